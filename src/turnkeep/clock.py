@@ -1,0 +1,29 @@
+"""The time, as an integer of Unix epoch milliseconds, from a source that tests can replace."""
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], int]
+"""Returns the present as Unix epoch milliseconds."""
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def month_of(at: int) -> str:
+    """The billing month (UTC) of a moment: `2026-11`."""
+    return time.strftime("%Y-%m", time.gmtime(at / 1000))
+
+
+class FakeClock:
+    """A clock for tests that moves only when told to."""
+
+    def __init__(self, now: int = 1_750_000_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, *, seconds: float) -> None:
+        self.now += int(seconds * 1000)

@@ -1,0 +1,215 @@
+"""Every error that Turnkeep raises on purpose.
+
+    TurnkeepError
+    ├── CallerError            the caller can fix it
+    │   ├── InvalidRequest
+    │   │   └── TooManyFiles
+    │   ├── TooLarge
+    │   │   └── FileTooLarge
+    │   ├── UnsupportedMediaType
+    │   ├── Unauthorized
+    │   ├── Forbidden
+    │   ├── NotFound
+    │   ├── Conflict
+    │   │   ├── ConversationBusy
+    │   │   └── IdempotencyConflict
+    │   └── LimitReached
+    │       ├── QuotaExceeded
+    │       ├── RateLimited
+    │       └── QueueFull
+    ├── WorldError             something outside failed; a retry may help
+    │   ├── Unavailable
+    │   │   └── SandboxUnavailable
+    │   └── StorageFull
+    ├── Fenced                 this worker no longer holds the turn; stop quietly
+    │   ├── LeaseLost
+    │   └── TurnSettled
+    └── Defect                 a bug or a broken installation; an operator must look
+        ├── IllegalMove
+        ├── SchemaMismatch
+        └── BoundaryBroken
+
+Each class has a stable `code`. Nothing here knows about HTTP; `api/errors.py` maps families to a status.
+"""
+
+from typing import ClassVar
+
+
+class TurnkeepError(Exception):
+    """The root. `detail` is a sentence for a person; `code` is for a program and never changes."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class CallerError(TurnkeepError):
+    """The request was wrong or came at the wrong time. The message says what to change."""
+
+    code = "invalid_request"
+
+
+class InvalidRequest(CallerError):
+    """A value is missing, malformed or impossible. Nothing was written."""
+
+
+class TooManyFiles(InvalidRequest):
+    """A message names more files than it may carry. Send the rest with the next one."""
+
+    code = "too_many_files"
+
+
+class TooLarge(CallerError):
+    """A text or body is over its limit. Make it shorter, or attach it as a file."""
+
+    code = "body_too_large"
+
+
+class FileTooLarge(TooLarge):
+    """A file is over the limit for one file."""
+
+    code = "file_too_large"
+
+
+class UnsupportedMediaType(CallerError):
+    """Files of this type are not accepted."""
+
+    code = "unsupported_media_type"
+
+
+class Unauthorized(CallerError):
+    """No key, a wrong key, or one that was revoked."""
+
+    code = "unauthorized"
+
+
+class Forbidden(CallerError):
+    """Known, but not allowed to do this. Ask an admin of the workspace."""
+
+    code = "forbidden"
+
+
+class NotFound(CallerError):
+    """It does not exist, or it belongs to somebody else; the answer is the same for both."""
+
+    code = "not_found"
+
+
+class Conflict(CallerError):
+    """Something else happened first."""
+
+    code = "conflict"
+
+
+class ConversationBusy(Conflict):
+    """A turn of this conversation is running. Follow its stream, wait in the queue, or cancel it first."""
+
+    code = "conversation_busy"
+
+    def __init__(self, turn_id: str, started_at: int | None) -> None:
+        super().__init__(
+            f"Turn {turn_id} of this conversation is running. "
+            "Follow its events, send with if_busy=enqueue or interrupt, or cancel it first."
+        )
+        self.turn_id = turn_id
+        self.started_at = started_at
+
+
+class IdempotencyConflict(Conflict):
+    """This idempotency key was used with another body. Use a new key for a new request."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__("This Idempotency-Key was already used with another request. Use a new key for a new request.")
+        self.turn_id = turn_id
+
+
+class LimitReached(CallerError):
+    """A counted limit is used up for now."""
+
+    code = "limit_reached"
+
+
+class QuotaExceeded(LimitReached):
+    """The monthly message limit is used up. Raise the limit or wait for the next month."""
+
+    code = "quota_exceeded"
+
+
+class RateLimited(LimitReached):
+    """Too many requests in the last minute. Wait `retry_after_seconds`."""
+
+    code = "rate_limited"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class QueueFull(LimitReached):
+    """As many turns wait in this conversation as may. Wait for one of them, or cancel some."""
+
+    code = "queue_full"
+
+
+class WorldError(TurnkeepError):
+    """The database, the bucket or the network failed. Nothing is half-written; try again."""
+
+    code = "unavailable"
+
+
+class Unavailable(WorldError):
+    """It cannot be reached just now."""
+
+
+class SandboxUnavailable(Unavailable):
+    """No sandbox runner answers. Start one, or send the turn to a chat conversation."""
+
+    code = "sandbox_unavailable"
+
+
+class StorageFull(WorldError):
+    """The disk or the bucket is full. Reads go on; writes work again once there is room."""
+
+    code = "storage_full"
+
+
+class Fenced(TurnkeepError):
+    """The turn is not this worker's any more. Nothing was written; drop what is in hand."""
+
+    code = "fenced"
+
+
+class LeaseLost(Fenced):
+    """Another worker has taken the turn over (its attempt is higher than ours)."""
+
+    code = "lease_lost"
+
+
+class TurnSettled(Fenced):
+    """The turn has already ended."""
+
+    code = "turn_settled"
+
+
+class Defect(TurnkeepError):
+    """We have a bug, or the installation is broken."""
+
+
+class IllegalMove(Defect):
+    """A turn was asked to change state in a way that its life does not allow."""
+
+
+class SchemaMismatch(Defect):
+    """The database has another schema than this release expects. Run `turnkeep migrate`, or upgrade."""
+
+    code = "schema_mismatch"
+
+
+class BoundaryBroken(Defect):
+    """The path that serves users could see more than its user may. The server refuses to start."""
+
+    code = "boundary_broken"

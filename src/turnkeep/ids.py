@@ -1,0 +1,94 @@
+"""Ids: a UUIDv7 behind a prefix that a human knows, as `turn_0192f0c1…` (32 hex digits).
+
+They sort by the time they were made (strictly, within one process) and are hard to guess.
+"""
+
+import re
+import secrets
+import threading
+import time
+from typing import NewType
+
+from turnkeep.errors import InvalidRequest
+
+OrgId = NewType("OrgId", str)
+WorkspaceId = NewType("WorkspaceId", str)
+UserId = NewType("UserId", str)
+KeyId = NewType("KeyId", str)
+AgentId = NewType("AgentId", str)
+ConversationId = NewType("ConversationId", str)
+TurnId = NewType("TurnId", str)
+MessageId = NewType("MessageId", str)
+FileId = NewType("FileId", str)
+CallId = NewType("CallId", str)
+"""Names one tool call. Ours are `call_…`; an imported call keeps the id that it came with."""
+
+PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call")
+
+_PATTERN = re.compile(rf"({'|'.join(PREFIXES)})_[0-9a-f]{{32}}")
+
+
+def new_org_id() -> OrgId:
+    return OrgId(_new("org"))
+
+
+def new_workspace_id() -> WorkspaceId:
+    return WorkspaceId(_new("ws"))
+
+
+def new_user_id() -> UserId:
+    return UserId(_new("user"))
+
+
+def new_key_id() -> KeyId:
+    return KeyId(_new("key"))
+
+
+def new_agent_id() -> AgentId:
+    return AgentId(_new("agent"))
+
+
+def new_conversation_id() -> ConversationId:
+    return ConversationId(_new("conv"))
+
+
+def new_turn_id() -> TurnId:
+    return TurnId(_new("turn"))
+
+
+def new_message_id() -> MessageId:
+    return MessageId(_new("msg"))
+
+
+def new_file_id() -> FileId:
+    return FileId(_new("file"))
+
+
+def new_call_id() -> CallId:
+    return CallId(_new("call"))
+
+
+def check_id(value: object, prefix: str) -> str:
+    """The id itself if it has the right shape and kind; else InvalidRequest, naming the kind that was expected."""
+    if isinstance(value, str) and _PATTERN.fullmatch(value) and value.startswith(prefix + "_"):
+        return value
+    shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "…"
+    raise InvalidRequest(f"{shown} is not an id of this kind: expected {prefix}_ and 32 hex digits.")
+
+
+_lock = threading.Lock()
+_last_tick = 0
+
+
+def _new(prefix: str) -> str:
+    return f"{prefix}_{_uuid7():032x}"
+
+
+def _uuid7() -> int:
+    """RFC 9562, method 3: the sub-millisecond part of the clock fills rand_a, so that ids of one process rise."""
+    global _last_tick  # noqa: PLW0603 - the one piece of state, guarded by the lock
+    with _lock:
+        tick = time.time_ns() * 4096 // 1_000_000
+        tick = _last_tick = max(tick, _last_tick + 1)
+    milliseconds, fraction = tick >> 12, tick & 0xFFF
+    return milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | secrets.randbits(62)

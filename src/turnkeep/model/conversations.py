@@ -1,0 +1,53 @@
+"""Conversations: threads of turns."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from turnkeep.ids import AgentId, ConversationId, TurnId, UserId, WorkspaceId
+from turnkeep.model.blocks import JsonObject
+
+Kind = Literal["chat", "sandbox", "run"]
+"""`chat`: the loop runs in the server; `sandbox`: in a sandbox; `run`: one turn, no thread, never listed."""
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """A thread. The counts are of what a reader sees on the head's chain, and are kept incrementally."""
+
+    id: ConversationId
+    workspace_id: WorkspaceId
+    user_id: UserId | None
+    kind: Kind
+    agent_id: AgentId | None
+    model: str | None
+    workflow_id: str | None
+    title: str | None
+    preview: str | None
+    message_count: int
+    turn_count: int
+    head_turn_id: TurnId | None
+    running_turn_id: TurnId | None
+    metadata: JsonObject
+    created_at: int
+    updated_at: int
+    deleted_at: int | None = None
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A conversation that a search found, with the place where it matched (matches between `**`)."""
+
+    conversation: Conversation
+    snippet: str | None
+
+
+PREVIEW_CHARS = 120
+TITLE_CHARS = 80
+
+
+def first_line(text: str, *, limit: int) -> str | None:
+    """The first line that says something, cut to `limit` characters; None if there is none."""
+    for line in text.splitlines():
+        words = " ".join(line.split())
+        if words:
+            return words if len(words) <= limit else words[: limit - 1].rstrip() + "…"
+    return None

@@ -1,0 +1,69 @@
+"""Messages: the rows of a turn, and the public face of those that a reader may see.
+
+One POST leaves 1 user row (sequence 0), N assistant rows (all `internal` but the final one) and 0..N rows of tool
+results (internal, role `user`), numbered +1 per row under one turn id.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from turnkeep.ids import ConversationId, MessageId, TurnId
+from turnkeep.model.blocks import Block, FileRef, JsonObject, JsonValue, Role
+from turnkeep.model.events import Source
+from turnkeep.model.parts import Part
+from turnkeep.model.turns import TurnStatus
+from turnkeep.model.usage import Usage
+
+
+class Legacy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an imported row carried before it had blocks. Read in this order: blocks, tool_calls, content."""
+
+    content: JsonValue = None
+    tool_calls: JsonValue = None
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One stored row.
+
+    `blocks` is what the model said or was told; `display` is what a reader sees, on the final row only (None
+    elsewhere: a user's row is shown from its blocks). `usage` stands on the final visible row only.
+    """
+
+    id: MessageId
+    turn_id: TurnId
+    conversation_id: ConversationId
+    turn_sequence: int
+    role: Role
+    blocks: tuple[Block, ...]
+    created_at: int
+    iteration: int | None = None
+    internal: bool = False
+    display: tuple[Part, ...] | None = None
+    attachments: tuple[FileRef, ...] = ()
+    sources: tuple[Source, ...] = ()
+    metadata: JsonObject = {}
+    usage: Usage | None = None
+    legacy: Legacy | None = None
+    provider: str | None = None
+    """Who said it, as `provider/model`: what it thought (signatures) means something only to the same one."""
+
+
+class PublicMessage(Struct, frozen=True, kw_only=True):
+    """A visible message as readers get it. `status` is that of its turn."""
+
+    id: MessageId
+    conversation_id: ConversationId
+    turn_id: TurnId
+    role: Role
+    content: tuple[Part, ...]
+    attachments: tuple[FileRef, ...]
+    sources: tuple[Source, ...]
+    usage: Usage | None
+    status: TurnStatus
+    created_at: int
+    siblings: tuple[TurnId, ...] = ()
+    """Other turns that start from the same place (this one among them), when there are any."""
+
+
+Order = Literal["asc", "desc"]

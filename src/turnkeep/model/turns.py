@@ -1,0 +1,78 @@
+"""Turns: their states, their legal moves, and the token that lets one worker write."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from turnkeep.errors import IllegalMove
+from turnkeep.ids import ConversationId, TurnId, UserId, WorkspaceId
+from turnkeep.model.agents import Snapshot
+from turnkeep.model.blocks import JsonObject
+from turnkeep.model.usage import Source, Usage
+
+TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+FinalStatus = Literal["succeeded", "failed", "cancelled"]
+IfBusy = Literal["reject", "enqueue", "interrupt"]
+
+MOVES: dict[TurnStatus, frozenset[TurnStatus]] = {
+    "queued": frozenset({"running", "cancelled"}),
+    "running": frozenset({"succeeded", "failed", "cancelled"}),
+    "succeeded": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+}
+"""A turn only ever moves forward. An adoption is not a move: the turn stays `running` and its attempt rises."""
+
+
+def move(before: TurnStatus, after: TurnStatus) -> TurnStatus:
+    """`after`, if a turn may go there from `before`; else IllegalMove."""
+    if after not in MOVES[before]:
+        raise IllegalMove(f"A turn cannot go from {before} to {after}.")
+    return after
+
+
+class TurnError(Struct, frozen=True, kw_only=True):
+    """Why a turn ended without an answer."""
+
+    code: str
+    message: str
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One POST and everything it caused."""
+
+    id: TurnId
+    conversation_id: ConversationId
+    workspace_id: WorkspaceId
+    user_id: UserId | None
+    parent_turn_id: TurnId | None
+    ordinal: int
+    active: bool
+    status: TurnStatus
+    attempt: int
+    failures: int
+    last_seq: int
+    cancel_requested_at: int | None
+    background: bool
+    source: Source
+    model: str | None
+    snapshot: Snapshot
+    usage: Usage
+    month: str
+    error: TurnError | None
+    metadata: JsonObject
+    created_at: int
+    started_at: int | None
+    settled_at: int | None
+
+    @property
+    def is_settled(self) -> bool:
+        return not MOVES[self.status]
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """The right to write to one turn: true only while the stored attempt is this one and the turn is running."""
+
+    turn_id: TurnId
+    conversation_id: ConversationId
+    attempt: int
