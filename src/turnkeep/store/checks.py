@@ -1,0 +1,161 @@
+"""Bad input stops here: a clear error before anything is written.
+
+Values come from Python code that may be wrong, so they are checked whole: types, sizes, ids of the right kind, and
+text that every database can keep (no NUL, no lone surrogates).
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from turnkeep.errors import InvalidRequest, TooLarge
+from turnkeep.ids import check_id
+from turnkeep.model.events import Failure, LogLine, Result, TurnEvent
+from turnkeep.model.messages import Message
+from turnkeep.store.commands import Appended, Claim, Settlement
+
+MAX_BYTES = 4 * 1024 * 1024
+"""So much JSON may one write hold. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""
+NAME_CHARS = 200
+KEY_CHARS = 255
+MAX_PAGE = 100
+
+Value = TypeVar("Value")
+
+_encoder = msgspec.json.Encoder()
+_claim = msgspec.json.Decoder(Claim)
+_rows = msgspec.json.Decoder(tuple[Message, ...])
+_events = msgspec.json.Decoder(tuple[TurnEvent, ...])
+_logs = msgspec.json.Decoder(tuple[LogLine, ...])
+_settlement = msgspec.json.Decoder(Settlement)
+_appended = msgspec.json.Decoder(Appended)
+_any = msgspec.json.Decoder()
+
+
+def check_claim(claim: Claim) -> None:
+    """Refuses a claim that no database could keep, or that says nothing."""
+    _check(claim, _claim, "The claim")
+    check_id(claim.turn_id, "turn")
+    _check_optional_ids(
+        (claim.conversation_id, "conv"), (claim.beside, "turn"), *((file, "file") for file in claim.attachment_ids)
+    )
+    if claim.beside is not None and claim.conversation_id is None:
+        raise InvalidRequest("A turn beside another one needs the conversation of that turn.")
+    if not claim.blocks and not claim.attachment_ids:
+        raise InvalidRequest("The message is empty. Send a text or an attachment.")
+    if len(set(claim.attachment_ids)) != len(claim.attachment_ids):
+        raise InvalidRequest("The same attachment is named twice.")
+    if claim.idempotency_key is not None:
+        check_text(claim.idempotency_key, "Idempotency-Key", limit=KEY_CHARS)
+        if claim.request_hash is None:
+            raise InvalidRequest("An idempotency key needs the hash of the request it stands for.")
+    if claim.lease_seconds <= 0 or claim.queue_limit < 0:
+        raise InvalidRequest("A lease must last some time, and a queue cannot be shorter than nothing.")
+    if claim.new.title is not None:
+        check_text(claim.new.title, "title", limit=NAME_CHARS)
+
+
+def check_rows(rows: Sequence[Message]) -> None:
+    _check(rows, _rows, "The rows")
+    if any(row.turn_sequence < 0 for row in rows):
+        raise InvalidRequest("A row cannot have a negative turn_sequence.")
+
+
+def check_events(events: Sequence[TurnEvent]) -> None:
+    """Events of a running turn. The terminal one belongs to `settle`."""
+    if any(isinstance(event, Result | Failure) for event in events):
+        raise InvalidRequest("A terminal event is written by settle, not by record.")
+    _check(events, _events, "The events")
+
+
+def check_logs(logs: Sequence[LogLine]) -> None:
+    _check(logs, _logs, "The logs")
+
+
+def check_settlement(settlement: Settlement) -> None:
+    _check(settlement, _settlement, "The settlement")
+    check_events(settlement.events)
+    if isinstance(settlement.terminal, Result) != (settlement.status == "succeeded"):
+        raise InvalidRequest("A turn that succeeded ends with a result, any other with an error.")
+    final = settlement.final
+    if isinstance(settlement.terminal, Result) and (final is None or final.display is None):
+        raise InvalidRequest("A result needs the final row, with its display.")
+    if final is not None and (final.internal or final.role != "assistant"):
+        raise InvalidRequest("The final row is the assistant's visible one.")
+
+
+def check_appended(turn: Appended) -> None:
+    _check(turn, _appended, "The turn")
+    check_id(turn.turn_id, "turn")
+    if not turn.rows:
+        raise InvalidRequest("A turn needs at least one row.")
+    sequences = [row.turn_sequence for row in turn.rows]
+    if sequences != list(range(len(sequences))):
+        raise InvalidRequest("The rows of a turn are numbered 0, 1, 2 … in order.")
+
+
+def check_text(value: object, field: str, *, limit: int, allow_empty: bool = False) -> str:
+    """The text itself, if it can be kept in a column of its own."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{field} must be text.")
+    if not value.strip() and not allow_empty:
+        raise InvalidRequest(f"{field} must not be empty.")
+    if len(value) > limit:
+        raise TooLarge(f"{field} has {len(value):,} characters; at most {limit:,} are allowed.")
+    if "\0" in value:
+        raise InvalidRequest(f"{field} holds a NUL character, which cannot be stored. Remove it.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{field} holds half of a surrogate pair, which is no character. Remove it.") from exc
+    return value
+
+
+def check_json(value: Value, field: str) -> Value:
+    """The value itself, if it is JSON that can be kept."""
+    _check(value, _any, field)
+    return value
+
+
+def check_limit(limit: object) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_PAGE:
+        raise InvalidRequest(f"limit must be a whole number from 1 to {MAX_PAGE}.")
+    return limit
+
+
+def _check_optional_ids(*pairs: tuple[object, str]) -> None:
+    for value, prefix in pairs:
+        if value is not None:
+            check_id(value, prefix)
+
+
+def _check(value: object, decoder: "msgspec.json.Decoder[Any]", what: str) -> None:
+    """Encode and read back as the type it claims to be: one pass each, in C."""
+    try:
+        raw = _encoder.encode(value)
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{what} holds half of a surrogate pair, which is no character. Remove it.") from exc
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise InvalidRequest(f"{what} cannot be written as JSON: {exc}.") from exc
+    if len(raw) > MAX_BYTES:
+        raise TooLarge(f"{what} takes {len(raw):,} bytes; at most {MAX_BYTES:,} are allowed. Attach it as a file.")
+    if b"\\u0000" in raw and _holds_nul(raw):
+        raise InvalidRequest(f"{what} holds a NUL character, which cannot be stored. Remove it.")
+    try:
+        decoder.decode(raw)
+    except (msgspec.ValidationError, RecursionError) as exc:
+        raise InvalidRequest(f"{what} is malformed: {exc}.") from exc
+
+
+def _holds_nul(raw: bytes) -> bool:
+    """Whether an escape of NUL is really one, and not the text `\\u0000` after an escaped backslash."""
+    place = raw.find(b"\\u0000")
+    while place >= 0:
+        backslashes = 1
+        while raw[place - backslashes : place - backslashes + 1] == b"\\":
+            backslashes += 1
+        if backslashes % 2:
+            return True
+        place = raw.find(b"\\u0000", place + 6)
+    return False

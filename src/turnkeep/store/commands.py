@@ -1,0 +1,200 @@
+"""Commands go into the store, receipts come out: the values that its verbs take and return."""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from turnkeep.ids import AgentId, ConversationId, FileId, MessageId, TurnId
+from turnkeep.model.agents import Snapshot
+from turnkeep.model.blocks import Block, JsonObject
+from turnkeep.model.conversations import Conversation, Kind
+from turnkeep.model.events import LogLine, Recorded, Terminal, TurnEvent
+from turnkeep.model.files import File
+from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
+from turnkeep.model.usage import Source, Usage
+
+Item = TypeVar("Item")
+
+DEFAULT_QUEUE_LIMIT = 20
+ROW_LIMIT = 2_000
+"""Rows that one window may hold; a turn whose first rows fell off the end is dropped by the compiler."""
+
+
+class Page(Struct, Generic[Item], frozen=True, kw_only=True):
+    """One page of a list, and the cursor of the next (None: this was the last)."""
+
+    data: tuple[Item, ...]
+    next_cursor: str | None = None
+
+
+class NewConversation(Struct, frozen=True, kw_only=True):
+    """What a conversation is made with, by itself or by its first turn."""
+
+    kind: Kind = "chat"
+    agent_id: AgentId | None = None
+    model: str | None = None
+    workflow_id: str | None = None
+    title: str | None = None
+    metadata: JsonObject = {}
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """What a POST asks for.
+
+    `turn_id` is made by the caller, so that a claim whose answer was lost can be recognised. Without
+    `conversation_id` the turn creates a conversation from `new`. With `beside` (edit, regenerate) the turn starts
+    where that turn started, and replaces it and what followed on the visible chain.
+    """
+
+    principal: Principal
+    turn_id: TurnId
+    worker: str
+    lease_seconds: float
+    blocks: tuple[Block, ...]
+    conversation_id: ConversationId | None = None
+    new: NewConversation = NewConversation()
+    beside: TurnId | None = None
+    attachment_ids: tuple[FileId, ...] = ()
+    if_busy: IfBusy = "reject"
+    queue_limit: int = DEFAULT_QUEUE_LIMIT
+    background: bool = False
+    watched_seconds: float | None = None
+    source: Source = "api"
+    model: str | None = None
+    snapshot: Snapshot = Snapshot()
+    metadata: JsonObject = {}
+    idempotency_key: str | None = None
+    request_hash: str | None = None
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """A turn that exists now. `held` is None while it waits in the queue, and for a repeated idempotency key."""
+
+    turn: Turn
+    user_message_id: MessageId
+    held: Held | None
+    is_new: bool
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What was recorded: the number of the last event, and whether somebody wants the turn stopped."""
+
+    last_seq: int
+    cancel_requested: bool
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """How a turn ends.
+
+    `events` are those before the terminal one (steps closed by a stop); `rows` come before `final`. `final` is the
+    visible answer (perhaps partial), with its display and usage; None when nothing was said.
+    """
+
+    status: FinalStatus
+    terminal: Terminal
+    usage: Usage
+    final: Message | None = None
+    rows: tuple[Message, ...] = ()
+    events: tuple[TurnEvent, ...] = ()
+    logs: tuple[LogLine, ...] = ()
+    error: TurnError | None = None
+
+
+class Settled(Struct, frozen=True, kw_only=True):
+    """The turn as it ended, and the waiting turn that now may run (its lease has already ended: adopt it)."""
+
+    turn: Turn
+    promoted: TurnId | None
+
+
+class Adopted(Struct, frozen=True, kw_only=True):
+    """A turn that this worker has taken over: its attempt has risen, and readers were told (`reset`, or `turn`)."""
+
+    turn: Turn
+    held: Held
+    is_first_start: bool
+    """True for a turn from the queue that nobody has run yet."""
+
+
+class Renewal(Struct, frozen=True, kw_only=True):
+    """What a worker learns about one of its turns each second."""
+
+    turn_id: TurnId
+    is_held: bool
+    cancel_requested: bool
+
+
+class Appended(Struct, frozen=True, kw_only=True):
+    """A whole turn that happened elsewhere: its rows, the final one with display and usage.
+
+    Its events are not stored; they are told from the rows when somebody asks (`model.narrate`).
+    """
+
+    turn_id: TurnId
+    rows: tuple[Message, ...]
+    usage: Usage = Usage()
+    model: str | None = None
+    source: Source = "api"
+    started_at: int
+    settled_at: int
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """The newest turns of the visible chain, oldest first, whole; `is_cut` when the row limit cut the oldest."""
+
+    rows: tuple[Message, ...]
+    is_cut: bool
+
+
+class TurnTrace(Struct, frozen=True, kw_only=True):
+    """Everything that is known of one turn."""
+
+    turn: Turn
+    rows: tuple[Message, ...]
+    events: tuple[Recorded, ...]
+    logs: tuple[LogLine, ...]
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    """A conversation with everything in it: what export writes and import reads, without loss."""
+
+    conversation: Conversation
+    turns: tuple[TurnTrace, ...]
+    files: tuple[File, ...] = ()
+
+
+class Purged(Struct, frozen=True, kw_only=True):
+    """What a purge erased, and the objects whose bytes must now be erased too."""
+
+    conversations: int
+    storage_keys: tuple[str, ...]
+
+
+TokenPurpose = Literal["setup", "run", "upload"]
+
+
+class TokenBinding(Struct, frozen=True, kw_only=True):
+    """What a one-time token was made for."""
+
+    purpose: TokenPurpose
+    turn_id: TurnId
+    attempt: int
+
+
+class ConversationChange(Struct, frozen=True, kw_only=True):
+    """Fields to change; None leaves a field as it is."""
+
+    title: str | None = None
+    model: str | None = None
+    agent_id: AgentId | None = None
+    head_turn_id: TurnId | None = None
+    metadata: JsonObject | None = None
+
+
+def page_of(items: Sequence[Item], *, limit: int, cursor_of: Callable[[Item], str]) -> Page[Item]:
+    """A page from `limit + 1` items that were fetched: the extra one only tells that there is more."""
+    shown = tuple(items[:limit])
+    return Page(data=shown, next_cursor=cursor_of(shown[-1]) if len(items) > limit else None)

@@ -1,0 +1,67 @@
+"""Migrations: numbered files, applied once and in order, each in one transaction with its record.
+
+What is applied to a database must be a beginning of what this release has; else the database was made by another
+release (SchemaMismatch), and nothing is touched.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+
+from msgspec import Struct
+
+from turnkeep.errors import Defect, SchemaMismatch
+from turnkeep.store.queries import Dialect
+
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+class Migration(Struct, frozen=True, kw_only=True):
+    """One numbered file."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+class AppliedMigration(Struct, frozen=True, kw_only=True):
+    """What a database remembers of one."""
+
+    version: int
+    name: str
+    checksum: str
+
+
+def load_migrations(dialect: Dialect) -> tuple[Migration, ...]:
+    """All migrations of this release: 1, 2, 3 … without gaps."""
+    folder = files("turnkeep.store") / "sql" / dialect / "migrations"
+    found = [
+        Migration(version=int(match[1]), name=match[2], sql=file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if (match := _FILE.fullmatch(file.name))
+    ]
+    found.sort(key=lambda migration: migration.version)
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise Defect(f"The migrations of {dialect} are not numbered 1, 2, 3 … without gaps.")
+    return tuple(found)
+
+
+def pending(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> tuple[Migration, ...]:
+    """What is still to be applied. Raises SchemaMismatch if the database does not descend from `known`."""
+    if len(applied) > len(known):
+        raise SchemaMismatch(
+            f"The database is at version {len(applied)}, this release knows {len(known)}: "
+            "it was migrated by a newer release. Upgrade Turnkeep."
+        )
+    for mine, theirs in zip(known, applied, strict=False):
+        if (mine.version, mine.checksum) != (theirs.version, theirs.checksum):
+            raise SchemaMismatch(
+                f"Migration {theirs.version:04} ({theirs.name}) of the database is not the one of this release. "
+                "It belongs to another build; restore a backup or use the release that made it."
+            )
+    return tuple(known[len(applied) :])

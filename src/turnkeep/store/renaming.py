@@ -1,0 +1,180 @@
+"""Renaming: an exported conversation under new ids, for an importer who may live in another tenant.
+
+Ids of an export may exist in this database already, as somebody else's. So an import never keeps them: every id of
+the conversation, its turns, messages and files is made anew, and every reference inside follows.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar, assert_never
+
+from msgspec import UNSET, structs
+
+from turnkeep.ids import (
+    ConversationId,
+    FileId,
+    MessageId,
+    TurnId,
+    UserId,
+    WorkspaceId,
+    new_conversation_id,
+    new_file_id,
+    new_message_id,
+    new_turn_id,
+)
+from turnkeep.model.blocks import Block, FileRef
+from turnkeep.model.events import (
+    Failure,
+    Files,
+    Recorded,
+    Reset,
+    Result,
+    Source,
+    Sources,
+    Step,
+    ToolCalls,
+    TurnBegan,
+    TurnEvent,
+    WrittenFile,
+)
+from turnkeep.model.files import File
+from turnkeep.model.messages import Message
+from turnkeep.model.parts import FilePart, Part
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import Exported, TurnTrace
+
+Id = TypeVar("Id", bound=str)
+
+
+def rename(exported: Exported, *, workspace_id: WorkspaceId, user_id: UserId | None) -> Exported:
+    """The same conversation with new ids, in that workspace and owned by that user. Nothing else changes.
+
+    Files become `pending` under a new storage key: their bytes must follow. A reference to something that the export
+    does not hold is left as it is; it names nothing here.
+    """
+    return _Renaming(exported, workspace_id, user_id).exported()
+
+
+class _Renaming:
+    def __init__(self, exported: Exported, workspace_id: WorkspaceId, user_id: UserId | None) -> None:
+        self._exported = exported
+        self._workspace_id = workspace_id
+        self._user_id = user_id
+        self._conversation_id: ConversationId = new_conversation_id()
+        self._turns: dict[TurnId, TurnId] = {trace.turn.id: new_turn_id() for trace in exported.turns}
+        self._messages: dict[MessageId, MessageId] = {
+            row.id: new_message_id() for trace in exported.turns for row in trace.rows
+        }
+        self._files: dict[FileId, FileId] = {file.id: new_file_id() for file in exported.files}
+
+    def exported(self) -> Exported:
+        conversation = self._exported.conversation
+        return Exported(
+            conversation=structs.replace(
+                conversation,
+                id=self._conversation_id,
+                workspace_id=self._workspace_id,
+                user_id=self._user_id,
+                head_turn_id=_renamed(self._turns, conversation.head_turn_id),
+                agent_id=None if conversation.workspace_id != self._workspace_id else conversation.agent_id,
+            ),
+            turns=tuple(self._trace(trace) for trace in self._exported.turns),
+            files=tuple(self._file(file) for file in self._exported.files),
+        )
+
+    def _trace(self, trace: TurnTrace) -> TurnTrace:
+        return TurnTrace(
+            turn=self._turn(trace.turn),
+            rows=tuple(self._row(row) for row in trace.rows),
+            events=tuple(Recorded(seq=each.seq, event=self._event(each.event)) for each in trace.events),
+            logs=trace.logs,
+        )
+
+    def _turn(self, turn: Turn) -> Turn:
+        return structs.replace(
+            turn,
+            id=self._turns[turn.id],
+            conversation_id=self._conversation_id,
+            workspace_id=self._workspace_id,
+            user_id=self._user_id,
+            parent_turn_id=_renamed(self._turns, turn.parent_turn_id),
+        )
+
+    def _row(self, row: Message) -> Message:
+        return structs.replace(
+            row,
+            id=self._messages[row.id],
+            turn_id=self._turns[row.turn_id],
+            conversation_id=self._conversation_id,
+            blocks=tuple(self._block(block) for block in row.blocks),
+            display=None if row.display is None else self._parts(row.display),
+            attachments=tuple(self._ref(ref) for ref in row.attachments),
+            sources=tuple(self._source(source) for source in row.sources),
+        )
+
+    def _event(self, event: TurnEvent) -> TurnEvent:
+        match event:
+            case TurnBegan():
+                return structs.replace(
+                    event,
+                    turn_id=self._turns.get(event.turn_id, event.turn_id),
+                    conversation_id=self._conversation_id,
+                    user_message_id=self._messages.get(event.user_message_id, event.user_message_id),
+                )
+            case Files():
+                return Files(files=tuple(self._written(file) for file in event.files))
+            case Sources():
+                return Sources(sources=tuple(self._source(source) for source in event.sources))
+            case Result():
+                message_id = self._messages.get(event.message_id, event.message_id)
+                return structs.replace(event, message_id=message_id, content=self._parts(event.content))
+            case Failure():
+                if event.message_id is UNSET:
+                    return event
+                return structs.replace(event, message_id=self._messages.get(event.message_id, event.message_id))
+            case ToolCalls() | Step() | Reset():
+                return event
+            case _:
+                assert_never(event)
+
+    def _block(self, block: Block) -> Block:
+        return self._ref(block) if isinstance(block, FileRef) else block
+
+    def _ref(self, ref: FileRef) -> FileRef:
+        return structs.replace(ref, file_id=self._files.get(ref.file_id, ref.file_id))
+
+    def _parts(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        return tuple(
+            structs.replace(part, file_id=self._files.get(part.file_id, part.file_id))
+            if isinstance(part, FilePart)
+            else part
+            for part in parts
+        )
+
+    def _source(self, source: Source) -> Source:
+        if source.file_id is None:
+            return source
+        return structs.replace(source, file_id=self._files.get(FileId(source.file_id), FileId(source.file_id)))
+
+    def _written(self, file: WrittenFile) -> WrittenFile:
+        return structs.replace(
+            file,
+            id=self._files.get(file.id, file.id),
+            conversation_id=None if file.conversation_id is None else self._conversation_id,
+            message_id=_renamed(self._messages, file.message_id),
+        )
+
+    def _file(self, file: File) -> File:
+        file_id = self._files[file.id]
+        return structs.replace(
+            file,
+            id=file_id,
+            workspace_id=self._workspace_id,
+            conversation_id=None if file.conversation_id is None else self._conversation_id,
+            message_id=_renamed(self._messages, file.message_id),
+            storage_key=f"imported/{file_id}",
+            status="pending",
+        )
+
+
+def _renamed(names: dict[Id, Id], old: Id | None) -> Id | None:
+    return None if old is None else names.get(old, old)

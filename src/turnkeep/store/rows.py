@@ -1,0 +1,256 @@
+"""Rows ↔ values: the only code that knows columns. Both databases hold the same text in the same columns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from turnkeep.model.agents import Agent, AgentSpec, Snapshot
+from turnkeep.model.blocks import Block, FileRef, JsonObject
+from turnkeep.model.conversations import Conversation
+from turnkeep.model.events import Recorded, Result, Source, TurnEvent
+from turnkeep.model.files import File
+from turnkeep.model.messages import Legacy, Message
+from turnkeep.model.parts import Part
+from turnkeep.model.principals import ApiKey, Member, Org, Workspace
+from turnkeep.model.turns import Turn, TurnError
+from turnkeep.model.usage import Usage
+
+Row = Sequence[Any]
+
+MESSAGE_COLUMNS = (
+    "turn_id, turn_sequence, id, conversation_id, role, internal, iteration, blocks, display, attachments, "
+    "sources, metadata, usage, legacy, provider, created_at"
+)
+TURN_COLUMNS = (
+    "id, conversation_id, workspace_id, user_id, parent_turn_id, ordinal, active, status, attempt, failures, "
+    "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "
+    "cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at"
+)
+CONVERSATION_COLUMNS = (
+    "id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count, "
+    "head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at"
+)
+"""`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
+FILE_COLUMNS = (
+    "id, workspace_id, conversation_id, message_id, name, mime_type, size, sha256, storage_key, source, status, "
+    "created_at"
+)
+WORKSPACE_COLUMNS = "id, org_id, name, is_default, model, monthly_message_limit, user_monthly_message_limit, created_at"
+KEY_COLUMNS = "id, org_id, name, monthly_message_limit, requests_per_minute, allowed_tools, created_at, revoked_at"
+MEMBER_COLUMNS = "id, workspace_id, external_id, role, created_at"
+AGENT_COLUMNS = "id, workspace_id, spec, created_at, updated_at"
+
+encode = msgspec.json.Encoder().encode
+_blocks = msgspec.json.Decoder(tuple[Block, ...]).decode
+_parts = msgspec.json.Decoder(tuple[Part, ...]).decode
+_refs = msgspec.json.Decoder(tuple[FileRef, ...]).decode
+_sources = msgspec.json.Decoder(tuple[Source, ...]).decode
+_object = msgspec.json.Decoder(JsonObject).decode
+_usage = msgspec.json.Decoder(Usage).decode
+_legacy = msgspec.json.Decoder(Legacy).decode
+_snapshot = msgspec.json.Decoder(Snapshot).decode
+_error = msgspec.json.Decoder(TurnError).decode
+_event = msgspec.json.Decoder(TurnEvent).decode
+_spec = msgspec.json.Decoder(AgentSpec).decode
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def json_text(value: object) -> str:
+    """The JSON of a value, as it is stored."""
+    return encode(value).decode()
+
+
+def json_or_null(value: object) -> str | None:
+    """The same, with NULL for what is empty."""
+    return encode(value).decode() if value else None
+
+
+def message_values(message: Message) -> tuple[Any, ...]:
+    """The values of `MESSAGE_COLUMNS`, in that order."""
+    return (
+        message.turn_id,
+        message.turn_sequence,
+        message.id,
+        message.conversation_id,
+        message.role,
+        message.internal,
+        message.iteration,
+        encode(message.blocks).decode(),
+        None if message.display is None else encode(message.display).decode(),
+        json_or_null(message.attachments),
+        json_or_null(message.sources),
+        json_or_null(message.metadata),
+        json_or_null(message.usage),
+        json_or_null(message.legacy),
+        message.provider,
+        message.created_at,
+    )
+
+
+def to_message(row: Row) -> Message:
+    """A message from the values of `MESSAGE_COLUMNS`."""
+    (
+        turn_id,
+        turn_sequence,
+        id_,
+        conversation_id,
+        role,
+        internal,
+        iteration,
+        blocks,
+        display,
+        attachments,
+        sources,
+        metadata,
+        usage,
+        legacy,
+        provider,
+        created_at,
+    ) = row
+    return Message(
+        id=id_,
+        turn_id=turn_id,
+        conversation_id=conversation_id,
+        turn_sequence=turn_sequence,
+        role=role,
+        blocks=_blocks(blocks),
+        created_at=created_at,
+        iteration=iteration,
+        internal=bool(internal),
+        display=None if display is None else _parts(display),
+        attachments=_refs(attachments) if attachments else (),
+        sources=_sources(sources) if sources else (),
+        metadata=_object(metadata) if metadata else {},
+        usage=_usage(usage) if usage else None,
+        legacy=_legacy(legacy) if legacy else None,
+        provider=provider,
+    )
+
+
+def to_turn(row: Row) -> Turn:
+    """A turn from the values of `TURN_COLUMNS`."""
+    return Turn(
+        id=row[0],
+        conversation_id=row[1],
+        workspace_id=row[2],
+        user_id=row[3],
+        parent_turn_id=row[4],
+        ordinal=row[5],
+        active=bool(row[6]),
+        status=row[7],
+        attempt=row[8],
+        failures=row[9],
+        last_seq=row[10],
+        cancel_requested_at=row[11],
+        background=bool(row[12]),
+        source=row[13],
+        model=row[14],
+        snapshot=_snapshot(row[15]) if row[15] else Snapshot(),
+        usage=Usage(input_tokens=row[16], output_tokens=row[17], cache_read_tokens=row[18], cache_write_tokens=row[19]),
+        month=row[20],
+        error=_error(row[21]) if row[21] else None,
+        metadata=_object(row[22]) if row[22] else {},
+        created_at=row[23],
+        started_at=row[24],
+        settled_at=row[25],
+    )
+
+
+def to_conversation(row: Row) -> Conversation:
+    """A conversation from the values of `CONVERSATION_COLUMNS`."""
+    return Conversation(
+        id=row[0],
+        workspace_id=row[1],
+        user_id=row[2],
+        kind=row[3],
+        agent_id=row[4],
+        model=row[5],
+        workflow_id=row[6],
+        title=row[7],
+        preview=row[8],
+        message_count=row[9],
+        turn_count=row[10],
+        head_turn_id=row[11],
+        running_turn_id=row[12],
+        metadata=_object(row[13]) if row[13] else {},
+        created_at=row[14],
+        updated_at=row[15],
+        deleted_at=row[16],
+    )
+
+
+def event_values(event: TurnEvent) -> tuple[str, str]:
+    """The values of `type, payload`. The content of a result is not stored twice: it is the final row's display."""
+    if isinstance(event, Result):
+        event = structs.replace(event, content=())
+    kind = event.__struct_config__.tag
+    assert isinstance(kind, str)
+    return kind, encode(event).decode()
+
+
+def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
+    """An event from its payload and, for a result, the display of the turn's final row."""
+    event = _event(payload)
+    if isinstance(event, Result) and display is not None:
+        event = structs.replace(event, content=_parts(display))
+    return Recorded(seq=seq, event=event)
+
+
+def to_file(row: Row) -> File:
+    """A file from the values of `FILE_COLUMNS`."""
+    return File(
+        id=row[0],
+        workspace_id=row[1],
+        conversation_id=row[2],
+        message_id=row[3],
+        name=row[4],
+        mime_type=row[5],
+        size=row[6],
+        sha256=row[7],
+        storage_key=row[8],
+        source=row[9],
+        status=row[10],
+        created_at=row[11],
+    )
+
+
+def to_org(row: Row) -> Org:
+    return Org(id=row[0], name=row[1], created_at=row[2])
+
+
+def to_workspace(row: Row) -> Workspace:
+    """A workspace from the values of `WORKSPACE_COLUMNS`."""
+    return Workspace(
+        id=row[0],
+        org_id=row[1],
+        name=row[2],
+        is_default=bool(row[3]),
+        model=row[4],
+        monthly_message_limit=row[5],
+        user_monthly_message_limit=row[6],
+        created_at=row[7],
+    )
+
+
+def to_member(row: Row) -> Member:
+    return Member(id=row[0], workspace_id=row[1], external_id=row[2], role=row[3], created_at=row[4])
+
+
+def to_key(row: Row) -> ApiKey:
+    """A key from the values of `KEY_COLUMNS`."""
+    return ApiKey(
+        id=row[0],
+        org_id=row[1],
+        name=row[2],
+        monthly_message_limit=row[3],
+        requests_per_minute=row[4],
+        allowed_tools=_names(row[5]) if row[5] is not None else None,
+        created_at=row[6],
+        revoked_at=row[7],
+    )
+
+
+def to_agent(row: Row) -> Agent:
+    return Agent(id=row[0], workspace_id=row[1], spec=_spec(row[2]), created_at=row[3], updated_at=row[4])

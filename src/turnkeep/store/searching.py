@@ -1,0 +1,121 @@
+"""What can be found, and by which words: our own tokens, the same on every database.
+
+A word is a run of letters, digits and marks, folded for case and width. Scripts written without spaces (Chinese,
+Japanese, Korean, Thai …) become pairs of neighbouring characters, and the last character of a run stands alone, so
+that one character finds every place as the beginning of a pair. No extension of a database is needed.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+INDEXED_CHARS = 100_000
+"""So much of one message is searchable; the rest is stored and shown, but not found."""
+TOKEN_CHARS = 64
+QUERY_TOKENS = 20
+SNIPPET_CHARS = 160
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f"
+    "\U00020000-\U0003ffff"
+)
+# Combining marks are no \w in Python, though words of many scripts are written with them.
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0951-\u0957"
+    "\u0962\u0963\u0980-\u0983\u09bc-\u09cd\u09d7\u0a01-\u0a03\u0a3c-\u0a51\u0a70\u0a71\u0a81-\u0a83\u0abc-\u0acd"
+    "\u0b01-\u0b03\u0b3c-\u0b57\u0b82\u0bbe-\u0bcd\u0c00-\u0c04\u0c3e-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6"
+    "\u0d00-\u0d03\u0d3b-\u0d4d\u0d57\u0dca-\u0ddf\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f"
+)
+_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[^\W_]|[{_MARKS}])+")
+
+
+class SearchQuery(Struct, frozen=True, kw_only=True):
+    """Tokens that must all occur: `words` as they are, `prefixes` as the beginning of a token."""
+
+    words: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.words or self.prefixes)
+
+    def matches(self, token: str) -> bool:
+        return token in self.words or token.startswith(self.prefixes)
+
+
+def tokens_of(text: str) -> list[str]:
+    """The distinct tokens of a text, in order of appearance."""
+    return list(dict.fromkeys(token for _, _, token in _spans(text[:INDEXED_CHARS])))
+
+
+def parse_query(query: str) -> SearchQuery:
+    """What to look for. The last word may be unfinished; a query of punctuation alone is empty and finds nothing."""
+    words: dict[str, None] = {}
+    prefixes: dict[str, None] = {}
+    runs = list(_RUN.finditer(query))[:QUERY_TOKENS]
+    for place, run in enumerate(runs, start=1):
+        tokens = [token for _, _, token in _tokens_of_run(run)]
+        if run["unspaced"]:
+            # The lone last character of a run is needed only where it is the whole of it.
+            words |= dict.fromkeys(tokens[:-1])
+            prefixes |= dict.fromkeys(tokens[-1:] if len(tokens) == 1 else ())
+        else:
+            (prefixes if place == len(runs) else words).update(dict.fromkeys(tokens))
+    return SearchQuery(words=tuple(words), prefixes=tuple(prefixes))
+
+
+def snippet(text: str, query: SearchQuery) -> str | None:
+    """The neighbourhood of the first match, every match in it between `**`; None where nothing matches."""
+    text = text[:INDEXED_CHARS]
+    found = [(start, end) for start, end, token in _spans(text) if query.matches(token)]
+    if not found:
+        return None
+    begin = max(0, found[0][0] - SNIPPET_CHARS // 4)
+    end = min(len(text), begin + SNIPPET_CHARS)
+    pieces = ["…" if begin else ""]
+    place = begin
+    for start, stop in _joined(found):
+        if start >= end:
+            break
+        pieces += [text[place:start], "**", text[start : min(stop, end)], "**"]
+        place = min(stop, end)
+    pieces += [text[place:end], "…" if end < len(text) else ""]
+    return " ".join("".join(pieces).split())
+
+
+def _spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Every token with the place where it stands."""
+    for run in _RUN.finditer(text):
+        yield from _tokens_of_run(run)
+
+
+def _tokens_of_run(run: re.Match[str]) -> Iterator[tuple[int, int, str]]:
+    if not run["unspaced"]:
+        folded = _folded(run[0])
+        if folded:
+            yield run.start(), run.end(), folded
+        return
+    characters = run[0]
+    for offset in range(len(characters)):
+        pair = characters[offset : offset + 2]
+        start = run.start() + offset
+        yield start, start + len(pair), _folded(pair)
+
+
+def _folded(token: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", token).casefold())[:TOKEN_CHARS]
+
+
+def _joined(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Overlapping or touching spans as one (pairs of characters overlap by nature)."""
+    start, end = spans[0]
+    for next_start, next_end in spans[1:]:
+        if next_start <= end:
+            end = max(end, next_end)
+        else:
+            yield start, end
+            start, end = next_start, next_end
+    yield start, end
