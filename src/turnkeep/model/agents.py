@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from turnkeep.ids import AgentId, WorkspaceId
 from turnkeep.model.blocks import JsonObject
+from turnkeep.model.principals import Principal
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,3 +37,5 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent_id: AgentId | None = None
     agent: AgentSpec | None = None
     model: str | None = None
+    principal: Principal | None = None
+    """For whom its tools act, also after another worker has taken the turn over."""

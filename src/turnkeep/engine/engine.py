@@ -1,0 +1,200 @@
+"""The engine: what the rest of Turnkeep asks of it. Questions go in; turns run, here or on another worker."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
+
+from turnkeep.clock import Clock, system_clock
+from turnkeep.engine.leases import Leases
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.questions import Asking, Options, Question
+from turnkeep.engine.run import FileReader
+from turnkeep.engine.settings import EngineSettings
+from turnkeep.engine.sweeper import Sweeper
+from turnkeep.engine.watching import Watching
+from turnkeep.engine.worker import Worker
+from turnkeep.errors import Unavailable
+from turnkeep.ids import TurnId
+from turnkeep.model.blocks import Block
+from turnkeep.model.events import Recorded, TurnBegan
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn
+from turnkeep.providers.ports import Providers
+from turnkeep.store.commands import Claimed
+from turnkeep.store.ports import Store
+from turnkeep.streaming.ports import Hub
+from turnkeep.tools.ports import Tools
+
+POLL_SECONDS = 2.0
+CANCEL_POLL_SECONDS = 0.25
+
+
+class Draining(Unavailable):
+    """This worker is shutting down. The turn goes on elsewhere; follow its events."""
+
+
+class Engine:
+    """Runs the turns of one process."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        hub: Hub,
+        providers: Providers,
+        tools: Tools,
+        settings: EngineSettings,
+        worker: str,
+        observer: Observer | None = None,
+        files: FileReader | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        observer = observer or Observer()
+        self._store = store
+        self._hub = hub
+        self._observer = observer
+        self.draining = asyncio.Event()
+        self._leases = Leases(
+            store,
+            worker=worker,
+            lease_seconds=settings.lease_seconds,
+            renew_seconds=settings.renew_seconds,
+            observer=observer,
+        )
+        self._watching = Watching(
+            store,
+            grace_seconds=settings.disconnect_grace_seconds,
+            every_seconds=settings.watch_seconds,
+            observer=observer,
+        )
+        self._worker = Worker(
+            name=worker,
+            store=store,
+            hub=hub,
+            providers=providers,
+            tools=tools,
+            leases=self._leases,
+            settings=settings,
+            observer=observer,
+            files=files,
+            clock=clock,
+        )
+        self._asking = Asking(
+            store, providers, settings=settings, worker=worker, watched_seconds=self._watching.window_seconds
+        )
+        self._sweeper = Sweeper(store, self._worker, settings=settings, observer=observer, clock=clock)
+        self._background: list[asyncio.Task[None]] = []
+
+    @property
+    def is_draining(self) -> bool:
+        return self.draining.is_set()
+
+    @property
+    def running(self) -> int:
+        """Turns in the hands of this worker."""
+        return len(self._leases)
+
+    async def start(self) -> None:
+        """Begin to keep leases, to look after readers, and to adopt what others left."""
+        self._background = [
+            asyncio.create_task(self._leases.keep(), name="renew leases"),
+            asyncio.create_task(self._watching.report(), name="report readers"),
+            asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
+        ]
+
+    async def drain(self, *, seconds: float = 10.0) -> None:
+        """Stop taking questions, tell those who wait, and hand running turns over. Then only `close` is left."""
+        self.draining.set()
+        await self._worker.drain(seconds=seconds)
+
+    async def close(self) -> None:
+        for task in self._background:
+            task.cancel()
+        for task in self._background:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def ask(self, question: Question) -> Claimed:
+        """Claim a turn and run it. Raises what the store's `claim` raises; nothing is stored then."""
+        if self.is_draining:
+            raise Draining("This server is shutting down. Send the request again in a moment.")
+        claim = await self._asking.claim_of(question)
+        asked_at = time.monotonic()
+        claimed = await self._store.claim(claim)
+        turn, held = claimed.turn, claimed.held
+        if held is not None and not self._worker.holds(turn.id):
+            began = _first_event(claimed)
+            self._observer.reached("claimed", turn.id)
+            self._worker.start(turn, held, asked_at=asked_at, events=[began])
+            self._hub.publish(turn.id, [began])
+        elif claimed.is_new and question.options.if_busy == "interrupt":
+            self._worker.stop_conversation(turn.conversation_id)
+        return claimed
+
+    async def regenerate(self, principal: Principal, turn_id: TurnId, options: Options) -> Claimed:
+        """Ask the same again, beside the turn that answered it."""
+        return await self.ask(await self._asking.again(principal, turn_id, options))
+
+    async def edit(
+        self, principal: Principal, turn_id: TurnId, message: tuple[Block, ...], options: Options
+    ) -> Claimed:
+        """Ask something else in the same place."""
+        return await self.ask(await self._asking.again(principal, turn_id, options, message=message))
+
+    async def cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
+        """Stop a turn wherever it runs; return it once it is settled. A settled one is returned as it is."""
+        turn = await self._store.request_cancel(principal, turn_id)
+        if turn.is_settled:
+            self._hub.publish(turn_id, (await self._store.events(turn_id, after=turn.last_seq - 1))[-1:])
+            return turn
+        self._worker.stop(turn_id)
+
+        async def take_over() -> None:
+            if not self._worker.holds(turn_id):
+                await self._worker.adopt(limit=1, turn_id=turn_id)
+
+        return await self._settled(principal, turn_id, every=CANCEL_POLL_SECONDS, meanwhile=take_over)
+
+    async def wait(self, principal: Principal, turn_id: TurnId) -> Turn:
+        """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first."""
+        with self.attach(turn_id):
+            return await self._settled(principal, turn_id, every=POLL_SECONDS)
+
+    def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
+        """A reader is here for as long as this is open."""
+        return self._watching.attach(turn_id)
+
+    async def _settled(
+        self,
+        principal: Principal,
+        turn_id: TurnId,
+        *,
+        every: float,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+    ) -> Turn:
+        """The hub only says when to look; whether the turn has ended is the store's to say."""
+        async with self._hub.subscribe(turn_id) as subscription:
+            while True:
+                turn = await self._store.turn(principal, turn_id)
+                if turn.is_settled:
+                    return turn
+                if self.is_draining and not self._worker.holds(turn_id):
+                    raise Draining("This server is shutting down; the turn goes on. Follow its events.")
+                if meanwhile is not None:
+                    await meanwhile()
+                await subscription.wait(every)
+
+
+def _first_event(claimed: Claimed) -> Recorded:
+    turn = claimed.turn
+    return Recorded(
+        seq=1,
+        event=TurnBegan(
+            turn_id=turn.id,
+            conversation_id=turn.conversation_id,
+            user_message_id=claimed.user_message_id,
+            status="running",
+            attempt=turn.attempt,
+        ),
+    )

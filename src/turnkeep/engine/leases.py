@@ -1,0 +1,95 @@
+"""Leases: how a worker keeps what it holds, and learns that it does not hold it any more.
+
+One statement a second renews every turn of this worker and brings back who wants to be stopped. A worker trusts a
+lease only until its own monotonic clock says so, counted from the moment *before* the last renewal was sent: then it
+starts no call any more, and waits for a renewal that succeeds.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from turnkeep.engine.observer import Observer
+from turnkeep.errors import LeaseLost, WorldError
+from turnkeep.ids import TurnId
+from turnkeep.model.turns import Held
+from turnkeep.store.ports import TurnStore
+
+
+class HeldLease:
+    """One turn's lease, as this worker believes in it."""
+
+    def __init__(self, held: Held, *, trusted_until: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]):
+        self.held = held
+        self.trusted_until = trusted_until
+        self.is_lost = False
+        self.on_cancel = on_cancel
+        self.on_lost = on_lost
+        self.renewed = asyncio.Event()
+
+    async def ensure(self) -> None:
+        """Return while the lease surely holds; wait for a renewal where it is in doubt. Raises LeaseLost."""
+        while not self.is_lost:
+            if time.monotonic() < self.trusted_until:
+                return
+            self.renewed.clear()
+            await self.renewed.wait()
+        raise LeaseLost(f"Turn {self.held.turn_id} was taken over by another worker.")
+
+
+class Leases:
+    """All leases of one worker."""
+
+    def __init__(
+        self, store: TurnStore, *, worker: str, lease_seconds: float, renew_seconds: float, observer: Observer
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._lease_seconds = lease_seconds
+        self._renew_seconds = renew_seconds
+        self._observer = observer
+        self._held: dict[TurnId, HeldLease] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(
+        self, held: Held, *, asked_at: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]
+    ) -> HeldLease:
+        """Keep this turn from now on; `asked_at` is the monotonic time before the claim or adoption was sent."""
+        lease = HeldLease(held, trusted_until=asked_at + self._lease_seconds, on_cancel=on_cancel, on_lost=on_lost)
+        self._held[held.turn_id] = lease
+        return lease
+
+    def remove(self, turn_id: TurnId) -> None:
+        self._held.pop(turn_id, None)
+
+    async def keep(self) -> None:
+        """Renew for ever."""
+        while True:
+            await asyncio.sleep(self._renew_seconds)
+            try:
+                await self.renew()
+            except WorldError:
+                continue  # the database is away; what is in doubt waits in `ensure`
+            except Exception as exc:  # one bad answer must not end the heartbeat of all turns
+                self._observer.defect(None, exc)
+
+    async def renew(self) -> None:
+        """Once, for all turns held now."""
+        leases = list(self._held.values())
+        if not leases:
+            return
+        sent_at = time.monotonic()
+        answers = await self._store.renew(
+            self._worker, [lease.held for lease in leases], lease_seconds=self._lease_seconds
+        )
+        for lease, answer in zip(leases, answers, strict=True):
+            if answer.is_held:
+                lease.trusted_until = sent_at + self._lease_seconds
+                if answer.cancel_requested:
+                    lease.on_cancel()
+            elif self._held.get(lease.held.turn_id) is lease:
+                lease.is_lost = True
+                lease.on_lost()
+            lease.renewed.set()

@@ -1,0 +1,125 @@
+"""Questions: what a caller asks, and the claim that it becomes (with the agent as it is at this moment)."""
+
+from msgspec import Struct
+
+from turnkeep.engine.settings import EngineSettings
+from turnkeep.errors import NotFound
+from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
+from turnkeep.model.agents import AgentSpec, Snapshot
+from turnkeep.model.blocks import Block, FileRef, JsonObject
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import IfBusy
+from turnkeep.model.usage import Source
+from turnkeep.providers.ports import Providers
+from turnkeep.store.commands import Claim, NewConversation
+from turnkeep.store.ports import Store
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a turn is asked for, apart from what is asked. `agent_id` and `model` hold for this turn alone."""
+
+    agent_id: AgentId | None = None
+    model: str | None = None
+    if_busy: IfBusy = "reject"
+    background: bool = False
+    source: Source = "api"
+    metadata: JsonObject = {}
+    idempotency_key: str | None = None
+    request_hash: str | None = None
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """One POST. Without a conversation it opens one, made as `new` says."""
+
+    principal: Principal
+    message: tuple[Block, ...]
+    conversation_id: ConversationId | None = None
+    new: NewConversation = NewConversation()
+    beside: TurnId | None = None
+    attachment_ids: tuple[FileId, ...] = ()
+    options: Options = Options()
+
+
+class Asking:
+    """Makes claims of questions: finds agent and model, and freezes them into the turn's snapshot."""
+
+    def __init__(
+        self, store: Store, providers: Providers, *, settings: EngineSettings, worker: str, watched_seconds: float
+    ) -> None:
+        self._store = store
+        self._providers = providers
+        self._settings = settings
+        self._worker = worker
+        self._watched_seconds = watched_seconds
+
+    async def claim_of(self, question: Question) -> Claim:
+        """Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model."""
+        options = question.options
+        snapshot = await self._snapshot(question)
+        assert snapshot.model is not None
+        self._providers.named(snapshot.model)
+        return Claim(
+            principal=question.principal,
+            turn_id=new_turn_id(),
+            worker=self._worker,
+            lease_seconds=self._settings.lease_seconds,
+            blocks=question.message,
+            conversation_id=question.conversation_id,
+            new=question.new,
+            beside=question.beside,
+            attachment_ids=question.attachment_ids,
+            if_busy=options.if_busy,
+            queue_limit=self._settings.queue_limit,
+            background=options.background,
+            watched_seconds=None if options.background else self._watched_seconds,
+            source=options.source,
+            model=snapshot.model,
+            snapshot=snapshot,
+            metadata=options.metadata,
+            idempotency_key=options.idempotency_key,
+            request_hash=options.request_hash,
+        )
+
+    async def again(
+        self, principal: Principal, turn_id: TurnId, options: Options, *, message: tuple[Block, ...] | None = None
+    ) -> Question:
+        """The question of an earlier turn once more, beside it: with other words (edit), or the same (regenerate)."""
+        turn = await self._store.turn(principal, turn_id)
+        rows = await self._store.turn_rows(turn_id)
+        asked = rows[0]
+        return Question(
+            principal=principal,
+            message=asked.blocks if message is None else message,
+            conversation_id=turn.conversation_id,
+            beside=turn_id,
+            attachment_ids=await self._still_there(principal, asked.attachments),
+            options=options,
+        )
+
+    async def _still_there(self, principal: Principal, refs: tuple[FileRef, ...]) -> tuple[FileId, ...]:
+        """A file that was deleted since is left out: the question can be asked again without it."""
+        found: list[FileId] = []
+        for ref in refs:
+            try:
+                found.append((await self._store.file(principal, ref.file_id)).id)
+            except NotFound:
+                continue
+        return tuple(found)
+
+    async def _snapshot(self, question: Question) -> Snapshot:
+        """Precedence of the model: turn, conversation, agent, workspace, server."""
+        principal, options = question.principal, question.options
+        agent_id, model = question.new.agent_id, question.new.model
+        if question.conversation_id is not None:
+            conversation = await self._store.conversation(principal, question.conversation_id)
+            agent_id, model = conversation.agent_id, conversation.model
+        agent_id = options.agent_id or agent_id
+        agent: AgentSpec | None = None
+        if agent_id is not None:
+            agent = (await self._store.agent(principal, agent_id)).spec
+        model = options.model or model or (agent.model if agent else None)
+        if model is None:
+            model = (await self._store.workspace(principal.org_id, principal.workspace_id)).model
+        return Snapshot(
+            agent_id=agent_id, agent=agent, model=model or self._settings.default_model, principal=principal
+        )

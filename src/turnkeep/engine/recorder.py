@@ -1,0 +1,148 @@
+"""The recorder: the only writer of one turn while this worker holds it.
+
+It numbers rows and events, keeps one write in flight, and publishes what is durable. Previews go out at once and are
+kept only as the text of the iteration now being spoken.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, TypeVar
+
+from msgspec import structs
+
+from turnkeep.ids import TurnId
+from turnkeep.model.display import Display, fold
+from turnkeep.model.events import LogLine, Recorded, TurnEvent
+from turnkeep.model.messages import Message
+from turnkeep.model.turns import Held
+from turnkeep.store.commands import Receipt, Settled, Settlement
+from turnkeep.store.ports import TurnStore
+from turnkeep.streaming.ports import PreviewPiece, Publisher
+
+Answer = TypeVar("Answer")
+
+
+class Recorder:
+    """Writes under one attempt. After LeaseLost or TurnSettled it is of no more use."""
+
+    def __init__(
+        self,
+        *,
+        store: TurnStore,
+        hub: Publisher,
+        held: Held,
+        events: Sequence[Recorded],
+        rows: Sequence[Message],
+        on_cancel_requested: Callable[[], None],
+    ) -> None:
+        self.held = held
+        self.rows = list(rows)
+        self._store = store
+        self._hub = hub
+        self._events: list[TurnEvent] = [recorded.event for recorded in events]
+        self._last_seq = events[-1].seq if events else 0
+        self._next_sequence = rows[-1].turn_sequence + 1 if rows else 0
+        self._on_cancel_requested = on_cancel_requested
+        self._writing = asyncio.Lock()
+        self._in_flight: asyncio.Task[Any] | None = None
+        self._spoken: list[tuple[Literal["text", "reasoning"], str]] = []
+        self._offset = 0
+
+    @property
+    def turn_id(self) -> TurnId:
+        return self.held.turn_id
+
+    @property
+    def events(self) -> Sequence[TurnEvent]:
+        return self._events
+
+    @property
+    def previewed_chars(self) -> int:
+        return self._offset
+
+    def display(self) -> Display:
+        return fold(self._events)
+
+    def preview(self, iteration: int, kind: Literal["text", "reasoning"], text: str) -> None:
+        """Show these characters at once; they are not a fact yet."""
+        piece = PreviewPiece(
+            turn_id=self.held.turn_id,
+            attempt=self.held.attempt,
+            base_seq=self._last_seq,
+            offset=self._offset,
+            iteration=iteration,
+            kind=kind,
+            text=text,
+        )
+        self._spoken.append((kind, text))
+        self._offset += len(text)
+        self._hub.preview(piece)
+
+    def spoken(self, kind: Literal["text", "reasoning"]) -> str:
+        """What was previewed since the last event."""
+        return "".join(text for each, text in self._spoken if each == kind)
+
+    async def record(
+        self, *, rows: Sequence[Message] = (), events: Sequence[TurnEvent] = (), logs: Sequence[LogLine] = ()
+    ) -> None:
+        """Durable, then visible. A write that has begun is finished even if the caller is cancelled."""
+
+        async def write() -> None:
+            numbered = self._numbered(rows)
+            receipt: Receipt = await self._store.record(
+                self.held, after=self._last_seq, rows=numbered, events=events, logs=logs
+            )
+            self._recorded(numbered, events)
+            if receipt.cancel_requested:
+                self._on_cancel_requested()
+
+        await self._finish(write)
+
+    async def settle(self, settlement: Settlement) -> Settled:
+        """End the turn, once."""
+
+        async def write() -> Settled:
+            rows = self._numbered(settlement.rows)
+            final = settlement.final
+            if final is not None:
+                final = structs.replace(final, turn_sequence=self._next_sequence + len(rows))
+            numbered = structs.replace(settlement, rows=tuple(rows), final=final)
+            settled = await self._store.settle(self.held, after=self._last_seq, settlement=numbered)
+            self._recorded([*rows, *([final] if final else [])], (*settlement.events, settlement.terminal))
+            return settled
+
+        return await self._finish(write)
+
+    async def quiesce(self) -> None:
+        """Wait until nothing is being written: what was begun has either happened or failed."""
+        async with self._writing:
+            pass
+
+    async def _finish(self, write: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        async def one_at_a_time() -> Answer:
+            async with self._writing:
+                return await write()
+
+        self._in_flight = task = asyncio.create_task(one_at_a_time())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The write goes on; whoever settles the turn waits for it in `quiesce`. Its outcome is read here, so that
+            # a failure is not reported as never retrieved.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+    def _numbered(self, rows: Sequence[Message]) -> list[Message]:
+        return [structs.replace(row, turn_sequence=self._next_sequence + place) for place, row in enumerate(rows)]
+
+    def _recorded(self, rows: Sequence[Message], events: Sequence[TurnEvent]) -> None:
+        self.rows.extend(rows)
+        self._next_sequence += len(rows)
+        if not events:
+            return
+        recorded = [Recorded(seq=self._last_seq + place, event=event) for place, event in enumerate(events, start=1)]
+        self._events.extend(events)
+        self._last_seq += len(events)
+        self._spoken.clear()
+        self._offset = 0
+        self._hub.publish(self.held.turn_id, recorded)

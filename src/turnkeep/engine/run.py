@@ -1,0 +1,319 @@
+"""A run: one turn in the hands of this worker, with everything the loop needs to move it on."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Literal, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from turnkeep.clock import Clock
+from turnkeep.compiler import Contents, budget_for, compile
+from turnkeep.engine.cleaning import clean_blocks, clean_text
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.recorder import Recorder
+from turnkeep.engine.recovery import USAGE, OpenCall, progress_of
+from turnkeep.engine.settings import EngineSettings
+from turnkeep.engine.tooling import call_tool, outcome_unknown, shown_to_readers, told_to_model
+from turnkeep.ids import CallId, new_message_id
+from turnkeep.model.agents import AgentSpec
+from turnkeep.model.blocks import Block, Reasoning, Text, ToolResult, ToolUse, text_of
+from turnkeep.model.display import Display
+from turnkeep.model.events import Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
+from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn
+from turnkeep.model.usage import Usage
+from turnkeep.providers.ports import (
+    Delta,
+    ModelRequest,
+    Provider,
+    ProviderFailed,
+    ProviderTimedOut,
+    Reply,
+    Restarted,
+    ToolOffer,
+)
+from turnkeep.store.commands import Settled, Settlement
+from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+
+WHOLE_RESULT = "result"
+"""Key in the metadata of a tool result's row: the whole result, where readers were shown only its beginning."""
+
+MAX_REPLY_CHARS = 400_000
+"""A model that says more in one go has lost its way."""
+
+StopReason = Literal["cancelled", "lost", "handover"]
+
+
+class FileReader(Protocol):
+    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone."""
+
+    async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
+
+
+class Lease(Protocol):
+    """The engine's promise that the turn is still ours."""
+
+    async def ensure(self) -> None:
+        """Return while the lease surely holds; wait for a renewal where it is in doubt. Raises LeaseLost."""
+
+
+class NoAnswer(ProviderFailed):
+    """The model asked for tools in every round it had and said nothing in the end."""
+
+    code = "tool_rounds"
+
+
+class Run:
+    """One turn, held by this worker. `history` is the window before it."""
+
+    def __init__(
+        self,
+        *,
+        turn: Turn,
+        recorder: Recorder,
+        history: Sequence[Message],
+        provider: Provider,
+        toolbox: Toolbox,
+        principal: Principal,
+        lease: Lease,
+        settings: EngineSettings,
+        observer: Observer,
+        clock: Clock,
+        files: FileReader | None,
+    ) -> None:
+        self.turn = turn
+        self.recorder = recorder
+        self.stop_reason: StopReason | None = None
+        self.settled: Settled | None = None
+        self._history = tuple(history)
+        self._provider = provider
+        self._toolbox = toolbox
+        self._principal = principal
+        self._lease = lease
+        self._settings = settings
+        self._observer = observer
+        self._clock = clock
+        self._files = files
+        self._progress = progress_of(recorder.rows, recorder.events)
+        self._iteration = self._progress.iterations
+        self.usage = self._progress.usage
+
+    @property
+    def rounds_left(self) -> int:
+        return self._settings.tool_rounds - self._iteration
+
+    async def finish_open_calls(self) -> None:
+        """Give every call that an earlier attempt left open a result: run it, or say that nobody knows."""
+        unknown: list[OpenCall] = []
+        again: list[ToolUse] = []
+        for call in self._progress.open_calls:
+            tool = self._toolbox.get(call.use.name)
+            repeatable = tool is not None and tool.spec.is_idempotent
+            if call.has_begun and not repeatable:
+                unknown.append(call)
+            else:
+                again.append(call.use)
+        for call in unknown:
+            await self._record_outcome(call.use, outcome_unknown(), seconds=None)
+        if again:
+            await self.call_tools(again)
+
+    async def ask_model(self, *, may_call: bool) -> Reply:
+        """One iteration: compile what the model sees, show what it says while it says it, return the whole."""
+        request = await self._request(may_call=may_call)
+        await self._lease.ensure()
+        began = time.monotonic()
+        reply: Reply | None = None
+        try:
+            reply = await self._listen(request)
+        finally:
+            self._observer.model_called(
+                request.model, seconds=time.monotonic() - began, usage=None if reply is None else reply.usage
+            )
+        self.usage += reply.usage
+        return reply
+
+    async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
+        """The iteration is complete: its row, and the event that replaces its previews."""
+        reasoning = _reasoning_text(reply.blocks)
+        row = self._row("assistant", reply.blocks, internal=True, iteration=self._iteration, reply=reply)
+        event = ToolCalls(
+            iteration=self._iteration,
+            text=text_of(reply.blocks),
+            calls=tuple(ToolCall(id=call.id, name=call.name, args=call.input) for call in calls),
+            reasoning=reasoning or UNSET,
+        )
+        await self.recorder.record(rows=[row], events=[event])
+        self._iteration += 1
+        self._observer.reached("iteration_recorded", self.turn.id)
+
+    async def call_tools(self, calls: Sequence[ToolUse], *, malformed: Mapping[CallId, str] | None = None) -> None:
+        """Run the calls side by side; record each result as it arrives."""
+        await self._lease.ensure()
+        steps = [Step(id=call.id, name=call.name, status="running", args=call.input) for call in calls]
+        await self.recorder.record(events=steps)
+        self._observer.reached("tool_starting", self.turn.id)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(self._call_one(call, (malformed or {}).get(call.id)))
+        except BaseExceptionGroup as failures:
+            # Tools do not raise; what comes here is the recorder's: the lease is lost, or the database is away.
+            raise failures.exceptions[0] from failures
+
+    async def answer(self, reply: Reply) -> None:
+        """Settle with the model's words as the answer."""
+        text = text_of(reply.blocks)
+        blocks = tuple(block for block in reply.blocks if not isinstance(block, ToolUse))
+        if not text.strip() and any(isinstance(block, ToolUse) for block in reply.blocks):
+            raise NoAnswer(f"The model used all {self._settings.tool_rounds} tool rounds and gave no answer.")
+        display = self.recorder.display().then_said(text=text, reasoning=_reasoning_text(reply.blocks))
+        final = self._row("assistant", blocks, internal=False, iteration=self._iteration, reply=reply)
+        final = _shown(final, display, usage=self.usage)
+        result = Result(message_id=final.id, message=text, content=display.content, usage=self.usage)
+        await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final))
+
+    async def settle(self, settlement: Settlement) -> None:
+        self._observer.reached("settling", self.turn.id)
+        self.settled = await self.recorder.settle(settlement)
+        self._observer.reached("settled", self.turn.id)
+
+    def final_row(self, text: str, *, display: Display) -> Message:
+        """The visible row of an answer that was broken off: the words so far, and what a reader saw."""
+        blocks: tuple[Block, ...] = (Text(text=text),) if text else ()
+        row = self._row("assistant", blocks, internal=False, iteration=self._iteration)
+        return _shown(row, display, usage=self.usage)
+
+    def result_row(self, call: ToolUse, outcome: Outcome) -> Message:
+        content, is_error = told_to_model(outcome, limit=self._settings.tool_result_chars)
+        block = ToolResult(call_id=call.id, content=content, is_error=is_error)
+        row = self._row("user", (block,), internal=True, iteration=max(0, self._iteration - 1))
+        if shown_to_readers(outcome.result) is outcome.result:
+            return row
+        return msgspec.structs.replace(row, metadata={WHOLE_RESULT: outcome.result})
+
+    async def _request(self, *, may_call: bool) -> ModelRequest:
+        agent = self.turn.snapshot.agent or AgentSpec(name="")
+        rows = (*self._history, *self.recorder.rows)
+        contents = await self._files.contents(rows, sees_images=True) if self._files else {}
+        compiled = compile(
+            rows,
+            target=self._provider.target,
+            open_turn=self.turn.id,
+            budget=budget_for(agent.tokenizer, turns=self._settings.replay_turns, chars=self._settings.context_chars),
+            system=agent.instructions,
+            contents=contents,
+        )
+        return ModelRequest(
+            model=self.turn.model or self._settings.default_model,
+            messages=compiled.messages,
+            system=compiled.system,
+            may_think=compiled.thinking,
+            tools=tuple(
+                ToolOffer(name=spec.name, description=spec.description, input_schema=spec.input_schema)
+                for spec in self._toolbox.specs()
+            ),
+            may_call=may_call,
+            timeout_seconds=self._settings.provider_timeout_seconds,
+        )
+
+    async def _listen(self, request: ModelRequest) -> Reply:
+        """Pass on what is said; the time limit runs anew with each piece."""
+        loop = asyncio.get_running_loop()
+        limit = request.timeout_seconds
+        try:
+            async with asyncio.timeout(limit) as timer, aclosing(self._provider.speak(request)) as spoken:
+                async for piece in spoken:
+                    timer.reschedule(loop.time() + limit)
+                    match piece:
+                        case Delta():
+                            self._show(piece)
+                        case Restarted():
+                            await self._record_restart(piece.reason)
+                        case Reply():
+                            return msgspec.structs.replace(piece, blocks=clean_blocks(piece.blocks))
+        except TimeoutError as exc:
+            raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
+        raise ProviderFailed("The model's stream ended without an answer.")
+
+    def _show(self, piece: Delta) -> None:
+        text = clean_text(piece.text)
+        if not text:
+            return
+        self.recorder.preview(self._iteration, piece.kind, text)
+        if self.recorder.previewed_chars > MAX_REPLY_CHARS:
+            raise ProviderFailed(f"The model did not stop after {MAX_REPLY_CHARS:,} characters.")
+        self._observer.reached("previewed", self.turn.id)
+
+    async def _record_restart(self, reason: str) -> None:
+        """Text that was shown is void: readers must drop it, so they are told by an event."""
+        if self.recorder.spoken("text") or self.recorder.spoken("reasoning"):
+            await self.recorder.record(events=[Reset(attempt=self.recorder.held.attempt, reason=clean_text(reason))])
+
+    async def _call_one(self, call: ToolUse, malformed: str | None) -> None:
+        began = time.monotonic()
+        if malformed is not None:
+            outcome = Outcome(error=f"The arguments were not valid: {malformed}")
+        else:
+            context = CallContext(
+                call_id=call.id,
+                turn_id=self.turn.id,
+                conversation_id=self.turn.conversation_id,
+                principal=self._principal,
+            )
+            outcome = await call_tool(self._toolbox, call, context, default_timeout=self._settings.tool_timeout_seconds)
+        seconds = time.monotonic() - began
+        self._observer.tool_called(call.name, seconds=seconds, failed=outcome.error is not None)
+        self._observer.reached("tool_ended", self.turn.id)
+        await self._record_outcome(call, outcome, seconds=seconds)
+        self._observer.reached("result_recorded", self.turn.id)
+
+    async def _record_outcome(self, call: ToolUse, outcome: Outcome, *, seconds: float | None) -> None:
+        events: list[TurnEvent] = [ended_step(call, outcome, seconds=seconds)]
+        if outcome.sources:
+            events.append(Sources(sources=outcome.sources))
+        await self.recorder.record(rows=[self.result_row(call, outcome)], events=events)
+
+    def _row(
+        self,
+        role: Literal["user", "assistant"],
+        blocks: tuple[Block, ...],
+        *,
+        internal: bool,
+        iteration: int,
+        reply: Reply | None = None,
+    ) -> Message:
+        return Message(
+            id=new_message_id(),
+            turn_id=self.turn.id,
+            conversation_id=self.turn.conversation_id,
+            turn_sequence=0,
+            role=role,
+            blocks=blocks,
+            created_at=self._clock(),
+            iteration=iteration,
+            internal=internal,
+            metadata={} if reply is None else {USAGE: msgspec.to_builtins(reply.usage)},
+            provider=self.turn.model if role == "assistant" else None,
+        )
+
+
+def _shown(row: Message, display: Display, *, usage: Usage) -> Message:
+    return msgspec.structs.replace(row, display=display.content, sources=display.sources, usage=usage, metadata={})
+
+
+def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:
+    duration = UNSET if seconds is None else round(seconds * 1000)
+    if outcome.error is not None:
+        return Step(id=call.id, name=call.name, status="failed", error=outcome.error, duration_ms=duration)
+    return Step(
+        id=call.id, name=call.name, status="succeeded", result=shown_to_readers(outcome.result), duration_ms=duration
+    )
+
+
+def _reasoning_text(blocks: Sequence[Block]) -> str:
+    return "\n\n".join(block.text for block in blocks if isinstance(block, Reasoning) and block.text)

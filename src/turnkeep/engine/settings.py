@@ -1,0 +1,33 @@
+"""What an operator may set about the engine."""
+
+from msgspec import Struct
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """Times in seconds. The defaults are those of the documentation."""
+
+    default_model: str = "demo"
+    replay_turns: int = 20
+    context_chars: int = 400_000
+    tool_rounds: int = 5
+    tool_result_chars: int = 4_000
+    lease_seconds: float = 10.0
+    disconnect_grace_seconds: float = 30.0
+    provider_timeout_seconds: float = 60.0
+    tool_timeout_seconds: float = 30.0
+    turn_timeout_seconds: float = 28_800.0
+    queue_limit: int = 20
+    max_running: int = 2_000
+    """Turns that one worker runs at once; adoption stops there, so that others can help."""
+    sweep_seconds: float = 1.0
+    retention_days: float = 30.0
+    max_failures: int = 3
+
+    @property
+    def renew_seconds(self) -> float:
+        return min(1.0, self.lease_seconds / 3)
+
+    @property
+    def watch_seconds(self) -> float:
+        """How often attached readers are reported."""
+        return min(5.0, max(0.25, self.disconnect_grace_seconds / 3))

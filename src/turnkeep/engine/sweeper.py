@@ -1,0 +1,53 @@
+"""The sweeper: what some worker must do now and then, whoever it is. Every part may run on all workers at once."""
+
+import asyncio
+
+from turnkeep.clock import Clock
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.settings import EngineSettings
+from turnkeep.engine.worker import Worker
+from turnkeep.errors import WorldError
+from turnkeep.store.ports import Store
+
+ADOPT_AT_ONCE = 50
+PURGE_EVERY_SWEEPS = 600
+DAY_MS = 86_400_000
+
+
+class Sweeper:
+    """Adopts turns that nobody holds, lets waiting turns run, stops the unwatched, keeps search fresh, purges."""
+
+    def __init__(
+        self, store: Store, worker: Worker, *, settings: EngineSettings, observer: Observer, clock: Clock
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._settings = settings
+        self._observer = observer
+        self._clock = clock
+
+    async def sweep_for_ever(self) -> None:
+        sweeps = 0
+        while True:
+            try:
+                await self.sweep()
+                if sweeps % PURGE_EVERY_SWEEPS == 0:
+                    await self._purge()
+            except WorldError:
+                pass  # the database is away; the next sweep tries again
+            except Exception as exc:  # a sweep that fails must not end all sweeps
+                self._observer.defect(None, exc)
+            sweeps += 1
+            await asyncio.sleep(self._settings.sweep_seconds)
+
+    async def sweep(self) -> None:
+        """Once: first what lets turns run, then what tidies up."""
+        await self._store.promote_waiting()
+        if limit := min(self._worker.room, ADOPT_AT_ONCE):
+            await self._worker.adopt(limit=limit)
+        for turn_id in await self._store.cancel_unwatched():
+            self._worker.stop(turn_id)
+        await self._store.index_pending()
+
+    async def _purge(self) -> None:
+        await self._store.purge(deleted_before=int(self._clock() - self._settings.retention_days * DAY_MS))

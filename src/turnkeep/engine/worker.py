@@ -1,0 +1,243 @@
+"""The worker: drives the turns that this process holds, each in a task of its own."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from turnkeep.clock import Clock, system_clock
+from turnkeep.engine.endings import settle_cancelled, settle_failed
+from turnkeep.engine.leases import Leases
+from turnkeep.engine.loop import run_turn
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.recorder import Recorder
+from turnkeep.engine.run import FileReader, Lease, Run, StopReason
+from turnkeep.engine.settings import EngineSettings
+from turnkeep.errors import CallerError, Fenced, LeaseLost, WorldError
+from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.events import Recorded
+from turnkeep.model.turns import Held, Turn
+from turnkeep.providers.ports import ProviderFailed, Providers
+from turnkeep.store.ports import Store
+from turnkeep.streaming.ports import Publisher
+from turnkeep.tools.ports import Tools
+
+SETTLE_PATIENCE_SECONDS = 5.0
+"""How long a stopped turn may take to let go of its model or tool before it is settled over its head."""
+
+
+class Grip:
+    """This worker's hold on one turn: how it is told to stop, and what it last said of itself."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None
+
+    def let_go(self, reason: StopReason) -> None:
+        """The first reason counts."""
+        if not self.stop.done():
+            self.stop.set_result(reason)
+
+
+class Worker:
+    """Runs turns. Every way out of a turn ends in `_drive`: settled, or let go for somebody else to adopt."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        store: Store,
+        hub: Publisher,
+        providers: Providers,
+        tools: Tools,
+        leases: Leases,
+        settings: EngineSettings,
+        observer: Observer,
+        files: FileReader | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self.name = name
+        self._store = store
+        self._hub = hub
+        self._providers = providers
+        self._tools = tools
+        self._leases = leases
+        self._settings = settings
+        self._observer = observer
+        self._files = files
+        self._clock = clock
+        self._grips: dict[TurnId, Grip] = {}
+        self._is_draining = False
+
+    @property
+    def room(self) -> int:
+        """How many more turns this worker would adopt."""
+        return 0 if self._is_draining else max(0, self._settings.max_running - len(self._grips))
+
+    def start(self, turn: Turn, held: Held, *, asked_at: float, events: Sequence[Recorded] | None = None) -> None:
+        """Drive this turn from now on. `events` are given for a turn that was claimed a moment ago."""
+        grip = Grip(held)
+        self._grips[turn.id] = grip
+        lease = self._leases.add(
+            held,
+            asked_at=asked_at,
+            on_cancel=lambda: grip.let_go("cancelled"),
+            on_lost=lambda: grip.let_go("lost"),
+        )
+        grip.task = asyncio.create_task(self._drive(turn, grip, lease, events), name=f"turn {turn.id}")
+
+    async def adopt(self, *, limit: int, turn_id: TurnId | None = None) -> int:
+        """Take over turns that nobody holds; return how many."""
+        asked_at = time.monotonic()
+        adopted = await self._store.adopt(
+            self.name, lease_seconds=self._settings.lease_seconds, limit=limit, turn_id=turn_id
+        )
+        for each in adopted:
+            self._observer.reached("adopted", each.turn.id)
+            self.start(each.turn, each.held, asked_at=asked_at)
+        return len(adopted)
+
+    def stop(self, turn_id: TurnId) -> None:
+        """Stop the turn if it runs here. Somebody asked for it, and the store knows."""
+        if grip := self._grips.get(turn_id):
+            grip.let_go("cancelled")
+
+    def stop_conversation(self, conversation_id: ConversationId) -> None:
+        for grip in self._grips.values():
+            if grip.held.conversation_id == conversation_id:
+                grip.let_go("cancelled")
+
+    def holds(self, turn_id: TurnId) -> bool:
+        return turn_id in self._grips
+
+    async def drain(self, *, seconds: float) -> None:
+        """Hand everything over: stop the work, finish what is being written, let others adopt at once."""
+        self._is_draining = True
+        grips = list(self._grips.values())
+        for grip in grips:
+            grip.let_go("handover")
+        tasks = [grip.task for grip in grips if grip.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        await self._store.hand_over([grip.held for grip in grips])
+
+    async def _drive(self, turn: Turn, grip: Grip, lease: Lease, events: Sequence[Recorded] | None) -> None:
+        run: Run | None = None
+        try:
+            run = await self._prepare(turn, grip, lease, events)
+            self._observer.turn_began(turn)
+            await self._work(run, grip)
+        except (Fenced, WorldError) as exc:
+            self._observer.turn_let_go(turn.id, str(exc))
+        except Exception as exc:
+            self._observer.defect(turn.id, exc)
+        finally:
+            self._leases.remove(turn.id)
+            if self._grips.get(turn.id) is grip:
+                del self._grips[turn.id]
+            self._hub.forget(turn.id)
+        if run is not None and run.settled is not None:
+            self._observer.turn_ended(run.settled.turn)
+            if run.settled.promoted is not None and not self._is_draining:
+                await self._adopt_promoted(run.settled.promoted)
+
+    async def _adopt_promoted(self, turn_id: TurnId) -> None:
+        try:
+            await self.adopt(limit=1, turn_id=turn_id)
+        except WorldError:
+            return  # the sweeper of any worker finds it
+
+    async def _prepare(self, turn: Turn, grip: Grip, lease: Lease, events: Sequence[Recorded] | None) -> Run:
+        """Read what the turn needs: its own rows and events, and the window before it."""
+        window = await self._store.window(turn.conversation_id, turns=self._settings.replay_turns)
+        own = [row for row in window.rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
+        if events is None:
+            events = await self._all_events(turn.id)
+            self._hub.publish(turn.id, events[-1:])
+        principal = turn.snapshot.principal
+        if principal is None:
+            raise LeaseLost(f"Turn {turn.id} has no principal: it was not made by this engine.")
+        model = turn.model or self._settings.default_model
+        return Run(
+            turn=turn,
+            recorder=Recorder(
+                store=self._store,
+                hub=self._hub,
+                held=grip.held,
+                events=events,
+                rows=own,
+                on_cancel_requested=lambda: grip.let_go("cancelled"),
+            ),
+            history=[row for row in window.rows if row.turn_id != turn.id],
+            provider=self._providers.named(model),
+            toolbox=await self._tools.toolbox(turn.snapshot.agent, principal),
+            principal=principal,
+            lease=lease,
+            settings=self._settings,
+            observer=self._observer,
+            clock=self._clock,
+            files=self._files,
+        )
+
+    async def _all_events(self, turn_id: TurnId) -> list[Recorded]:
+        events: list[Recorded] = []
+        while page := await self._store.events(turn_id, after=len(events)):
+            events += page
+        return events
+
+    async def _work(self, run: Run, grip: Grip) -> None:
+        """Run the loop until it ends, is told to stop, or its time is over; then settle accordingly."""
+        if run.turn.failures >= self._settings.max_failures:
+            await settle_failed(run, "worker_lost", "The workers that ran this turn were lost, one after another.")
+            return
+        if run.turn.cancel_requested_at is not None:
+            await settle_cancelled(run)
+            return
+        loop = asyncio.create_task(run_turn(run), name=f"loop {run.turn.id}")
+        try:
+            ends: set[asyncio.Future[Any]] = {loop, grip.stop}
+            await asyncio.wait(ends, timeout=self._time_left(run.turn), return_when="FIRST_COMPLETED")
+            if loop.done():
+                await self._conclude(run, loop)
+                return
+        finally:
+            await _end(loop)
+        if run.settled is not None:
+            return
+        if not grip.stop.done():
+            limit = self._settings.turn_timeout_seconds
+            await settle_failed(run, "turn_timeout", f"The turn took longer than {limit:g} seconds.")
+        elif grip.stop.result() == "cancelled":
+            await settle_cancelled(run)
+        else:
+            await run.recorder.quiesce()
+            raise LeaseLost("Handed over." if grip.stop.result() == "handover" else "Taken over by another worker.")
+
+    async def _conclude(self, run: Run, loop: asyncio.Task[None]) -> None:
+        """The loop came to its own end; if that was an error, the turn says so."""
+        try:
+            await loop
+        except ProviderFailed as exc:
+            await settle_failed(run, exc.code, exc.detail)
+        except CallerError as exc:
+            await settle_failed(run, "internal", exc.detail)
+        except (Fenced, WorldError):
+            raise
+        except Exception as exc:
+            self._observer.defect(run.turn.id, exc)
+            await settle_failed(run, "internal", "Something went wrong on our side; the log has the details.")
+
+    def _time_left(self, turn: Turn) -> float:
+        started_at = turn.started_at if turn.started_at is not None else self._clock()
+        return max(0.0, self._settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
+
+
+async def _end(loop: asyncio.Task[None]) -> None:
+    """Cancel the loop and wait until it is gone, but not for ever: foreign code may refuse to end."""
+    if loop.done():
+        return
+    loop.cancel()
+    await asyncio.wait({loop}, timeout=SETTLE_PATIENCE_SECONDS)
+    if loop.done() and not loop.cancelled():
+        loop.exception()  # whatever it was, the stop came first

@@ -1,0 +1,202 @@
+"""A stand-in for a model: offline, deterministic, and it says that it is one.
+
+It answers from rules, streams word by word, reads what is attached, and calls the tools it is offered when asked to
+("use search_pages to find …", or a tool's own words). Good enough to try every part of the product without a key.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+
+from turnkeep.ids import new_call_id
+from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolUse
+from turnkeep.model.usage import Usage
+from turnkeep.providers.ports import Delta, ModelRequest, Reply, Spoken, Target, ToolOffer
+
+WORD_SECONDS = 0.012
+CHARS_PER_TOKEN = 4
+QUOTED_CHARS = 600
+
+_ASKS_FOR_TOOL = re.compile(r"\b(?:use|call|run|try|ask|with)\b", re.IGNORECASE)
+_JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_WORDS = re.compile(r"\S+\s*|\s+")
+_FILLER = re.compile(r"^(?:please|the|tool|to|for|and|find|search|look up|about|with|on|of)\b[\s:,]*", re.IGNORECASE)
+
+_HELP = """I am **Turnkeep's demo model**: a set of rules, not a language model. I work offline, so that you can try \
+the product without a key. Things you can ask me:
+
+- `show me a table`, `show me code`, `show me maths`, `a list`: to see how answers are drawn
+- `write 300 words`: a long answer, to try *stop*, reload and reconnect
+- `use NAME …`: I call the tool of that name with your words, or with a JSON object that you write
+- attach a file, and I tell you what I see in it
+
+To talk to a real model, set `ANTHROPIC_API_KEY` or `OPENAI_API_KEY` and choose it by name, or set \
+`TURNKEEP_MODEL`."""
+
+_SAMPLES = {
+    "table": "Here is a table:\n\n| planet | moons | day |\n|---|---:|---|\n| Earth | 1 | 24 h |\n| Mars | 2 | 24.6 h |\n"
+    "| Jupiter | 95 | 9.9 h |\n",
+    "code": 'Here is some code:\n\n```python\ndef greet(name: str) -> str:\n    """Say hello."""\n'
+    '    return f"Hello, {name}!"\n\n\nprint(greet("world"))\n```\n\nIt prints `Hello, world!`.',
+    "math": "Here is a formula:\n\n$$\\int_0^\\infty e^{-x^2}\\,dx = \\frac{\\sqrt{\\pi}}{2}$$\n\nand one in a line: "
+    "$a^2 + b^2 = c^2$.",
+    "list": "Here is a list:\n\n1. first things first\n2. then the second\n   - with a detail\n   - and another\n3. done\n",
+}
+
+
+_LONG = tuple(
+    "every turn is kept and every stream goes on where it stopped because nothing is shown before it is safe".split()
+)
+
+
+class DemoProvider:
+    """The model called `demo`."""
+
+    name = "demo"
+    target: Target = "openai_chat"
+
+    def __init__(self, *, word_seconds: float = WORD_SECONDS) -> None:
+        self._word_seconds = word_seconds
+
+    async def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
+        text, calls = answer_to(request)
+        for word in _WORDS.findall(text):
+            if self._word_seconds:
+                await asyncio.sleep(self._word_seconds)
+            yield Delta(text=word)
+        blocks: tuple[Block, ...] = (*((Text(text=text),) if text else ()), *calls)
+        read = sum(len(words) for message in request.messages for words in _texts(message.get("content")))
+        usage = Usage(input_tokens=_tokens(read), output_tokens=_tokens(len(text) + 40 * len(calls)))
+        yield Reply(blocks=blocks, usage=usage)
+
+    async def models(self) -> list[str]:
+        return [self.name]
+
+
+def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
+    """What the demo model says to this, and the tools it calls."""
+    results = _results(request.messages)
+    asked = _asked(request.messages)
+    if results:
+        return _about_results(results), ()
+    if request.may_call and (offers := _wanted_tools(asked, request.tools)):
+        names = " and ".join(f"`{offer.name}`" for offer in offers)
+        calls = tuple(ToolUse(id=new_call_id(), name=offer.name, input=_arguments(asked, offer)) for offer in offers)
+        return f"I will use {names}.", calls
+    return _plain_answer(asked, request.messages), ()
+
+
+def _plain_answer(asked: str, messages: Sequence[JsonObject]) -> str:
+    lowered = asked.lower()
+    if match := re.search(r"(\d{1,4})\s+words", lowered):
+        return _many_words(min(int(match[1]), 2_000))
+    for sample, text in _SAMPLES.items():
+        if re.search(rf"\b{sample}s?\b", lowered):
+            return text
+    if not lowered.strip() or re.search(r"\b(help|who are you|what are you|what can you do)\b", lowered):
+        return _HELP
+    if re.match(r"\W*(hi|hello|hey|good (morning|evening))\b", lowered):
+        return "Hello! I am Turnkeep's demo model. Say `help` to see what I can do."
+    turns = sum(message.get("role") == "user" for message in messages)
+    attached = _attached(messages)
+    echo = " ".join(asked.split())[:QUOTED_CHARS]
+    seen = f"\n\nI can see {attached}." if attached else ""
+    return (
+        f"You said: “{echo}”.{seen}\n\nI am the demo model, so I can only repeat and show things; this is message "
+        f"{turns} of yours that I can see. Say `help` for what I can do."
+    )
+
+
+def _about_results(results: Sequence[str]) -> str:
+    told = "\n\n".join("> " + result[:QUOTED_CHARS].strip().replace("\n", "\n> ") for result in results)
+    which = "The tool says" if len(results) == 1 else f"The {len(results)} tools say"
+    return f"{which}:\n\n{told}"
+
+
+def _many_words(count: int) -> str:
+    text = [_LONG[place % len(_LONG)] for place in range(count)]
+    sentences = [" ".join(text[place : place + 12]).capitalize() + "." for place in range(0, count, 12)]
+    return " ".join(sentences)
+
+
+def _wanted_tools(asked: str, offers: Sequence[ToolOffer]) -> list[ToolOffer]:
+    """Tools that are named, or whose words all occur after a verb that asks for one."""
+    lowered = asked.lower()
+    named = [offer for offer in offers if re.search(rf"(?<!\w){re.escape(offer.name.lower())}(?!\w)", lowered)]
+    if named:
+        return named
+    spoken = set(re.findall(r"\w+", lowered))
+    asks = bool(_ASKS_FOR_TOOL.search(asked))
+    return [offer for offer in offers if asks and set(re.findall(r"[a-z0-9]+", offer.name.lower())) <= spoken][:1]
+
+
+def _arguments(asked: str, offer: ToolOffer) -> JsonObject:
+    """A JSON object from the message if there is one; else the words, put where the schema wants text."""
+    if match := _JSON_OBJECT.search(asked):
+        try:
+            return msgspec.json.decode(match[0], type=dict)
+        except msgspec.DecodeError:
+            pass
+    words = re.sub(rf"(?i).*?\b{re.escape(offer.name)}\b", "", asked, count=1, flags=re.DOTALL) or asked
+    while (shorter := _FILLER.sub("", words.strip())) != words:
+        words = shorter
+    properties = offer.input_schema.get("properties", {})
+    required = offer.input_schema.get("required", list(properties)[:1])
+    return {name: _value(properties.get(name, {}), words) for name in required}
+
+
+def _value(schema: JsonObject, words: str) -> JsonValue:
+    if choices := schema.get("enum"):
+        return next((choice for choice in choices if str(choice).lower() in words.lower()), choices[0])
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", words)
+    match schema.get("type", "string"):
+        case "integer":
+            return int(float(numbers[0])) if numbers else 1
+        case "number":
+            return float(numbers[0]) if numbers else 1.0
+        case "boolean":
+            return True
+        case "array":
+            return [_value(schema.get("items", {}), words)]
+        case "object":
+            return {}
+        case _:
+            return words
+
+
+def _asked(messages: Sequence[JsonObject]) -> str:
+    """The user's last words."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            return "\n".join(_texts(message.get("content")))
+    return ""
+
+
+def _results(messages: Sequence[JsonObject]) -> list[str]:
+    """Tool results that nobody has spoken about yet."""
+    results: list[str] = []
+    for message in reversed(messages):
+        if message.get("role") != "tool":
+            break
+        results.insert(0, "\n".join(_texts(message.get("content"))))
+    return results
+
+
+def _attached(messages: Sequence[JsonObject]) -> str:
+    content = messages[-1].get("content") if messages else None
+    pictures = [part for part in content if part.get("type") == "image_url"] if isinstance(content, list) else []
+    return "" if not pictures else "a picture" if len(pictures) == 1 else f"{len(pictures)} pictures"
+
+
+def _texts(content: JsonValue) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return []
+
+
+def _tokens(chars: int) -> int:
+    return max(1, chars // CHARS_PER_TOKEN)

@@ -1,0 +1,100 @@
+"""The port of a model provider: a compiled request goes in, deltas and one complete reply come out."""
+
+from collections.abc import AsyncGenerator
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from turnkeep.errors import WorldError
+from turnkeep.ids import CallId
+from turnkeep.model.blocks import Block, JsonObject
+from turnkeep.model.usage import Usage
+
+Target = Literal["anthropic", "openai_chat", "openai_responses"]
+"""The shape in which a provider takes its messages; the compiler makes it."""
+
+
+class ToolOffer(Struct, frozen=True, kw_only=True):
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True):
+    """One model call, compiled for the provider's target.
+
+    `system` is what stands beside the messages, if the target wants it there. Tools stay declared in the last call
+    of a turn, since the messages mention them, but `may_call` is then false.
+    """
+
+    model: str
+    messages: list[JsonObject]
+    system: list[JsonObject] | str | None = None
+    may_think: bool = False
+    tools: tuple[ToolOffer, ...] = ()
+    may_call: bool = True
+    timeout_seconds: float = 60.0
+    """To the next token."""
+
+
+class Delta(Struct, frozen=True, kw_only=True, tag=True):
+    """A few more characters of what is being said or thought."""
+
+    text: str
+    kind: Literal["text", "reasoning"] = "text"
+
+
+class Restarted(Struct, frozen=True, kw_only=True, tag=True):
+    """The provider failed after it had spoken and is asked again: what was said since the last reply is void."""
+
+    reason: str
+
+
+class Reply(Struct, frozen=True, kw_only=True, tag=True):
+    """The whole of what was said, always last: text, reasoning with its signatures, and tool calls with our ids.
+
+    `malformed` says, for a call whose arguments were no JSON object, what was wrong; its `input` is then empty.
+    """
+
+    blocks: tuple[Block, ...]
+    usage: Usage = Usage()
+    malformed: dict[CallId, str] = {}
+
+
+Spoken = Delta | Restarted | Reply
+
+
+class ProviderFailed(WorldError):
+    """The provider refused or broke off, in its own words. `code` of the turn: provider_error."""
+
+    code = "provider_error"
+
+
+class ProviderTimedOut(ProviderFailed):
+    """Nothing came for too long."""
+
+    code = "model_timeout"
+
+
+class Provider(Protocol):
+    """One provider. Knows its wire format; knows nothing of turns, stores or readers."""
+
+    name: str
+    target: Target
+
+    def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
+        """Stream one reply. Ends with exactly one Reply, or raises ProviderFailed. Closing it stops the call."""
+
+    async def models(self) -> list[str]:
+        """Names (`provider/model`) that can be reached now; empty when none."""
+
+
+class Providers(Protocol):
+    """All providers of a server, by the part of a model's name before the slash."""
+
+    def named(self, model: str) -> Provider:
+        """Raises InvalidRequest, with the names there are, when no provider serves that model."""
+
+    async def models(self) -> list[str]: ...

@@ -1,0 +1,131 @@
+"""A model that says what it was told to say: for tests of your own tools and pages, and for ours.
+
+    provider = ScriptedProvider([
+        [Call("lookup", {"city": "Bern"})],
+        ["It is ", Pause(0.1), "sunny."],
+    ])
+
+Each list is one reply, spoken item by item. Instead of lists, a function may look at the request and return the
+reply; it is asked anew for every call, so it also works when a turn moves to another worker.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+from turnkeep.ids import CallId, new_call_id
+from turnkeep.model.blocks import Block, JsonObject, Reasoning, Text, ToolUse
+from turnkeep.model.usage import Usage
+from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, Reply, Restarted, Spoken, Target
+
+
+class Think(Struct, frozen=True):
+    """Words that are thought, not said."""
+
+    text: str
+    signature: str | None = None
+
+
+class Call(Struct, frozen=True):
+    """Ask for a tool."""
+
+    name: str
+    args: JsonObject = {}
+    id: str | None = None
+    malformed: str | None = None
+    """Pretend that the arguments were no JSON, for this reason."""
+
+
+class Pause(Struct, frozen=True):
+    seconds: float
+
+
+class Until(Struct, frozen=True):
+    """Wait for something that the test decides."""
+
+    happened: Callable[[], Awaitable[object]]
+
+
+class Fail(Struct, frozen=True):
+    """Break off with this error."""
+
+    error: Exception
+
+
+class Restart(Struct, frozen=True):
+    """Start again: what was said is void."""
+
+    reason: str = "overloaded"
+
+
+Line = str | Think | Call | Pause | Until | Fail | Restart
+Script = Sequence[Line]
+
+
+class ScriptedProvider:
+    """Speaks its scripts one after the other; `requests` holds what it was asked."""
+
+    target: Target
+
+    def __init__(
+        self,
+        scripts: Sequence[Script] | Callable[[ModelRequest], Script],
+        *,
+        name: str = "scripted",
+        target: Target = "openai_chat",
+        usage: Usage = Usage(input_tokens=10, output_tokens=5),  # noqa: B008 - frozen
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.requests: list[ModelRequest] = []
+        self._usage = usage
+        self._choose = scripts if callable(scripts) else self._next
+        self._scripts: list[Script] = [] if callable(scripts) else list(scripts)
+
+    def _next(self, request: ModelRequest) -> Script:
+        if not self._scripts:
+            raise ProviderFailed("The script has ended.")
+        return self._scripts.pop(0)
+
+    async def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
+        self.requests.append(request)
+        blocks: list[Block] = []
+        malformed: dict[CallId, str] = {}
+        for line in self._choose(request):
+            match line:
+                case str():
+                    yield Delta(text=line)
+                    blocks.append(Text(text=line))
+                case Think():
+                    yield Delta(text=line.text, kind="reasoning")
+                    blocks.append(Reasoning(text=line.text, provider=self.name, signature=line.signature))
+                case Call():
+                    call_id = CallId(line.id) if line.id else new_call_id()
+                    blocks.append(ToolUse(id=call_id, name=line.name, input=line.args))
+                    if line.malformed is not None:
+                        malformed[call_id] = line.malformed
+                case Pause():
+                    await asyncio.sleep(line.seconds)
+                case Until():
+                    await line.happened()
+                case Fail():
+                    raise line.error
+                case Restart():
+                    yield Restarted(reason=line.reason)
+                    blocks.clear()
+        yield Reply(blocks=_joined(blocks), usage=self._usage, malformed=malformed)
+
+    async def models(self) -> list[str]:
+        return [self.name]
+
+
+def _joined(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Neighbouring texts as one block, as a provider would send them."""
+    joined: list[Block] = []
+    for block in blocks:
+        if isinstance(block, Text) and joined and isinstance(joined[-1], Text):
+            joined[-1] = Text(text=joined[-1].text + block.text)
+        else:
+            joined.append(block)
+    return tuple(joined)

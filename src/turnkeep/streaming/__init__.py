@@ -1,0 +1,1 @@
+"""From recorded events to what a reader is sent."""

@@ -1,0 +1,1 @@
+"""What an agent can do: tools behind one port."""
