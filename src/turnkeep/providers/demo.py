@@ -35,20 +35,40 @@ the product without a key. Things you can ask me:
 To talk to a real model, set `ANTHROPIC_API_KEY` or `OPENAI_API_KEY` and choose it by name, or set \
 `TURNKEEP_MODEL`."""
 
-_SAMPLES = {
-    "table": "Here is a table:\n\n| planet | moons | day |\n|---|---:|---|\n| Earth | 1 | 24 h |\n| Mars | 2 | 24.6 h |\n"
-    "| Jupiter | 95 | 9.9 h |\n",
-    "code": 'Here is some code:\n\n```python\ndef greet(name: str) -> str:\n    """Say hello."""\n'
-    '    return f"Hello, {name}!"\n\n\nprint(greet("world"))\n```\n\nIt prints `Hello, world!`.',
-    "math": "Here is a formula:\n\n$$\\int_0^\\infty e^{-x^2}\\,dx = \\frac{\\sqrt{\\pi}}{2}$$\n\nand one in a line: "
-    "$a^2 + b^2 = c^2$.",
-    "list": "Here is a list:\n\n1. first things first\n2. then the second\n   - with a detail\n   - and another\n3. done\n",
-}
+_TABLE = """Here is a table:
+
+| planet | moons | day |
+|---|---:|---|
+| Earth | 1 | 24 h |
+| Mars | 2 | 24.6 h |
+| Jupiter | 95 | 9.9 h |
+"""
+_CODE = """Here is some code:
+
+```python
+def greet(name: str) -> str:
+    return f"Hello, {name}!"
 
 
-_LONG = tuple(
-    "every turn is kept and every stream goes on where it stopped because nothing is shown before it is safe".split()
-)
+print(greet("world"))
+```
+
+It prints `Hello, world!`."""
+_MATHS = r"""Here is a formula:
+
+$$\int_0^\infty e^{-x^2}\,dx = \frac{\sqrt{\pi}}{2}$$
+
+and one in a line: $a^2 + b^2 = c^2$."""
+_LIST = """Here is a list:
+
+1. first things first
+2. then the second
+   - with a detail
+   - and another
+3. done
+"""
+_SAMPLES = {"table": _TABLE, "code": _CODE, "math": _MATHS, "list": _LIST}
+_SENTENCE = "every turn is kept and every stream goes on where it stopped because nothing is shown before it is safe"
 
 
 class DemoProvider:
@@ -116,7 +136,8 @@ def _about_results(results: Sequence[str]) -> str:
 
 
 def _many_words(count: int) -> str:
-    text = [_LONG[place % len(_LONG)] for place in range(count)]
+    words = _SENTENCE.split()
+    text = [words[place % len(words)] for place in range(count)]
     sentences = [" ".join(text[place : place + 12]).capitalize() + "." for place in range(0, count, 12)]
     return " ".join(sentences)
 
