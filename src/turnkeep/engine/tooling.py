@@ -87,6 +87,8 @@ def _kept(result: JsonValue) -> JsonValue:
         return text if size <= KEPT_BYTES else _cut_bytes(text, KEPT_BYTES)
     try:
         encoded = msgspec.json.encode(result)
+    except UnicodeEncodeError:
+        return _kept(clean_json(result))
     except (TypeError, ValueError, OverflowError, RecursionError):
         return _kept(str(result))
     if len(encoded) > KEPT_BYTES:

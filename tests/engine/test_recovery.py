@@ -1,0 +1,195 @@
+"""Turns found half-done, and workers that come and go."""
+
+import asyncio
+
+import pytest
+from msgspec import structs
+
+from tests.engine.rooms import QUICK, Gate, Room, kinds
+from turnkeep.engine import Draining, Options
+from turnkeep.model.blocks import Text, ToolResult
+from turnkeep.model.events import Reset, TurnBegan
+from turnkeep.providers.ports import ModelRequest
+from turnkeep.providers.scripted import Call, Script, Until
+from turnkeep.tools.functions import tool
+
+
+def call_then_answer(request: ModelRequest) -> Script:
+    """A model without memory of its own: looks at the messages, as a real one does on another worker."""
+    if any(message["role"] == "tool" for message in request.messages):
+        return ["Done."]
+    return [Call("act")]
+
+
+class TestAWorkerThatDies:
+    async def test_loses_its_turn_to_another_which_starts_the_iteration_again(self, room: Room) -> None:
+        gate = Gate()
+        dead = await room.enter([["Half an ans", Until(gate.pass_through)]], start=False)
+        claimed = await room.ask(dead)
+        await gate.reached.wait()
+        heir = await room.enter([["A whole answer."]])
+        turn = await heir.wait(room.ann, claimed.turn.id)
+        assert (turn.status, turn.attempt) == ("succeeded", 2)
+        events = await room.events(turn.id)
+        assert kinds(events) == ["turn", "reset", "result"]
+        assert events[1] == Reset(attempt=2, reason="lease_expired")
+
+    async def test_that_wakes_up_again_writes_nothing(self, room: Room) -> None:
+        gate = Gate()
+        sleeper = await room.enter([["Half", Until(gate.pass_through), " and half."]], start=False)
+        claimed = await room.ask(sleeper)
+        await gate.reached.wait()
+        heir = await room.enter([["A whole answer."]])
+        turn = await heir.wait(room.ann, claimed.turn.id)
+        before = (await room.events(turn.id), await room.rows(turn.id))
+        gate.open()
+        await asyncio.sleep(0.3)
+        assert (await room.events(turn.id), await room.rows(turn.id)) == before
+
+    async def test_during_a_tool_that_may_not_be_repeated_leaves_an_honest_result(self, room: Room) -> None:
+        calls = []
+        gate = Gate()
+
+        @tool
+        async def act() -> str:
+            calls.append(1)
+            await gate.pass_through()
+            return "acted"
+
+        dead = await room.enter(call_then_answer, tools=[act], start=False)
+        claimed = await room.ask(dead)
+        await gate.reached.wait()
+        heir = await room.enter(call_then_answer, tools=[act])
+        turn = await heir.wait(room.ann, claimed.turn.id)
+        assert turn.status == "succeeded"
+        assert calls == [1]
+        (result,) = [block for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)]
+        assert result.is_error
+        assert result.content.startswith("outcome_unknown")
+
+    async def test_during_an_idempotent_tool_has_it_run_again(self, room: Room) -> None:
+        calls = []
+        gate = Gate()
+
+        @tool(idempotent=True)
+        async def act() -> str:
+            calls.append(1)
+            if len(calls) == 1:
+                await gate.pass_through()
+            return "acted"
+
+        dead = await room.enter(call_then_answer, tools=[act], start=False)
+        claimed = await room.ask(dead)
+        await gate.reached.wait()
+        heir = await room.enter(call_then_answer, tools=[act])
+        turn = await heir.wait(room.ann, claimed.turn.id)
+        assert turn.status == "succeeded"
+        assert calls == [1, 1]
+        results = [block for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)]
+        assert [result.content for result in results] == ["acted"]
+
+    async def test_three_times_without_progress_fails_the_turn(self, room: Room) -> None:
+        gate = Gate()
+        scripts: list[Script] = [["Hm", Until(gate.pass_through)]]
+        settings = structs.replace(QUICK, lease_seconds=0.2)
+        dead = await room.enter(scripts, settings=settings, start=False)
+        claimed = await room.ask(dead)
+        for _ in range(2):
+            await asyncio.sleep(0.3)
+            adopted = await room.store.adopt("also dead", lease_seconds=0.2, turn_id=claimed.turn.id)
+            assert len(adopted) == 1
+        heir = await room.enter([["Never asked."]], settings=settings)
+        turn = await heir.wait(room.ann, claimed.turn.id)
+        assert turn.error is not None
+        assert (turn.status, turn.error.code) == ("failed", "worker_lost")
+
+
+class TestDraining:
+    async def test_hands_running_turns_over_without_a_failure(self, room: Room) -> None:
+        gate = Gate()
+        leaving = await room.enter([["Half", Until(gate.pass_through)]])
+        claimed = await room.ask(leaving)
+        await gate.reached.wait()
+        await leaving.drain(seconds=5)
+        heir = await room.enter([["Whole."]])
+        turn = await heir.wait(room.ann, claimed.turn.id)
+        assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
+        assert (await room.events(turn.id))[1] == Reset(attempt=2, reason="handover")
+
+    async def test_refuses_questions_and_tells_those_who_wait(self, room: Room) -> None:
+        gate = Gate()
+        leaving = await room.enter([["Half", Until(gate.pass_through)]])
+        claimed = await room.ask(leaving)
+        await gate.reached.wait()
+        waiting = asyncio.create_task(leaving.wait(room.ann, claimed.turn.id))
+        await asyncio.sleep(0)
+        await leaving.drain(seconds=5)
+        with pytest.raises(Draining):
+            await waiting
+        with pytest.raises(Draining):
+            await room.ask(leaving)
+
+
+class TestTheQueue:
+    async def test_goes_on_by_itself_in_order(self, room: Room) -> None:
+        gate = Gate()
+        engine = await room.enter([["One", Until(gate.pass_through)], ["Two"], ["Three"]])
+        first = await room.ask(engine)
+        await gate.reached.wait()
+        conversation_id = first.turn.conversation_id
+        waiting = [
+            await room.ask(engine, text, conversation_id=conversation_id, if_busy="enqueue") for text in ("b", "c")
+        ]
+        assert [claimed.turn.status for claimed in waiting] == ["queued", "queued"]
+        gate.open()
+        for claimed in waiting:
+            assert (await engine.wait(room.ann, claimed.turn.id)).status == "succeeded"
+        events = await room.events(waiting[0].turn.id)
+        began = [(event.status, event.attempt) for event in events if isinstance(event, TurnBegan)]
+        assert began == [("queued", 0), ("running", 1)]
+        page = await room.store.transcript(room.ann, conversation_id)
+        said = [part.text for message in page.data for part in message.content]  # type: ignore[union-attr]
+        assert said == ["Hello", "One", "b", "Two", "c", "Three"]
+
+    async def test_of_a_worker_that_died_goes_on_elsewhere(self, room: Room) -> None:
+        gate = Gate()
+        dead = await room.enter([["One", Until(gate.pass_through)]], start=False)
+        first = await room.ask(dead)
+        await gate.reached.wait()
+        second = await room.ask(dead, "b", conversation_id=first.turn.conversation_id, if_busy="enqueue")
+        heir = await room.enter([["One."], ["Two."]])
+        assert (await heir.wait(room.ann, second.turn.id)).status == "succeeded"
+        assert (await heir.wait(room.ann, first.turn.id)).status == "succeeded"
+
+    async def test_is_interrupted_by_a_question_that_cannot_wait(self, room: Room) -> None:
+        gate = Gate()
+        engine = await room.enter([["One", Until(gate.pass_through)], ["Urgent."]])
+        first = await room.ask(engine)
+        await gate.reached.wait()
+        conversation_id = first.turn.conversation_id
+        second = await room.ask(engine, "b", conversation_id=conversation_id, if_busy="enqueue")
+        urgent = await room.ask(engine, "now", conversation_id=conversation_id, if_busy="interrupt")
+        assert (await engine.wait(room.ann, urgent.turn.id)).status == "succeeded"
+        assert (await engine.wait(room.ann, first.turn.id)).status == "cancelled"
+        assert (await engine.wait(room.ann, second.turn.id)).status == "cancelled"
+
+
+class TestAskingAgain:
+    async def test_regenerate_answers_beside_the_first_answer(self, room: Room) -> None:
+        engine = await room.enter([["One."], ["Another."]])
+        first = await room.answer(engine, "Tell me")
+        claimed = await engine.regenerate(room.ann, first.id, Options())
+        second = await engine.wait(room.ann, claimed.turn.id)
+        page = await room.store.transcript(room.ann, first.conversation_id)
+        assert [message.turn_id for message in page.data] == [second.id, second.id]
+        assert set(page.data[-1].siblings) == {first.id, second.id}
+
+    async def test_edit_asks_other_words_in_the_same_place(self, room: Room) -> None:
+        engine = await room.enter([["One."], ["Two."], ["Edited."]])
+        first = await room.answer(engine, "a")
+        await room.answer(engine, "b", conversation_id=first.conversation_id)
+        claimed = await engine.edit(room.ann, first.id, (Text(text="c"),), Options())
+        await engine.wait(room.ann, claimed.turn.id)
+        page = await room.store.transcript(room.ann, first.conversation_id)
+        said = [part.text for message in page.data for part in message.content]  # type: ignore[union-attr]
+        assert said == ["c", "Edited."]

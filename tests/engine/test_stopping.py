@@ -1,0 +1,160 @@
+"""Stopping a turn, and what is left of it."""
+
+import asyncio
+
+import pytest
+from msgspec import structs
+
+from tests.engine.rooms import QUICK, Gate, Room, kinds
+from turnkeep.compiler import compile
+from turnkeep.errors import NotFound
+from turnkeep.model.blocks import ToolResult, ToolUse
+from turnkeep.model.events import Failure
+from turnkeep.model.parts import StepPart, TextPart
+from turnkeep.providers.scripted import Call, Until
+from turnkeep.tools.functions import tool
+
+
+class TestCancelling:
+    async def test_keeps_what_was_said(self, room: Room) -> None:
+        gate = Gate()
+        engine = await room.enter([["Once upon", Until(gate.pass_through), " a time"]])
+        claimed = await room.ask(engine)
+        await gate.reached.wait()
+        turn = await engine.cancel(room.ann, claimed.turn.id)
+        assert turn.status == "cancelled"
+        failure = (await room.events(turn.id))[-1]
+        assert isinstance(failure, Failure)
+        assert failure.code == "cancelled"
+        page = await room.store.transcript(room.ann, turn.conversation_id)
+        assert page.data[-1].content == (TextPart(text="Once upon"),)
+        assert (page.data[-1].id, page.data[-1].status) == (failure.message_id, "cancelled")
+
+    async def test_closes_every_open_step_and_answers_every_call(self, room: Room) -> None:
+        gate = Gate()
+
+        @tool
+        async def slow() -> str:
+            await gate.pass_through()
+            return "never told"
+
+        @tool
+        def quick() -> str:
+            return "told"
+
+        engine = await room.enter([[Call("slow"), Call("quick")]], tools=[slow, quick])
+        claimed = await room.ask(engine)
+
+        async def quick_is_done() -> bool:
+            return "step succeeded" in kinds(await room.events(claimed.turn.id))
+
+        await room.until(quick_is_done)
+        turn = await engine.cancel(room.ann, claimed.turn.id)
+        events = await room.events(turn.id)
+        assert kinds(events)[-2:] == ["step failed", "error"]
+        rows = await room.rows(turn.id)
+        calls = {block.id for row in rows for block in row.blocks if isinstance(block, ToolUse)}
+        results = [block.call_id for row in rows for block in row.blocks if isinstance(block, ToolResult)]
+        assert sorted(results) == sorted(calls)
+        page = await room.store.transcript(room.ann, turn.conversation_id)
+        steps = [part for part in page.data[-1].content if isinstance(part, StepPart)]
+        assert [(step.name, step.status) for step in steps] == [("slow", "failed"), ("quick", "succeeded")]
+
+    async def test_leaves_nothing_to_repair_for_the_next_turn(self, room: Room) -> None:
+        gate = Gate()
+
+        @tool
+        async def slow() -> str:
+            await gate.pass_through()
+            return "never told"
+
+        engine = await room.enter([[Call("slow")], ["Fine."]], tools=[slow])
+        claimed = await room.ask(engine)
+        await gate.reached.wait()
+        turn = await engine.cancel(room.ann, claimed.turn.id)
+        window = await room.store.window(turn.conversation_id)
+        repaired = {repair.kind for repair in compile(window.rows, target="anthropic").repairs}
+        assert not repaired & {"result_missing", "result_orphaned", "result_moved"}
+        again = await room.answer(engine, "Go on", conversation_id=turn.conversation_id)
+        assert again.status == "succeeded"
+
+    async def test_is_idempotent(self, room: Room) -> None:
+        gate = Gate()
+        engine = await room.enter([["Once", Until(gate.pass_through)]])
+        claimed = await room.ask(engine)
+        await gate.reached.wait()
+        first, second = await asyncio.gather(
+            engine.cancel(room.ann, claimed.turn.id), engine.cancel(room.ann, claimed.turn.id)
+        )
+        assert first.status == second.status == "cancelled"
+        assert (await engine.cancel(room.ann, claimed.turn.id)).last_seq == first.last_seq
+
+    async def test_of_a_settled_turn_changes_nothing(self, room: Room) -> None:
+        engine = await room.enter([["Done."]])
+        turn = await room.answer(engine)
+        assert (await engine.cancel(room.ann, turn.id)).status == "succeeded"
+
+    async def test_of_somebody_elses_turn_is_not_found(self, room: Room) -> None:
+        engine = await room.enter([["Done."]])
+        turn = await room.answer(engine)
+        with pytest.raises(NotFound):
+            await engine.cancel(room.tenant.bob, turn.id)
+
+    async def test_works_from_another_worker(self, room: Room) -> None:
+        gate = Gate()
+        engine = await room.enter([["Once", Until(gate.pass_through)]])
+        other = await room.enter([])
+        claimed = await room.ask(engine)
+        await gate.reached.wait()
+        turn = await other.cancel(room.ann, claimed.turn.id)
+        assert turn.status == "cancelled"
+        assert turn.attempt == 1
+
+    async def test_of_a_turn_that_nobody_holds_any_more_is_settled_by_the_caller(self, room: Room) -> None:
+        gate = Gate()
+        asleep = await room.enter([["Once", Until(gate.pass_through)]], start=False)
+        claimed = await room.ask(asleep)
+        await gate.reached.wait()
+        await asyncio.sleep(QUICK.lease_seconds)
+        awake = await room.enter([], start=False)
+        turn = await awake.cancel(room.ann, claimed.turn.id)
+        assert (turn.status, turn.attempt) == ("cancelled", 2)
+
+
+class TestATurnThatTakesTooLong:
+    async def test_is_ended_with_its_own_code(self, room: Room) -> None:
+        settings = structs.replace(QUICK, turn_timeout_seconds=0.2)
+        engine = await room.enter([["Once", Until(asyncio.Event().wait)]], settings=settings)
+        turn = await room.answer(engine)
+        assert turn.error is not None
+        assert (turn.status, turn.error.code) == ("failed", "turn_timeout")
+        page = await room.store.transcript(room.ann, turn.conversation_id)
+        assert page.data[-1].content == (TextPart(text="Once"),)
+
+
+class TestReadersWhoLeave:
+    async def test_stop_the_turn_after_the_grace(self, room: Room) -> None:
+        settings = structs.replace(QUICK, disconnect_grace_seconds=0.2)
+        gate = Gate()
+        engine = await room.enter([["Once", Until(gate.pass_through)]], settings=settings)
+        claimed = await room.ask(engine)
+        with engine.attach(claimed.turn.id):
+            await gate.reached.wait()
+            await asyncio.sleep(1.0)
+            assert not (await room.store.turn(room.ann, claimed.turn.id)).is_settled
+
+        async def is_stopped() -> bool:
+            return (await room.store.turn(room.ann, claimed.turn.id)).status == "cancelled"
+
+        await room.until(is_stopped)
+
+    async def test_do_not_stop_a_turn_in_the_background(self, room: Room) -> None:
+        settings = structs.replace(QUICK, disconnect_grace_seconds=0.05)
+        gate = Gate()
+        engine = await room.enter([["Once", Until(gate.pass_through), " more"]], settings=settings)
+        claimed = await room.ask(engine, background=True)
+        with engine.attach(claimed.turn.id):
+            await gate.reached.wait()
+        await asyncio.sleep(1.0)
+        gate.open()
+        assert (await engine.wait(room.ann, claimed.turn.id)).status == "succeeded"

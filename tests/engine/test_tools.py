@@ -1,0 +1,144 @@
+"""Tools that misbehave: an error result, and the turn goes on."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.engine.rooms import QUICK, Room, kinds
+from turnkeep.engine.run import WHOLE_RESULT
+from turnkeep.engine.tooling import KEPT_BYTES, SHOWN_CHARS
+from turnkeep.model.blocks import ToolResult
+from turnkeep.model.events import Step
+from turnkeep.model.turns import Turn
+from turnkeep.providers.scripted import Call
+from turnkeep.tools.functions import tool
+from turnkeep.tools.ports import Outcome
+
+
+async def outcome_of(room: Room, *tools: Any, call: Call, settings: Any = QUICK) -> tuple[Turn, ToolResult, Step]:
+    """Let the model call a tool once and then answer; return what became of the call."""
+    engine = await room.enter([[call], ["I see."]], tools=tools, settings=settings)
+    turn = await room.answer(engine)
+    assert turn.status == "succeeded", turn.error
+    (result,) = [block for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)]
+    ended = [event for event in await room.events(turn.id) if isinstance(event, Step) and event.status != "running"]
+    assert len(ended) == 1
+    return turn, result, ended[0]
+
+
+class TestAToolThatFails:
+    async def test_raises(self, room: Room) -> None:
+        @tool
+        def explode() -> str:
+            raise RuntimeError("the fuse was short")
+
+        _, result, step = await outcome_of(room, explode, call=Call("explode"))
+        assert result.is_error
+        assert "the fuse was short" in result.content
+        assert step.status == "failed"
+
+    async def test_hangs(self, room: Room) -> None:
+        @tool(timeout_seconds=0.05)
+        async def hang() -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+        _, result, _ = await outcome_of(room, hang, call=Call("hang"))
+        assert result.is_error
+        assert "0.05 seconds" in result.content
+
+    async def test_does_not_exist(self, room: Room) -> None:
+        @tool
+        def known() -> str:
+            return "here"
+
+        _, result, _ = await outcome_of(room, known, call=Call("unknown"))
+        assert result.is_error
+        assert "'unknown'" in result.content
+        assert "known" in result.content
+
+    async def test_is_called_with_broken_json(self, room: Room) -> None:
+        called = []
+
+        @tool
+        def known() -> str:
+            called.append(1)
+            return "here"
+
+        _, result, _ = await outcome_of(room, known, call=Call("known", malformed="Expecting value at 7"))
+        assert result.is_error
+        assert "Expecting value at 7" in result.content
+        assert called == []
+
+    async def test_raises_a_time_out_of_its_own(self, room: Room) -> None:
+        @tool
+        async def impatient() -> str:
+            raise TimeoutError("the other side was slow")
+
+        _, result, _ = await outcome_of(room, impatient, call=Call("impatient"))
+        assert "the other side was slow" in result.content
+
+
+class TestAResult:
+    async def test_is_told_to_the_model_up_to_its_limit(self, room: Room) -> None:
+        @tool
+        def chatty() -> str:
+            return "x" * 10_000
+
+        _, result, step = await outcome_of(room, chatty, call=Call("chatty"))
+        assert len(result.content) == QUICK.tool_result_chars
+        assert "10,000 characters in all" in result.content
+        assert step.result == "x" * 10_000
+
+    async def test_is_shown_up_to_a_larger_limit_and_kept_whole_in_the_trace(self, room: Room) -> None:
+        @tool
+        def long() -> list[str]:
+            return ["y" * 1_000] * 100
+
+        turn, _, step = await outcome_of(room, long, call=Call("long"))
+        assert isinstance(step.result, str)
+        assert len(step.result) == SHOWN_CHARS
+        trace = await room.store.trace(room.tenant.service, turn.id)
+        assert [row.metadata.get(WHOLE_RESULT) for row in trace.rows if row.metadata.get(WHOLE_RESULT)] == [
+            ["y" * 1_000] * 100
+        ]
+
+    @pytest.mark.parametrize("character", ["z", "ö", "🐋"])
+    async def test_of_100_megabytes_is_cut_to_what_is_kept(self, room: Room, character: str) -> None:
+        @tool
+        def flood() -> str:
+            return character * (100_000_000 // len(character.encode()))
+
+        turn, _, _ = await outcome_of(room, flood, call=Call("flood"))
+        trace = await room.store.trace(room.tenant.service, turn.id)
+        (kept,) = [row.metadata[WHOLE_RESULT] for row in trace.rows if WHOLE_RESULT in row.metadata]
+        assert KEPT_BYTES * 0.9 < len(kept.encode()) <= KEPT_BYTES
+
+    async def test_with_nul_and_half_surrogates_is_made_fit_to_be_kept(self, room: Room) -> None:
+        @tool
+        def garbage() -> Outcome:
+            return Outcome(result={"a\0": "b\ud800c"})
+
+        _, result, _ = await outcome_of(room, garbage, call=Call("garbage"))
+        assert "\0" not in msgspec.json.decode(result.content)
+        assert not result.is_error
+
+    async def test_that_is_no_json_becomes_its_text(self, room: Room) -> None:
+        @tool
+        def odd() -> object:
+            return 10**400
+
+        _, result, _ = await outcome_of(room, odd, call=Call("odd"))
+        assert result.content.startswith("1000")
+
+    async def test_may_be_empty(self, room: Room) -> None:
+        @tool
+        def silent() -> None:
+            return None
+
+        turn, result, step = await outcome_of(room, silent, call=Call("silent"))
+        assert result.content == "null"
+        assert step.status == "succeeded"
+        assert kinds(await room.events(turn.id))[-1] == "result"
