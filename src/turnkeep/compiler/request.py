@@ -1,0 +1,173 @@
+"""The compiler's one verb: stored rows → what a provider is sent.
+
+A pure function. It reads no clock, no file and no setting, so the same rows give the same bytes, and a turn that
+has ended keeps its bytes in every later request for as long as the window does not move past it.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, assert_never
+
+from msgspec import Struct
+
+from turnkeep.compiler import anthropic, openai_chat, openai_responses, sandbox
+from turnkeep.compiler.attachments import INLINE_CHARS, Contents
+from turnkeep.compiler.budget import CHARS_PER_TOKEN, Budget, size_of
+from turnkeep.compiler.exchange import Exchange, Repair
+from turnkeep.compiler.joining import Conversation, join, open_loop_thinks
+from turnkeep.compiler.naming import safe_name
+from turnkeep.compiler.repair import repair
+from turnkeep.compiler.view import View, view_turn
+from turnkeep.compiler.window import Group, Window, fit, group_turns
+from turnkeep.ids import TurnId
+from turnkeep.model.blocks import JsonObject, ToolUse
+from turnkeep.model.messages import Message
+
+Target = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
+
+Thinking = Literal["off", "enabled", "adaptive"]
+"""Anthropic's three ways: with `enabled` a tool loop must have begun with thinking, with `adaptive` it may."""
+
+
+class Compiled(Struct, frozen=True, kw_only=True):
+    """A request's conversation, and an account of how it came about.
+
+    `messages` is `messages`, or `input` for Responses. `system` is what goes beside it: blocks for Anthropic,
+    `instructions` for Responses, None where it is inside the messages. `thinking` says whether the request may
+    switch thinking on. `tool_names` are the tools that the messages mention: Anthropic refuses tool blocks in a
+    request that declares no tools.
+    """
+
+    target: Target
+    messages: list[JsonObject]
+    system: list[JsonObject] | str | None
+    thinking: bool
+    tool_names: tuple[str, ...]
+    repairs: tuple[Repair, ...]
+    turns_included: int
+    turns_dropped: int
+    size: int
+    chars: int
+
+
+def compile(
+    history: Sequence[Message],
+    *,
+    target: Target,
+    open_turn: TurnId | None = None,
+    budget: Budget = Budget(),  # noqa: B008 - frozen
+    system: str = "",
+    contents: Contents | None = None,
+    sees_images: bool = True,
+    inline_chars: int = INLINE_CHARS,
+    thinking: Thinking = "off",
+    cache_markers: bool = True,
+    turn_count: int | None = None,
+) -> Compiled:
+    """What `target` is sent for the turn `open_turn`, or would be shown of the past if no turn is open.
+
+    `history` holds the rows of the conversation in order, or its end as far as the store gave it; only the window
+    is looked at. `turn_count` is how many turns there are in all, so that those left out need not be counted.
+    With an open turn the result ends with the user's words or with tool results, always.
+    """
+    is_sandbox = target == "sandbox"
+    contents = {} if contents is None or is_sandbox else contents
+    family = _reasoning_family(target, thinking)
+    groups = group_turns(history, limit=budget.turns, open_turn=open_turn)
+    if is_sandbox:
+        groups = [group for group in groups if group.turn_id != open_turn]
+
+    def see(reasoning_of: str | None) -> tuple[Window, Conversation]:
+        view = View(reasoning_of=reasoning_of, contents=contents, sees_images=sees_images, inline_chars=inline_chars)
+        prepare = partial(_prepare_as_read if is_sandbox else _prepare, view=view)
+        window = fit(groups, prepare, budget=budget, open_turn=open_turn, close=not is_sandbox)
+        return window, join(() if is_sandbox else window.exchanges, open_turn=open_turn)
+
+    window, conversation = see(family)
+    if family == "anthropic" and thinking == "enabled" and not open_loop_thinks(conversation.lines):
+        family = None
+        window, conversation = see(family)
+    wire = _translate(target, window, conversation, system=system, cache_markers=cache_markers)
+    total = turn_count if turn_count is not None else _count_turns(history)
+    if is_sandbox and open_turn is not None:
+        total -= 1
+    return Compiled(
+        target=target,
+        messages=wire.messages,
+        system=wire.system,
+        thinking=family == "anthropic",
+        tool_names=_tool_names(conversation),
+        repairs=(*window.repairs, *conversation.repairs, *map(_renamed, wire.renamed)),
+        turns_included=window.turns,
+        turns_dropped=max(0, total - window.turns),
+        size=window.size,
+        chars=window.size if budget.measure is len else _chars(window, budget),
+    )
+
+
+class _Wire(Struct, frozen=True, kw_only=True):
+    messages: list[JsonObject]
+    system: list[JsonObject] | str | None = None
+    renamed: Sequence[str] = ()
+
+
+def _reasoning_family(target: Target, thinking: Thinking) -> str | None:
+    if target == "anthropic":
+        return "anthropic" if thinking != "off" else None
+    return "openai" if target == "openai_responses" else None
+
+
+def _prepare(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
+    exchange, seen = view_turn(group.turn_id, group.rows, view)
+    exchange, done = repair(exchange)
+    return exchange, seen + done
+
+
+def _prepare_as_read(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
+    """For the sandbox, which sees what a reader sees: no instructions, and nothing set right."""
+    return view_turn(group.turn_id, [row for row in group.rows if row.role != "system"], view)
+
+
+def _translate(
+    target: Target, window: Window, conversation: Conversation, *, system: str, cache_markers: bool
+) -> _Wire:
+    lines = conversation.lines
+    match target:
+        case "anthropic":
+            names = anthropic.call_names()
+            messages = anthropic.translate(lines, names)
+            blocks = anthropic.system_blocks(system)
+            if cache_markers:
+                anthropic.mark_for_cache(blocks, messages, closed=conversation.closed)
+            return _Wire(messages=messages, system=blocks, renamed=names.renamed)
+        case "openai_chat":
+            names = openai_chat.call_names()
+            messages = openai_chat.translate(lines, names, system=system)
+            return _Wire(messages=messages, renamed=names.renamed)
+        case "openai_responses":
+            names = openai_responses.call_names()
+            messages = openai_responses.translate(lines, names)
+            return _Wire(messages=messages, system=system, renamed=names.renamed)
+        case "sandbox":
+            return _Wire(messages=sandbox.translate(window.exchanges))
+        case _:
+            assert_never(target)
+
+
+def _tool_names(conversation: Conversation) -> tuple[str, ...]:
+    used = {block.name: None for line in conversation.lines for block in line.blocks if isinstance(block, ToolUse)}
+    return tuple({safe_name(name): None for name in used})
+
+
+def _renamed(call_id: str) -> Repair:
+    detail = f"The call id {call_id!r} was used before in this conversation; the later call got another name."
+    return Repair(kind="call_renamed", turn_id=TurnId(""), detail=detail)
+
+
+def _count_turns(history: Sequence[Message]) -> int:
+    return len({row.turn_id or row.id for row in history})
+
+
+def _chars(window: Window, budget: Budget) -> int:
+    by_chars = Budget(image=budget.image * CHARS_PER_TOKEN)
+    return sum(size_of(exchange, by_chars) for exchange in window.exchanges)

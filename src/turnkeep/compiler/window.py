@@ -1,0 +1,202 @@
+"""The window: which turns a model is shown.
+
+Whole turns only. The most recent ones, at most `budget.turns`, walking from the newest to the oldest until the
+budget is used up; a leading turn whose first rows the store's row limit cut off is left out. The turn now being
+answered is never left out: if it alone is over the budget, its oldest tool results give way to a note. The walk
+begins at the end, so its cost does not depend on how long the conversation is.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from turnkeep.compiler.budget import Budget, size_of
+from turnkeep.compiler.exchange import (
+    BEGAN_EARLIER,
+    EMPTY_MESSAGE,
+    NO_ANSWER,
+    PLEASE_CONTINUE,
+    Exchange,
+    Repair,
+    Utterance,
+)
+from turnkeep.ids import TurnId
+from turnkeep.model.blocks import Block, ToolResult
+from turnkeep.model.messages import Message
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """The stored rows of one turn, in order. `turns` is above 1 where rows of results were joined to it."""
+
+    turn_id: TurnId
+    rows: tuple[Message, ...]
+    turns: int = 1
+
+    @property
+    def is_instruction(self) -> bool:
+        """Nobody asked anything, so nobody owes an answer."""
+        return bool(self.rows) and all(row.role == "system" for row in self.rows)
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """What fits, oldest first."""
+
+    exchanges: list[Exchange]
+    repairs: list[Repair]
+    turns: int
+    size: int
+
+
+Prepare = Callable[[Group], tuple[Exchange, list[Repair]]]
+"""A group made ready to be measured: read, seen through a view, repaired."""
+
+
+def group_turns(rows: Sequence[Message], *, limit: int, open_turn: TurnId | None) -> list[Group]:
+    """The last `limit` turns, oldest first. Rows of a turn are joined even where another's stand between them.
+
+    A row without a turn is a turn of its own, but one of tool results alone belongs to the turn before it. What was
+    queued behind the open turn has not happened yet and is left out.
+    """
+    found: dict[str | int, list[Message]] = {}
+    first_at: dict[str | int, int] = {}
+    headless: set[str | int] = set()
+    room = max(limit, 1)
+    for index in range(len(rows) - 1, -1, -1):
+        row = rows[index]
+        key: str | int = row.turn_id or index
+        group = found.get(key)
+        if group is None:
+            if key == open_turn:
+                room = len(found) + max(limit, 1)
+            elif len(found) >= room:
+                if headless or (open_turn is not None and open_turn not in found):
+                    continue
+                break
+            group = found[key] = []
+            headless.add(key)
+        group.append(row)
+        first_at[key] = index
+        if row.turn_sequence == 0 or key == index:
+            headless.discard(key)
+    keys = sorted(found, key=first_at.__getitem__)
+    if open_turn in found:
+        keys = keys[: keys.index(open_turn) + 1]
+    if keys and keys[0] in headless and keys[0] != open_turn:
+        del keys[0]
+    groups = [_group(found[key]) for key in keys]
+    if open_turn is not None and open_turn not in found:
+        groups.append(Group(turn_id=open_turn, rows=(), turns=0))
+    return _with_results_joined(groups, open_turn)
+
+
+def _group(rows: list[Message]) -> Group:
+    rows.reverse()
+    sequence = [row.turn_sequence for row in rows]
+    if sequence != sorted(sequence):
+        rows.sort(key=lambda row: row.turn_sequence)
+    return Group(turn_id=rows[0].turn_id, rows=tuple(rows))
+
+
+def _with_results_joined(groups: list[Group], open_turn: TurnId | None) -> list[Group]:
+    joined: list[Group] = []
+    for group in groups:
+        if joined and group.turn_id != open_turn and all(_is_result(row) for row in group.rows):
+            last = joined[-1]
+            rows, turns = last.rows + group.rows, last.turns + group.turns
+            joined[-1] = Group(turn_id=last.turn_id, rows=rows, turns=turns)
+        else:
+            joined.append(group)
+    return joined
+
+
+def _is_result(row: Message) -> bool:
+    return bool(row.blocks) and all(isinstance(block, ToolResult) for block in row.blocks)
+
+
+def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn: TurnId | None, close: bool) -> Window:
+    """The newest groups that fit the budget together; with `close`, each so ended that the next may follow it."""
+    exchanges: list[Exchange] = []
+    repairs: list[list[Repair]] = []
+    turns = total = 0
+    newer: Exchange | None = None
+    for group in reversed(groups):
+        is_open = group.turn_id == open_turn
+        exchange, done = prepare(group)
+        if close and (is_open or not group.is_instruction):
+            exchange, closing = _closed(exchange, newer, is_open=is_open)
+            done = done + closing
+        size = size_of(exchange, budget)
+        if is_open:
+            exchange, elided = _elide(exchange, size - budget.size, budget)
+            done, size = done + elided, size_of(exchange, budget) if elided else size
+        elif total + size + _opening_size(exchange, budget) > budget.size:
+            break
+        turns += group.turns
+        total += size
+        repairs.append(done)
+        if exchange.utterances:
+            exchanges.append(exchange)
+            newer = exchange
+        if total > budget.size or any(repair.kind == "result_elided" for repair in done):
+            break
+    exchanges.reverse()
+    opening = _opening_size(exchanges[0], budget) if exchanges else 0
+    in_order = [repair for found in reversed(repairs) for repair in found]
+    return Window(exchanges=exchanges, repairs=in_order, turns=turns, size=total + opening)
+
+
+def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tuple[Exchange, list[Repair]]:
+    """The exchange with a last word where it lacks one: two questions in a row would read as one."""
+    if is_open:
+        return _asking(exchange)
+    if exchange.ends_with != "user" or (newer is not None and newer.opens_with == "assistant"):
+        return exchange, []
+    detail = "The turn ended without an answer; a line says so."
+    repair = Repair(kind="answer_missing", turn_id=exchange.turn_id, detail=detail)
+    return exchange.then("assistant", NO_ANSWER), [repair]
+
+
+def _asking(exchange: Exchange) -> tuple[Exchange, list[Repair]]:
+    """The open exchange, ending so that a model has something to answer."""
+    match exchange.ends_with:
+        case "user":
+            return exchange, []
+        case "assistant":
+            detail = "The open turn ends with the assistant's words; the model is asked to go on."
+            repair = Repair(kind="continuation_asked", turn_id=exchange.turn_id, detail=detail)
+            return exchange.then("user", PLEASE_CONTINUE), [repair]
+        case None:
+            detail = "The open turn holds nothing to answer; a line says so."
+            repair = Repair(kind="message_empty", turn_id=exchange.turn_id, detail=detail)
+            return exchange.then("user", EMPTY_MESSAGE), [repair]
+
+
+def _opening_size(exchange: Exchange, budget: Budget) -> int:
+    return budget.measure(BEGAN_EARLIER) if exchange.opens_with == "assistant" else 0
+
+
+def _elide(exchange: Exchange, excess: int, budget: Budget) -> tuple[Exchange, list[Repair]]:
+    """Replace the oldest results by notes until `excess` is gone or no result is longer than its note."""
+    if excess <= 0:
+        return exchange, []
+    utterances: list[Utterance] = []
+    repairs: list[Repair] = []
+    for utterance in exchange.utterances:
+        blocks: list[Block] = []
+        for block in utterance.blocks:
+            if excess > 0 and isinstance(block, ToolResult):
+                shorter = _elided(block)
+                saved = budget.measure(block.content) - budget.measure(shorter.content)
+                if saved > 0:
+                    excess -= saved
+                    detail = f"The result of call {block.call_id!r} did not fit and gave way to a note."
+                    repairs.append(Repair(kind="result_elided", turn_id=exchange.turn_id, detail=detail))
+                    block = shorter  # noqa: PLW2901
+            blocks.append(block)
+        utterances.append(Utterance(role=utterance.role, blocks=tuple(blocks), ts=utterance.ts))
+    return Exchange(turn_id=exchange.turn_id, utterances=tuple(utterances)), repairs
+
+
+def _elided(result: ToolResult) -> ToolResult:
+    content = f"[{len(result.content)} characters of this result were left out to fit the context.]"
+    return ToolResult(call_id=result.call_id, content=content, is_error=result.is_error)

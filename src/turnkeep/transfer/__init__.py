@@ -1,0 +1,1 @@
+"""Conversations from and to other systems."""
