@@ -6,12 +6,14 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from turnkeep.ids import ConversationId
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
 from turnkeep.model.blocks import Block, FileRef, JsonObject
 from turnkeep.model.conversations import Conversation
+from turnkeep.model.display import parts_of
 from turnkeep.model.events import Recorded, Result, Source, TurnEvent
 from turnkeep.model.files import File
-from turnkeep.model.messages import Legacy, Message
+from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.parts import Part
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
 from turnkeep.model.turns import Turn, TurnError
@@ -109,6 +111,23 @@ def to_message(row: Row) -> Message:
         provider,
         created_at,
     ) = row
+    if not (attachments or sources or metadata or legacy):
+        # Most rows. What is left to its default is not built, and a row without a dictionary is cheaper to keep:
+        # a third of the time.
+        return Message(
+            id=id_,
+            turn_id=turn_id,
+            conversation_id=conversation_id,
+            turn_sequence=turn_sequence,
+            role=role,
+            blocks=_blocks(blocks),
+            created_at=created_at,
+            iteration=iteration,
+            internal=bool(internal),
+            display=None if display is None else _parts(display),
+            usage=_usage(usage) if usage else None,
+            provider=provider,
+        )
     return Message(
         id=id_,
         turn_id=turn_id,
@@ -126,6 +145,29 @@ def to_message(row: Row) -> Message:
         usage=_usage(usage) if usage else None,
         legacy=_legacy(legacy) if legacy else None,
         provider=provider,
+    )
+
+
+def to_content(blocks: str | None, display: str | None) -> tuple[Part, ...]:
+    """What a reader sees of a visible row: its display, or else its blocks."""
+    return parts_of(_blocks(blocks or "[]")) if display is None else _parts(display)
+
+
+def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessage:
+    """A visible message from `id, turn_id, role, blocks, display, attachments, sources, usage, status, created_at,
+    siblings` (and what may follow)."""
+    return PublicMessage(
+        id=row[0],
+        conversation_id=conversation_id,
+        turn_id=row[1],
+        role=row[2],
+        content=to_content(row[3], row[4]),
+        attachments=_refs(row[5]) if row[5] else (),
+        sources=_sources(row[6]) if row[6] else (),
+        usage=_usage(row[7]) if row[7] else None,
+        status=row[8],
+        created_at=row[9],
+        siblings=tuple(row[10]) if row[10] else (),
     )
 
 

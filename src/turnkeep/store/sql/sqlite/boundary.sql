@@ -1,0 +1,50 @@
+-- What the client path may see: one query for each public view. Each becomes an inner view under a name that nobody
+-- can guess, which the public view of this name reads. The functions tell who asks; unset, they answer NULL, and NULL
+-- sees nothing. `turnkeep_is_service()` is 1 only for a service that acts for no user: it sees its whole workspace.
+
+-- name: my_conversations
+-- Conversations of the one who asks.
+SELECT c.org_id, c.id, c.workspace_id, c.user_id, c.kind, c.agent_id, c.model, c.workflow_id, c.title, c.preview,
+       c.message_count, c.turn_count, c.head_turn_id,
+       (SELECT r.id FROM main.turns r WHERE r.conversation_id = c.id AND r.status = 'running') AS running_turn_id,
+       c.metadata, c.created_at, c.updated_at, c.deleted_at
+  FROM main.conversations c
+ WHERE c.org_id = turnkeep_org() AND c.workspace_id = turnkeep_workspace() AND c.deleted_at IS NULL
+   AND (c.user_id = turnkeep_user() OR turnkeep_is_service() = 1)
+
+-- name: my_turns
+-- Turns of those conversations, on every branch.
+SELECT {t.turn_columns}
+  FROM main.turns t
+ WHERE t.org_id = turnkeep_org()
+   AND EXISTS (SELECT 1 FROM main.conversations c
+                WHERE c.id = t.conversation_id AND c.org_id = turnkeep_org()
+                  AND c.workspace_id = turnkeep_workspace() AND c.deleted_at IS NULL
+                  AND (c.user_id = turnkeep_user() OR turnkeep_is_service() = 1))
+
+-- name: my_messages
+-- Their visible messages. Internal rows do not exist here, whatever the role.
+SELECT {m.message_columns}
+  FROM main.messages m
+ WHERE m.org_id = turnkeep_org() AND m.internal = 0
+   AND EXISTS (SELECT 1 FROM main.conversations c
+                WHERE c.id = m.conversation_id AND c.org_id = turnkeep_org()
+                  AND c.workspace_id = turnkeep_workspace() AND c.deleted_at IS NULL
+                  AND (c.user_id = turnkeep_user() OR turnkeep_is_service() = 1))
+
+-- name: my_files
+-- Files of their bags, and one's own files that are in no bag yet.
+SELECT {f.file_columns}
+  FROM main.files f
+ WHERE f.org_id = turnkeep_org() AND f.workspace_id = turnkeep_workspace() AND f.deleted_at IS NULL
+   AND CASE WHEN f.conversation_id IS NULL THEN f.user_id = turnkeep_user() OR turnkeep_is_service() = 1
+            ELSE EXISTS (SELECT 1 FROM main.conversations c
+                          WHERE c.id = f.conversation_id AND c.org_id = turnkeep_org()
+                            AND c.workspace_id = turnkeep_workspace() AND c.deleted_at IS NULL
+                            AND (c.user_id = turnkeep_user() OR turnkeep_is_service() = 1)) END
+
+-- name: my_agents
+-- Agents of the workspace, for everyone in it.
+SELECT {a.agent_columns}
+  FROM main.agents a
+ WHERE a.org_id = turnkeep_org() AND a.workspace_id = turnkeep_workspace() AND a.deleted_at IS NULL

@@ -1,0 +1,166 @@
+-- Conversations: their making, their lists and pages, their end.
+
+-- name: insert_conversation
+INSERT INTO conversations (id, org_id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview,
+                           metadata, message_count, turn_count, next_ordinal, head_turn_id, created_at, updated_at)
+VALUES (:id, :org, :workspace, :user, :kind, :agent, :model, :workflow, :title, :preview,
+        :metadata, :message_count, :turn_count, :next_ordinal, :head, :created_at, :updated_at);
+
+-- name: workspace_exists
+SELECT 1 FROM workspaces WHERE id = :workspace AND org_id = :org;
+
+-- name: agent_exists
+SELECT 1 FROM agents WHERE id = :agent AND workspace_id = :workspace AND org_id = :org AND deleted_at IS NULL;
+
+-- name: conversation_by_id
+SELECT {c.conversation_columns} FROM conversations c WHERE c.id = :conversation;
+
+-- name: own_conversation
+SELECT {c.conversation_columns}
+  FROM conversations c
+ WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND c.deleted_at IS NULL
+   AND (:user IS NULL OR c.user_id = :user);
+
+-- name: my_conversation
+SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
+       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+  FROM my_conversations
+ WHERE id = :conversation;
+
+-- name: my_conversations_of_user
+-- One page of a user's list. The user and workspace are said once more so that the list's own index gives the order.
+SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
+       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+  FROM my_conversations
+ WHERE workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL AND kind <> 'run'
+   AND (updated_at, id) < (:updated_at, :id)
+ ORDER BY updated_at DESC, id DESC
+ LIMIT :limit;
+
+-- name: my_conversations_of_workspace
+-- One page of the whole workspace's list, for a service.
+SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
+       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+  FROM my_conversations
+ WHERE workspace_id = :workspace AND deleted_at IS NULL AND kind <> 'run'
+   AND (updated_at, id) < (:updated_at, :id)
+ ORDER BY updated_at DESC, id DESC
+ LIMIT :limit;
+
+-- name: my_conversations_by_id
+SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
+       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+  FROM my_conversations
+ WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: transcript_forward
+-- Visible messages of the visible chain, from the oldest. The turns are walked in order and the walk ends at the limit.
+SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
+       m.usage, t.status, m.created_at, t.parent_turn_id, t.ordinal, m.turn_sequence
+  FROM my_turns t CROSS JOIN my_messages m ON m.turn_id = t.id
+ WHERE t.conversation_id = ?1 AND t.active = 1 AND t.ordinal >= ?2 AND (t.ordinal > ?2 OR m.turn_sequence > ?3)
+ ORDER BY t.ordinal, m.turn_sequence
+ LIMIT ?4;
+
+-- name: transcript_backward
+SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
+       m.usage, t.status, m.created_at, t.parent_turn_id, t.ordinal, m.turn_sequence
+  FROM my_turns t CROSS JOIN my_messages m ON m.turn_id = t.id
+ WHERE t.conversation_id = ?1 AND t.active = 1 AND t.ordinal <= ?2 AND (t.ordinal < ?2 OR m.turn_sequence < ?3)
+ ORDER BY t.ordinal DESC, m.turn_sequence DESC
+ LIMIT ?4;
+
+-- name: branches
+-- Turns beside the visible chain that once started where turns of a page start ('' for the conversation's beginning).
+SELECT p.value, t.ordinal, t.id
+  FROM json_each(?2) p CROSS JOIN my_turns t ON coalesce(t.parent_turn_id, '') = p.value
+ WHERE t.conversation_id = ?1 AND t.active = 0 AND t.started_at IS NOT NULL;
+
+-- name: conversation_rows
+-- Every row of every branch. The turns of a page are chosen first, so that no other turn's rows are touched.
+SELECT {m.message_columns}, t.ordinal
+  FROM (SELECT id, ordinal
+          FROM turns
+         WHERE conversation_id = :conversation AND ordinal >= :ordinal
+           AND EXISTS (SELECT 1 FROM messages r WHERE r.turn_id = turns.id)
+         ORDER BY ordinal
+         LIMIT :limit + 1) t
+  CROSS JOIN messages m ON m.turn_id = t.id
+ WHERE t.ordinal > :ordinal OR m.turn_sequence > :sequence
+ ORDER BY t.ordinal, m.turn_sequence
+ LIMIT :limit;
+
+-- name: conversation_turns
+SELECT {turn_columns} FROM turns WHERE conversation_id = :conversation ORDER BY ordinal;
+
+-- name: change_conversation
+-- NULL leaves a field as it is; a head or a title moves the conversation up in the list.
+UPDATE conversations
+   SET title = coalesce(:title, title), model = coalesce(:model, model), agent_id = coalesce(:agent, agent_id),
+       metadata = CASE WHEN :has_metadata THEN :metadata ELSE metadata END,
+       head_turn_id = coalesce(:head, head_turn_id), turn_count = turn_count + :turns,
+       message_count = message_count + :messages, updated_at = coalesce(:updated_at, updated_at)
+ WHERE id = :conversation;
+
+-- name: delete_conversation
+UPDATE conversations SET deleted_at = :now WHERE id = :conversation;
+
+-- name: delete_files_with
+UPDATE files SET deleted_at = :now, deleted_with = :conversation
+ WHERE conversation_id = :conversation AND deleted_at IS NULL;
+
+-- name: deleted_conversation
+SELECT 1
+  FROM conversations c
+ WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND c.deleted_at IS NOT NULL
+   AND (:user IS NULL OR c.user_id = :user);
+
+-- name: restore_conversation
+UPDATE conversations SET deleted_at = NULL WHERE id = :conversation;
+
+-- name: restore_files
+UPDATE files SET deleted_at = NULL, deleted_with = NULL WHERE deleted_with = :conversation AND conversation_id = :conversation;
+
+-- name: purgeable
+SELECT c.id
+  FROM conversations c
+ WHERE c.deleted_at < :before
+   AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+ ORDER BY c.deleted_at, c.id
+ LIMIT :limit;
+
+-- name: storage_keys
+SELECT storage_key FROM files WHERE conversation_id = :conversation;
+
+-- name: purge_tokens_of_search
+DELETE FROM search_tokens WHERE rowid IN (SELECT n FROM search_entries WHERE conversation_id = :conversation);
+
+-- name: purge_search
+DELETE FROM search_entries WHERE conversation_id = :conversation;
+
+-- name: purge_events
+DELETE FROM turn_events WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id = :conversation);
+
+-- name: purge_logs
+DELETE FROM turn_logs WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id = :conversation);
+
+-- name: purge_messages
+DELETE FROM messages WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id = :conversation);
+
+-- name: purge_tokens
+DELETE FROM one_time_tokens WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id = :conversation);
+
+-- name: purge_files
+DELETE FROM files WHERE conversation_id = :conversation;
+
+-- name: purge_turns
+DELETE FROM turns WHERE conversation_id = :conversation;
+
+-- name: purge_conversation
+DELETE FROM conversations WHERE id = :conversation;
+
+-- name: purge_deleted_files
+-- Files that were deleted one by one.
+DELETE FROM files
+ WHERE id IN (SELECT id FROM files WHERE deleted_at < :before AND deleted_with IS NULL ORDER BY deleted_at, id LIMIT :limit)
+RETURNING storage_key;

@@ -1,0 +1,112 @@
+-- Tenants, who may act in them, agents, one-time tokens and usage.
+
+-- name: insert_org
+INSERT INTO orgs (id, name, created_at) VALUES (:id, :name, :now);
+
+-- name: orgs
+SELECT id, name, created_at FROM orgs ORDER BY id;
+
+-- name: org_exists
+SELECT 1 FROM orgs WHERE id = :org;
+
+-- name: insert_workspace
+INSERT INTO workspaces (id, org_id, name, is_default, model, created_at)
+VALUES (:id, :org, :name, :is_default, :model, :now)
+RETURNING {workspace_columns};
+
+-- name: workspace
+SELECT {workspace_columns} FROM workspaces WHERE org_id = :org AND id = :workspace;
+
+-- name: default_workspace
+SELECT {workspace_columns} FROM workspaces WHERE org_id = :org AND is_default = 1;
+
+-- name: workspaces
+SELECT {workspace_columns} FROM workspaces WHERE org_id = :org ORDER BY id;
+
+-- name: change_workspace
+UPDATE workspaces
+   SET name = :name, model = :model, monthly_message_limit = :limit, user_monthly_message_limit = :user_limit
+ WHERE org_id = :org AND id = :workspace
+RETURNING {workspace_columns};
+
+-- name: workspace_holds
+SELECT EXISTS (SELECT 1 FROM conversations WHERE workspace_id = :workspace),
+       EXISTS (SELECT 1 FROM files WHERE workspace_id = :workspace);
+
+-- name: delete_members
+DELETE FROM members WHERE workspace_id = :workspace;
+
+-- name: delete_agents
+DELETE FROM agents WHERE workspace_id = :workspace;
+
+-- name: delete_workspace
+DELETE FROM workspaces WHERE id = :workspace;
+
+-- name: ensure_member
+-- The member with that host id. A role that is given is stored, one that is not leaves the old one.
+INSERT INTO members (id, org_id, workspace_id, external_id, role, created_at)
+VALUES (:id, :org, :workspace, :external, coalesce(:role, 'member'), :now)
+ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce(:role, role)
+RETURNING {member_columns};
+
+-- name: members
+SELECT {member_columns} FROM members WHERE org_id = :org AND workspace_id = :workspace ORDER BY id;
+
+-- name: insert_key
+INSERT INTO api_keys (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools,
+                      created_at, revoked_at)
+VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at);
+
+-- name: key_by_hash
+SELECT {key_columns}, secret_hash FROM api_keys WHERE secret_hash = :hash AND revoked_at IS NULL;
+
+-- name: keys
+SELECT {key_columns} FROM api_keys WHERE org_id = :org ORDER BY id;
+
+-- name: revoke_key
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now) WHERE org_id = :org AND id = :key;
+
+-- name: insert_agent
+INSERT INTO agents (id, org_id, workspace_id, spec, created_at, updated_at)
+VALUES (:id, :org, :workspace, :spec, :now, :now)
+RETURNING {agent_columns};
+
+-- name: my_agent
+SELECT {agent_columns} FROM my_agents WHERE id = :agent;
+
+-- name: my_agents_page
+SELECT {agent_columns}
+  FROM my_agents
+ WHERE (:before IS NULL OR id < :before)
+ ORDER BY id DESC
+ LIMIT :limit;
+
+-- name: change_agent
+UPDATE agents
+   SET spec = :spec, updated_at = :now
+ WHERE id = :agent AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL
+RETURNING {agent_columns};
+
+-- name: delete_agent
+UPDATE agents
+   SET deleted_at = :now
+ WHERE id = :agent AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL;
+
+-- name: usage
+SELECT ui_messages, api_messages, input_tokens, output_tokens
+  FROM usage
+ WHERE org_id = :org AND scope = :scope AND scope_id = :scope_id AND month = :month;
+
+-- name: insert_token
+INSERT INTO one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at)
+SELECT :hash, org_id, id, :attempt, :purpose, :expires_at FROM turns WHERE id = :turn;
+
+-- name: spend_token
+-- One statement, so that of many who come at once exactly one is given the binding.
+UPDATE one_time_tokens
+   SET used_at = :now
+ WHERE token_hash = :hash AND purpose = :purpose AND used_at IS NULL AND expires_at > :now
+   AND EXISTS (SELECT 1 FROM turns t
+                WHERE t.id = one_time_tokens.turn_id AND t.status = 'running'
+                  AND t.attempt = one_time_tokens.attempt)
+RETURNING purpose, turn_id, attempt;

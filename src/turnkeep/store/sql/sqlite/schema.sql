@@ -1,0 +1,249 @@
+-- The schema as it is now: what all migrations together make. A test proves that it is their sum.
+--
+-- JSON is kept as the text that was given. Times are Unix epoch milliseconds; booleans are 0 and 1.
+
+CREATE TABLE orgs (
+    id         text PRIMARY KEY,
+    name       text NOT NULL,
+    created_at integer NOT NULL
+) STRICT;
+
+CREATE TABLE workspaces (
+    id                         text PRIMARY KEY,
+    org_id                     text NOT NULL REFERENCES orgs,
+    name                       text NOT NULL,
+    is_default                 integer NOT NULL DEFAULT 0,
+    model                      text,
+    monthly_message_limit      integer,
+    user_monthly_message_limit integer,
+    created_at                 integer NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX workspaces_default ON workspaces (org_id) WHERE is_default;
+CREATE INDEX workspaces_of_org ON workspaces (org_id);
+
+CREATE TABLE members (
+    id           text PRIMARY KEY,
+    org_id       text NOT NULL REFERENCES orgs,
+    workspace_id text NOT NULL REFERENCES workspaces,
+    external_id  text NOT NULL,
+    role         text NOT NULL CHECK (role IN ('member', 'admin')),
+    created_at   integer NOT NULL,
+    UNIQUE (workspace_id, external_id)
+) STRICT;
+
+CREATE TABLE api_keys (
+    id                    text PRIMARY KEY,
+    org_id                text NOT NULL REFERENCES orgs,
+    name                  text NOT NULL,
+    secret_hash           blob NOT NULL UNIQUE,
+    monthly_message_limit integer,
+    requests_per_minute   integer,
+    allowed_tools         text,
+    created_at            integer NOT NULL,
+    revoked_at            integer
+) STRICT;
+CREATE INDEX api_keys_of_org ON api_keys (org_id);
+
+CREATE TABLE agents (
+    id           text PRIMARY KEY,
+    org_id       text NOT NULL,
+    workspace_id text NOT NULL REFERENCES workspaces,
+    spec         text NOT NULL,
+    created_at   integer NOT NULL,
+    updated_at   integer NOT NULL,
+    deleted_at   integer
+) STRICT;
+CREATE INDEX agents_of_workspace ON agents (workspace_id, id) WHERE deleted_at IS NULL;
+
+-- Counts and head are those of the visible chain. `next_ordinal` numbers every turn of every branch.
+-- `indexed_ordinal`: turns up to here are in the search index.
+CREATE TABLE conversations (
+    id              text PRIMARY KEY,
+    org_id          text NOT NULL,
+    workspace_id    text NOT NULL REFERENCES workspaces,
+    user_id         text,
+    kind            text NOT NULL CHECK (kind IN ('chat', 'sandbox', 'run')),
+    agent_id        text,
+    model           text,
+    workflow_id     text,
+    title           text,
+    preview         text,
+    metadata        text,
+    message_count   integer NOT NULL DEFAULT 0,
+    turn_count      integer NOT NULL DEFAULT 0,
+    next_ordinal    integer NOT NULL DEFAULT 1,
+    indexed_ordinal integer NOT NULL DEFAULT 0,
+    head_turn_id    text,
+    created_at      integer NOT NULL,
+    updated_at      integer NOT NULL,
+    deleted_at      integer
+) STRICT;
+CREATE INDEX conversations_listed ON conversations (workspace_id, user_id, updated_at DESC, id DESC)
+    WHERE deleted_at IS NULL AND kind <> 'run';
+CREATE INDEX conversations_of_workspace ON conversations (workspace_id, updated_at DESC, id DESC)
+    WHERE deleted_at IS NULL AND kind <> 'run';
+CREATE INDEX conversations_deleted ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE INDEX conversations_to_index ON conversations (workspace_id, id) WHERE indexed_ordinal < next_ordinal - 1;
+
+-- Turns and what hangs on them have no foreign keys: every insert joins a parent row that it has just locked, which
+-- proves the same and costs a third of the time.
+-- `seq_at_adoption` tells progress from its absence; `lease_until` 0 means that the turn was let go on purpose.
+CREATE TABLE turns (
+    id                  text PRIMARY KEY,
+    org_id              text NOT NULL,
+    workspace_id        text NOT NULL,
+    conversation_id     text NOT NULL,
+    user_id             text,
+    key_id              text,
+    parent_turn_id      text,
+    beside_turn_id      text,
+    ordinal             integer NOT NULL,
+    active              integer NOT NULL,
+    status              text NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')),
+    attempt             integer NOT NULL DEFAULT 0,
+    failures            integer NOT NULL DEFAULT 0,
+    last_seq            integer NOT NULL DEFAULT 0,
+    seq_at_adoption     integer NOT NULL DEFAULT 0,
+    worker              text,
+    lease_until         integer,
+    watched_until       integer,
+    cancel_requested_at integer,
+    background          integer NOT NULL DEFAULT 0,
+    principal_ref       text NOT NULL,
+    idempotency_key     text,
+    request_hash        text,
+    snapshot            text,
+    source              text NOT NULL CHECK (source IN ('ui', 'api')),
+    model               text,
+    metadata            text,
+    month               text NOT NULL,
+    input_tokens        integer NOT NULL DEFAULT 0,
+    output_tokens       integer NOT NULL DEFAULT 0,
+    cache_read_tokens   integer NOT NULL DEFAULT 0,
+    cache_write_tokens  integer NOT NULL DEFAULT 0,
+    error               text,
+    created_at          integer NOT NULL,
+    started_at          integer,
+    settled_at          integer
+) STRICT;
+-- Single flight is this index, not application code: it holds for every worker and every bug.
+CREATE UNIQUE INDEX turns_single_flight ON turns (conversation_id) WHERE status = 'running';
+CREATE INDEX turns_waiting ON turns (conversation_id, ordinal) WHERE status = 'queued';
+-- The visible chain (active) is one range of this index, whatever was abandoned beside it.
+-- That it is unique lets SQLite read turns with their rows in order without sorting them.
+CREATE UNIQUE INDEX turns_of_conversation ON turns (conversation_id, active, ordinal);
+-- What was abandoned, by the place where it began; the visible chain pays nothing for it.
+CREATE INDEX turns_beside ON turns (conversation_id, coalesce(parent_turn_id, ''))
+    WHERE active = 0 AND started_at IS NOT NULL;
+CREATE UNIQUE INDEX turns_idempotency ON turns (org_id, principal_ref, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+
+CREATE TABLE messages (
+    turn_id         text NOT NULL,
+    turn_sequence   integer NOT NULL,
+    id              text NOT NULL,
+    org_id          text NOT NULL,
+    conversation_id text NOT NULL,
+    role            text NOT NULL CHECK (role IN ('user', 'assistant', 'system')),
+    internal        integer NOT NULL,
+    iteration       integer,
+    blocks          text NOT NULL,
+    display         text,
+    attachments     text,
+    sources         text,
+    metadata        text,
+    usage           text,
+    legacy          text,
+    provider        text,
+    created_at      integer NOT NULL,
+    PRIMARY KEY (turn_id, turn_sequence)
+) STRICT;
+
+CREATE TABLE turn_events (
+    turn_id text NOT NULL,
+    seq     integer NOT NULL,
+    org_id  text NOT NULL,
+    type    text NOT NULL,
+    payload text NOT NULL,
+    PRIMARY KEY (turn_id, seq)
+) STRICT;
+CREATE UNIQUE INDEX turn_events_one_terminal ON turn_events (turn_id) WHERE type IN ('result', 'error');
+
+CREATE TABLE turn_logs (
+    turn_id   text NOT NULL,
+    n         integer NOT NULL,
+    org_id    text NOT NULL,
+    after_seq integer NOT NULL,
+    level     text NOT NULL,
+    message   text NOT NULL,
+    ts        integer,
+    PRIMARY KEY (turn_id, n)
+) STRICT;
+
+-- `name_key` is the name as it collides: case and Unicode form folded. `deleted_with` names the conversation whose
+-- delete took the file, so that a restore revives only those.
+CREATE TABLE files (
+    id              text PRIMARY KEY,
+    org_id          text NOT NULL,
+    workspace_id    text NOT NULL REFERENCES workspaces,
+    user_id         text,
+    conversation_id text REFERENCES conversations,
+    message_id      text,
+    name            text NOT NULL,
+    name_key        text NOT NULL,
+    mime_type       text NOT NULL,
+    size            integer NOT NULL,
+    sha256          text,
+    storage_key     text NOT NULL UNIQUE,
+    source          text NOT NULL CHECK (source IN ('user', 'sandbox')),
+    status          text NOT NULL CHECK (status IN ('pending', 'ready')),
+    created_at      integer NOT NULL,
+    deleted_at      integer,
+    deleted_with    text
+) STRICT;
+CREATE UNIQUE INDEX files_names ON files (conversation_id, name_key)
+    WHERE conversation_id IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX files_of_conversation ON files (conversation_id);
+CREATE INDEX files_deleted ON files (deleted_at) WHERE deleted_at IS NOT NULL;
+
+CREATE TABLE one_time_tokens (
+    token_hash blob PRIMARY KEY,
+    org_id     text NOT NULL,
+    turn_id    text NOT NULL REFERENCES turns,
+    attempt    integer NOT NULL,
+    purpose    text NOT NULL CHECK (purpose IN ('setup', 'run', 'upload')),
+    expires_at integer NOT NULL,
+    used_at    integer
+) STRICT;
+CREATE INDEX one_time_tokens_of_turn ON one_time_tokens (turn_id);
+
+-- One row per scope and month, so that a limit is checked and counted by one locked row.
+CREATE TABLE usage (
+    org_id        text NOT NULL,
+    scope         text NOT NULL CHECK (scope IN ('workspace', 'user', 'key')),
+    scope_id      text NOT NULL,
+    month         text NOT NULL,
+    ui_messages   integer NOT NULL DEFAULT 0,
+    api_messages  integer NOT NULL DEFAULT 0,
+    input_tokens  integer NOT NULL DEFAULT 0,
+    output_tokens integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (org_id, scope, scope_id, month)
+) STRICT;
+
+-- What a search looks through: one entry for each visible message, and one for each title (turn_sequence -1 under the
+-- conversation's own id). Kept apart from the rows, so that a turn is not made to wait for its index. The tokens are
+-- ours (words, and pairs of CJK characters), separated by spaces; `search_tokens` is indexed by the entry's rowid.
+-- The tokenizer `ascii` leaves every other character alone, where `unicode61` would cut our words at their marks.
+CREATE TABLE search_entries (
+    n               integer PRIMARY KEY,
+    conversation_id text NOT NULL REFERENCES conversations,
+    turn_id         text NOT NULL,
+    turn_sequence   integer NOT NULL,
+    org_id          text NOT NULL,
+    workspace_id    text NOT NULL,
+    user_id         text,
+    UNIQUE (conversation_id, turn_id, turn_sequence)
+) STRICT;
+CREATE VIRTUAL TABLE search_tokens USING fts5 (
+    tokens, content='', contentless_delete=1, tokenize="ascii", detail=none
+);

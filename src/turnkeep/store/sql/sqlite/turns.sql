@@ -1,0 +1,310 @@
+-- The life of a turn. Positional parameters where a query runs once per row of a turn, named ones elsewhere.
+
+-- name: turn_by_key
+-- The turn that this idempotency key already stands for.
+SELECT {turn_columns}, request_hash, worker
+  FROM turns
+ WHERE org_id = :org AND principal_ref = :ref AND idempotency_key = :key;
+
+-- name: turn_claimed
+-- A turn under the id that a claim brings: its answer was lost, or the id is somebody else's.
+SELECT {turn_columns}, principal_ref, worker
+  FROM turns
+ WHERE id = :turn;
+
+-- name: user_message_id
+SELECT id FROM messages WHERE turn_id = :turn AND turn_sequence = 0;
+
+-- name: conversation_for_write
+-- The conversation as a write needs it, if the principal may see it. No row: it does not exist for them.
+SELECT c.head_turn_id, c.next_ordinal, c.kind,
+       (SELECT t.id FROM turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+       (SELECT q.id FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued' ORDER BY q.ordinal LIMIT 1)
+  FROM conversations c
+ WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND c.deleted_at IS NULL
+   AND (:user IS NULL OR c.user_id = :user);
+
+-- name: turn_started_at
+SELECT started_at FROM turns WHERE id = :turn;
+
+-- name: count_waiting
+SELECT count(*) FROM turns WHERE conversation_id = :conversation AND status = 'queued';
+
+-- name: turn_place
+-- Where a turn stands in its conversation.
+SELECT parent_turn_id, ordinal, active, status, started_at
+  FROM turns
+ WHERE id = :turn AND conversation_id = :conversation;
+
+-- name: visible_after
+-- How many turns and visible messages the chain has after this ordinal.
+SELECT count(*), coalesce(sum((SELECT count(*) FROM messages m WHERE m.turn_id = t.id AND m.internal = 0)), 0)
+  FROM turns t
+ WHERE t.conversation_id = :conversation AND t.active = 1 AND t.ordinal > :ordinal;
+
+-- name: visible_of_turn
+SELECT count(*) FROM messages WHERE turn_id = :turn AND internal = 0;
+
+-- name: hide_after
+-- The abandoned suffix leaves the visible chain.
+UPDATE turns SET active = 0 WHERE conversation_id = :conversation AND active = 1 AND ordinal > :ordinal;
+
+-- name: show_turn
+UPDATE turns SET active = 1 WHERE id = :turn;
+
+-- name: limits
+-- The monthly limits that a claim is held against; no row for a workspace of somebody else.
+SELECT w.monthly_message_limit, w.user_monthly_message_limit,
+       (SELECT k.monthly_message_limit FROM api_keys k WHERE k.id = :key AND k.org_id = :org)
+  FROM workspaces w
+ WHERE w.id = :workspace AND w.org_id = :org;
+
+-- name: count_message
+-- One more POST for a scope and month; returns how many there are now.
+INSERT INTO usage (org_id, scope, scope_id, month, ui_messages, api_messages)
+VALUES (:org, :scope, :scope_id, :month, :ui, :api)
+ON CONFLICT (org_id, scope, scope_id, month)
+DO UPDATE SET ui_messages = ui_messages + excluded.ui_messages, api_messages = api_messages + excluded.api_messages
+RETURNING ui_messages + api_messages;
+
+-- name: count_tokens
+-- What a settled turn consumed.
+INSERT INTO usage (org_id, scope, scope_id, month, input_tokens, output_tokens)
+VALUES (:org, :scope, :scope_id, :month, :input, :output)
+ON CONFLICT (org_id, scope, scope_id, month)
+DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
+              output_tokens = output_tokens + excluded.output_tokens;
+
+-- name: insert_turn
+INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id,
+                   ordinal, active, status, attempt, last_seq, seq_at_adoption, worker, lease_until, watched_until,
+                   background, principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata,
+                   month, created_at, started_at)
+VALUES (:id, :org, :workspace, :conversation, :user, :key, :parent, :beside,
+        :ordinal, :started, :status, :attempt, 1, :started, :worker, :lease_until, :watched_until,
+        :background, :ref, :idempotency_key, :request_hash, :snapshot, :source, :model, :metadata,
+        :month, :now, :started_at)
+RETURNING {turn_columns};
+
+-- name: insert_whole_turn
+-- A turn that happened elsewhere: settled from the start.
+INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id,
+                   ordinal, active, status, attempt, principal_ref, source, model, month,
+                   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
+                   created_at, started_at, settled_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, 'succeeded', 1, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18);
+
+-- name: insert_imported_turn
+INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id,
+                   ordinal, active, status, attempt, failures, last_seq, cancel_requested_at, background,
+                   principal_ref, snapshot, source, model, metadata, month,
+                   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
+                   error, created_at, started_at, settled_at)
+VALUES (:id, :org, :workspace, :conversation, :user, :key, :parent,
+        :ordinal, :active, :status, :attempt, :failures, :last_seq, :cancel_requested_at, :background,
+        :ref, :snapshot, :source, :model, :metadata, :month,
+        :input, :output, :cache_read, :cache_write,
+        :error, :created_at, :started_at, :settled_at);
+
+-- name: appended_turn
+-- What an append needs to know, in one look: the conversation, what keeps it busy, and a turn already under this id.
+SELECT c.head_turn_id, c.next_ordinal,
+       (SELECT t.id FROM turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+       (SELECT q.id FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued' ORDER BY q.ordinal LIMIT 1),
+       k.conversation_id, k.ordinal, c.title IS NULL OR c.preview IS NULL
+  FROM conversations c LEFT JOIN turns k ON k.id = ?5
+ WHERE c.id = ?1 AND c.org_id = ?2 AND c.workspace_id = ?3 AND c.deleted_at IS NULL
+   AND (?4 IS NULL OR c.user_id = ?4);
+
+-- name: conversation_appended
+UPDATE conversations
+   SET head_turn_id = ?2, next_ordinal = next_ordinal + 1, turn_count = turn_count + 1,
+       message_count = message_count + ?3, updated_at = ?4, title = coalesce(title, ?5), preview = coalesce(preview, ?6)
+ WHERE id = ?1;
+
+-- name: insert_message
+INSERT INTO messages (turn_id, turn_sequence, id, conversation_id, role, internal, iteration, blocks, display,
+                      attachments, sources, metadata, usage, legacy, provider, created_at, org_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17);
+
+-- name: insert_event
+INSERT INTO turn_events (turn_id, seq, org_id, type, payload) VALUES (?1, ?2, ?3, ?4, ?5);
+
+-- name: insert_log
+INSERT INTO turn_logs (turn_id, n, org_id, after_seq, level, message, ts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
+
+-- name: last_log
+SELECT coalesce(max(n), 0) FROM turn_logs WHERE turn_id = :turn;
+
+-- name: logs_from
+SELECT after_seq, level, message, ts FROM turn_logs WHERE turn_id = :turn AND n > :n ORDER BY n;
+
+-- name: conversation_claimed
+-- A turn was asked for. One that waits counts nothing yet.
+UPDATE conversations
+   SET next_ordinal = next_ordinal + 1, turn_count = turn_count + :turns, message_count = message_count + :messages,
+       updated_at = :now,
+       title = coalesce(title, :title), preview = coalesce(preview, :preview)
+ WHERE id = :conversation;
+
+-- name: conversation_counts
+UPDATE conversations
+   SET turn_count = turn_count + :turns, message_count = message_count + :messages, updated_at = :now
+ WHERE id = :conversation;
+
+-- name: fence
+-- Who may write to this turn, and where its events stand.
+SELECT status, attempt, last_seq, cancel_requested_at, conversation_id, org_id FROM turns WHERE id = ?1;
+
+-- name: events_between
+SELECT type, payload FROM turn_events WHERE turn_id = :turn AND seq > :after AND seq <= :last ORDER BY seq;
+
+-- name: message_at
+SELECT id FROM messages WHERE turn_id = :turn AND turn_sequence = :sequence;
+
+-- name: advance_turn
+UPDATE turns SET last_seq = ?2 WHERE id = ?1;
+
+-- name: settle_turn
+UPDATE turns
+   SET status = :status, last_seq = :last_seq, lease_until = NULL, settled_at = :now, error = :error,
+       input_tokens = :input, output_tokens = :output, cache_read_tokens = :cache_read,
+       cache_write_tokens = :cache_write
+ WHERE id = :turn
+RETURNING {turn_columns}, key_id;
+
+-- name: conversation_settled
+UPDATE conversations
+   SET head_turn_id = :turn, message_count = message_count + :messages, updated_at = :now
+ WHERE id = :conversation;
+
+-- name: expire_tokens
+UPDATE one_time_tokens SET expires_at = :now WHERE turn_id = :turn AND used_at IS NULL AND expires_at > :now;
+
+-- name: next_waiting
+SELECT id, ordinal, beside_turn_id
+  FROM turns
+ WHERE conversation_id = :conversation AND status = 'queued'
+ ORDER BY ordinal
+ LIMIT 1;
+
+-- name: all_waiting
+SELECT id FROM turns WHERE conversation_id = :conversation AND status = 'queued' ORDER BY ordinal;
+
+-- name: conversation_head
+SELECT head_turn_id, deleted_at IS NOT NULL FROM conversations WHERE id = :conversation;
+
+-- name: start_waiting
+-- A waiting turn may run now. Its lease has already ended, so that any worker may adopt it.
+UPDATE turns
+   SET status = 'running', active = 1, parent_turn_id = :parent, lease_until = 0, started_at = :now,
+       watched_until = CASE WHEN watched_until < :now THEN :watched_until ELSE watched_until END
+ WHERE id = :turn;
+
+-- name: cancel_waiting
+UPDATE turns
+   SET status = 'cancelled', settled_at = :now, error = :error, last_seq = last_seq + 1
+ WHERE id = :turn
+RETURNING {turn_columns}, key_id, org_id;
+
+-- name: refund_message
+UPDATE usage
+   SET ui_messages = ui_messages - :ui, api_messages = api_messages - :api
+ WHERE org_id = :org AND scope = :scope AND scope_id = :scope_id AND month = :month;
+
+-- name: request_cancel
+UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now) WHERE id = :turn AND status = 'running';
+
+-- name: renew_turn
+UPDATE turns
+   SET lease_until = :lease_until
+ WHERE id = :turn AND attempt = :attempt AND status = 'running'
+RETURNING cancel_requested_at;
+
+-- name: hand_over_turn
+UPDATE turns SET lease_until = 0 WHERE id = :turn AND attempt = :attempt AND status = 'running';
+
+-- name: expired_turns
+-- Turns to adopt: running, and nobody's any more. The longest abandoned come first.
+SELECT id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversation_id, org_id
+  FROM turns INDEXED BY turns_single_flight
+ WHERE status = 'running' AND lease_until < :now
+ ORDER BY lease_until, id
+ LIMIT :limit;
+
+-- name: expired_turn
+SELECT id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversation_id, org_id
+  FROM turns
+ WHERE id = :turn AND status = 'running' AND lease_until < :now;
+
+-- name: adopt_turn
+UPDATE turns
+   SET attempt = :attempt, failures = :failures, last_seq = :last_seq, seq_at_adoption = :last_seq,
+       worker = :worker, lease_until = :lease_until,
+       watched_until = CASE WHEN watched_until < :now THEN :lease_until ELSE watched_until END
+ WHERE id = :turn
+RETURNING {turn_columns};
+
+-- name: abandon_leases
+-- What an earlier boot held can be adopted at once: one server owns this file, and it is not that one.
+UPDATE turns INDEXED BY turns_single_flight SET lease_until = 1 WHERE status = 'running' AND lease_until > 1;
+
+-- name: conversations_waiting
+-- Conversations in which turns wait and none runs.
+SELECT DISTINCT q.conversation_id
+  FROM turns q INDEXED BY turns_waiting
+ WHERE q.status = 'queued'
+   AND NOT EXISTS (SELECT 1 FROM turns r WHERE r.conversation_id = q.conversation_id AND r.status = 'running');
+
+-- name: watch_turn
+UPDATE turns
+   SET watched_until = max(coalesce(watched_until, 0), :until)
+ WHERE id = :turn AND status IN ('running', 'queued') AND background = 0;
+
+-- name: cancel_unwatched
+UPDATE turns INDEXED BY turns_single_flight
+   SET cancel_requested_at = :now
+ WHERE status = 'running' AND background = 0 AND watched_until < :now AND cancel_requested_at IS NULL
+RETURNING id;
+
+-- name: own_turn
+-- A turn, if its conversation is the principal's and not deleted.
+SELECT {t.turn_columns}
+  FROM turns t
+ WHERE t.id = :turn
+   AND EXISTS (SELECT 1 FROM conversations c
+                WHERE c.id = t.conversation_id AND c.org_id = :org AND c.workspace_id = :workspace
+                  AND c.deleted_at IS NULL AND (:user IS NULL OR c.user_id = :user));
+
+-- name: turn_by_id
+SELECT {turn_columns} FROM turns WHERE id = :turn;
+
+-- name: my_turn
+SELECT {turn_columns} FROM my_turns WHERE id = :turn;
+
+-- name: events_after
+-- The display of the final row rides on the result, which is stored without it.
+SELECT e.seq, e.payload,
+       CASE WHEN e.type = 'result' THEN
+           (SELECT m.display FROM messages m WHERE m.turn_id = e.turn_id AND m.internal = 0 AND m.role = 'assistant'
+             ORDER BY m.turn_sequence DESC LIMIT 1) END
+  FROM turn_events e
+ WHERE e.turn_id = ?1 AND e.seq > ?2
+ ORDER BY e.seq
+ LIMIT ?3;
+
+-- name: turn_rows
+SELECT {message_columns} FROM messages WHERE turn_id = ?1 ORDER BY turn_sequence;
+
+-- name: window
+-- Rows of the newest turns of the visible chain, newest first. Both indexes are walked backwards, nothing is sorted.
+SELECT {m.message_columns}
+  FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
+ WHERE t.conversation_id = ?1 AND t.active = 1
+   AND t.ordinal >= (SELECT min(ordinal)
+                       FROM (SELECT ordinal FROM turns
+                              WHERE conversation_id = ?1 AND active = 1
+                              ORDER BY ordinal DESC
+                              LIMIT ?2))
+ ORDER BY t.ordinal DESC, m.turn_sequence DESC
+ LIMIT ?3;

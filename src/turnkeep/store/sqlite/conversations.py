@@ -1,0 +1,143 @@
+"""Conversations: made, changed, deleted, restored and purged, inside the writer's transaction."""
+
+from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
+from turnkeep.ids import ConversationId
+from turnkeep.model.conversations import Conversation
+from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ConversationChange, NewConversation, Purged
+from turnkeep.store.rows import json_or_null, to_conversation
+from turnkeep.store.sqlite.indexing import refresh_title
+from turnkeep.store.sqlite.owning import conversation_for_write, no_conversation, no_turn, owner_of
+from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.starting import cancel_all_waiting, show_chain
+
+_PURGED = (
+    "purge_tokens_of_search",
+    "purge_search",
+    "purge_events",
+    "purge_logs",
+    "purge_messages",
+    "purge_tokens",
+    "purge_files",
+    "purge_turns",
+    "purge_conversation",
+)
+"""What hangs on a conversation, what depends on others first."""
+
+
+def create(
+    session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
+) -> Conversation:
+    insert_conversation(session, principal, new, conversation_id)
+    if new.title is not None:
+        refresh_title(session, conversation_id, new.title)
+    return by_id(session, conversation_id)
+
+
+def insert_conversation(
+    session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
+) -> None:
+    owner = {"org": principal.org_id, "workspace": principal.workspace_id}
+    if session.row("workspace_exists", owner) is None:
+        raise NotFound("No such workspace.")
+    if new.agent_id is not None and session.row("agent_exists", owner | {"agent": new.agent_id}) is None:
+        raise NotFound("No such agent.")
+    session.run(
+        "insert_conversation",
+        owner
+        | {
+            "id": conversation_id,
+            "user": principal.user_id,
+            "kind": new.kind,
+            "agent": new.agent_id,
+            "model": new.model,
+            "workflow": new.workflow_id,
+            "title": new.title,
+            "preview": None,
+            "metadata": json_or_null(new.metadata),
+            "message_count": 0,
+            "turn_count": 0,
+            "next_ordinal": 1,
+            "head": None,
+            "created_at": session.now,
+            "updated_at": session.now,
+        },
+    )
+
+
+def change(
+    session: Session, principal: Principal, conversation_id: ConversationId, wanted: ConversationChange
+) -> Conversation:
+    """Change what is given. A new head shows that turn's branch; refused while a turn runs or waits."""
+    _, _, _, running, waiting = conversation_for_write(session, principal, conversation_id)
+    if wanted.agent_id is not None:
+        agent = {"org": principal.org_id, "workspace": principal.workspace_id, "agent": wanted.agent_id}
+        if session.row("agent_exists", agent) is None:
+            raise NotFound("No such agent.")
+    turns, messages = 0, 0
+    if wanted.head_turn_id is not None:
+        place = session.row("turn_place", {"turn": wanted.head_turn_id, "conversation": conversation_id})
+        if place is None:
+            raise no_turn()
+        ahead = running or waiting
+        if ahead is not None:
+            raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
+        if place[4] is None:
+            raise InvalidRequest("This turn never started, so it has no branch to show.")
+        turns, messages = show_chain(session, conversation_id, wanted.head_turn_id)
+    is_moved = wanted.title is not None or wanted.head_turn_id is not None
+    session.run(
+        "change_conversation",
+        {
+            "conversation": conversation_id,
+            "title": wanted.title,
+            "model": wanted.model,
+            "agent": wanted.agent_id,
+            "has_metadata": wanted.metadata is not None,
+            "metadata": json_or_null(wanted.metadata),
+            "head": wanted.head_turn_id,
+            "turns": turns,
+            "messages": messages,
+            "updated_at": session.now if is_moved else None,
+        },
+    )
+    if wanted.title is not None:
+        refresh_title(session, conversation_id, wanted.title)
+    return by_id(session, conversation_id)
+
+
+def delete(session: Session, principal: Principal, conversation_id: ConversationId) -> None:
+    _, _, _, running, _ = conversation_for_write(session, principal, conversation_id)
+    which = {"conversation": conversation_id, "now": session.now}
+    session.run("delete_conversation", which)
+    session.run("delete_files_with", which)
+    if running is not None:
+        session.run("request_cancel", {"turn": running, "now": session.now})
+    cancel_all_waiting(session, conversation_id)
+
+
+def restore(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
+    which = {"conversation": conversation_id}
+    if session.row("deleted_conversation", owner_of(principal) | which) is None:
+        raise no_conversation()
+    session.run("restore_conversation", which)
+    session.run("restore_files", which)
+    return by_id(session, conversation_id)
+
+
+def purge(session: Session, deleted_before: int, limit: int) -> Purged:
+    """Erase whole conversations, and files that were deleted by themselves."""
+    keys: list[str] = []
+    doomed = session.rows("purgeable", {"before": deleted_before, "limit": limit})
+    for (conversation_id,) in doomed:
+        which = {"conversation": conversation_id}
+        keys.extend(key for (key,) in session.rows("storage_keys", which))
+        for name in _PURGED:
+            session.run(name, which)
+    alone = session.rows("purge_deleted_files", {"before": deleted_before, "limit": limit})
+    keys.extend(key for (key,) in alone)
+    return Purged(conversations=len(doomed), storage_keys=tuple(sorted(keys)))
+
+
+def by_id(session: Session, conversation_id: ConversationId) -> Conversation:
+    return to_conversation(session.rows("conversation_by_id", {"conversation": conversation_id})[0])

@@ -1,0 +1,217 @@
+"""The verbs of `DirectoryStore` and `FileStore`: each checks what it is given, then runs as one job."""
+
+import re
+
+import msgspec
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import AgentId, ConversationId, FileId, KeyId, OrgId, TurnId, UserId, WorkspaceId, check_id
+from turnkeep.model.agents import Agent, AgentSpec
+from turnkeep.model.files import File, FileSource
+from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
+from turnkeep.model.usage import MonthlyUsage
+from turnkeep.store import checks, shapes
+from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
+from turnkeep.store.rows import to_file, to_key, to_member, to_org, to_workspace
+from turnkeep.store.sqlite import directory, files
+from turnkeep.store.sqlite.lanes import Lanes
+from turnkeep.store.sqlite.owning import no_conversation, no_file
+from turnkeep.store.sqlite.session import Session
+
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+class DirectoryVerbs(Lanes):
+    """Tenants and who may act in them. Promises are those of `ports.DirectoryStore`."""
+
+    async def create_org(self, name: str) -> tuple[Org, Workspace]:
+        return await self._write(directory.create_org, _name(name))
+
+    async def orgs(self) -> list[Org]:
+        return await self._read(lambda session: [to_org(row) for row in session.rows("orgs")])
+
+    async def create_workspace(self, org_id: OrgId, name: str, *, model: str | None = None) -> Workspace:
+        check_id(org_id, "org")
+        return await self._write(directory.create_workspace, org_id, _name(name), _model(model))
+
+    async def workspace(self, org_id: OrgId, workspace_id: WorkspaceId | None = None) -> Workspace:
+        check_id(org_id, "org")
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        return await self._read(directory.workspace, org_id, workspace_id)
+
+    async def workspaces(self, org_id: OrgId) -> list[Workspace]:
+        check_id(org_id, "org")
+        return await self._read(
+            lambda session: [to_workspace(row) for row in session.rows("workspaces", {"org": org_id})]
+        )
+
+    async def change_workspace(self, workspace: Workspace) -> Workspace:
+        check_id(workspace.id, "ws")
+        _model(workspace.model)
+        _limit(workspace.monthly_message_limit)
+        _limit(workspace.user_monthly_message_limit)
+        wanted = msgspec.structs.replace(workspace, name=_name(workspace.name))
+        return await self._write(directory.change_workspace, wanted)
+
+    async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
+        await self._write(directory.delete_workspace, check_id(org_id, "org"), check_id(workspace_id, "ws"))
+
+    async def ensure_member(
+        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+    ) -> Member:
+        check_id(org_id, "org")
+        check_id(workspace_id, "ws")
+        checks.check_text(external_id, "external_id", limit=checks.KEY_CHARS)
+        if role not in {None, "member", "admin"}:
+            raise InvalidRequest("role must be member or admin.")
+        return await self._write(directory.ensure_member, org_id, workspace_id, external_id, role)
+
+    async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]:
+        which = {"org": check_id(org_id, "org"), "workspace": check_id(workspace_id, "ws")}
+        return await self._read(lambda session: [to_member(row) for row in session.rows("members", which)])
+
+    async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
+        check_id(key.id, "key")
+        check_id(key.org_id, "org")
+        _name(key.name)
+        _limit(key.monthly_message_limit)
+        _limit(key.requests_per_minute)
+        checks.check_json(key.allowed_tools, "allowed_tools")
+        await self._write(directory.add_key, key, shapes.check_hash(secret_hash, "A secret"))
+
+    async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
+        return await self._read(directory.key_by_hash, secret_hash)
+
+    async def keys(self, org_id: OrgId) -> list[ApiKey]:
+        check_id(org_id, "org")
+        return await self._read(lambda session: [to_key(row) for row in session.rows("keys", {"org": org_id})])
+
+    async def revoke_key(self, org_id: OrgId, key_id: KeyId) -> None:
+        await self._write(directory.revoke_key, check_id(org_id, "org"), check_id(key_id, "key"))
+
+    async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
+        return await self._write(directory.create_agent, principal, shapes.check_agent(spec))
+
+    async def agent(self, principal: Principal, agent_id: AgentId) -> Agent:
+        return await self._see(principal, directory.my_agent, check_id(agent_id, "agent"))
+
+    async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
+        checks.check_limit(limit)
+        return await self._see(principal, directory.my_agents, limit, cursor)
+
+    async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
+        check_id(agent_id, "agent")
+        return await self._write(directory.change_agent, principal, agent_id, shapes.check_agent(spec))
+
+    async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
+        await self._write(directory.delete_agent, principal, check_id(agent_id, "agent"))
+
+    async def usage(
+        self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
+    ) -> MonthlyUsage:
+        if month is not None and not _MONTH.fullmatch(month):
+            raise InvalidRequest("month must look like 2026-11.")
+        if user_id is not None:
+            check_id(user_id, "user")
+        return await self._read(directory.usage, principal, month, user_id)
+
+    async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
+        shapes.check_binding(binding)
+        check_id(binding.turn_id, "turn")
+        shapes.check_hash(token_hash, "A token")
+        await self._write(directory.add_token, token_hash, binding, expires_in_seconds)
+
+    async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        return await self._write(directory.spend_token, token_hash, purpose)
+
+    async def expire_tokens(self, turn_id: TurnId) -> None:
+        check_id(turn_id, "turn")
+        await self._write(lambda session: session.run("expire_tokens", {"turn": turn_id, "now": session.now}))
+
+
+class FileVerbs(Lanes):
+    """The rows of the file bags. Promises are those of `ports.FileStore`."""
+
+    async def add_file(
+        self,
+        principal: Principal,
+        file_id: FileId,
+        *,
+        conversation_id: ConversationId | None,
+        name: str,
+        mime_type: str,
+        size: int,
+        storage_key: str,
+        source: FileSource = "user",
+        sha256: str | None = None,
+    ) -> File:
+        check_id(file_id, "file")
+        if conversation_id is not None:
+            check_id(conversation_id, "conv")
+        if source not in {"user", "sandbox"}:
+            raise InvalidRequest("source must be user or sandbox.")
+        new = files.NewFile(
+            id=file_id,
+            conversation_id=conversation_id,
+            name=checks.check_text(name, "name", limit=checks.KEY_CHARS),
+            mime_type=checks.check_text(mime_type, "mime_type", limit=checks.KEY_CHARS),
+            size=_size(size),
+            storage_key=checks.check_text(storage_key, "storage_key", limit=1_024),
+            source=source,
+            sha256=None if sha256 is None else _sha256(sha256),
+            status="pending" if sha256 is None else "ready",
+        )
+        return await self._write(files.add, principal, new)
+
+    async def complete_file(self, principal: Principal, file_id: FileId, *, size: int, sha256: str) -> File:
+        check_id(file_id, "file")
+        return await self._write(files.complete, principal, file_id, _size(size), _sha256(sha256))
+
+    async def file(self, principal: Principal, file_id: FileId) -> File:
+        which = {"file": check_id(file_id, "file")}
+
+        def found(session: Session) -> File:
+            row = session.row("my_file", which)
+            if row is None:
+                raise no_file()
+            return to_file(row)
+
+        return await self._see(principal, found)
+
+    async def files(self, principal: Principal, conversation_id: ConversationId) -> list[File]:
+        which = {"conversation": check_id(conversation_id, "conv")}
+
+        def found(session: Session) -> list[File]:
+            with session.snapshot():
+                if session.row("my_conversation_exists", which) is None:
+                    raise no_conversation()
+                return [to_file(row) for row in session.rows("my_files_of_conversation", which)]
+
+        return await self._see(principal, found)
+
+    async def delete_file(self, principal: Principal, file_id: FileId) -> None:
+        await self._write(files.delete, principal, check_id(file_id, "file"))
+
+
+def _name(value: str) -> str:
+    return checks.check_text(value, "name", limit=checks.NAME_CHARS).strip()
+
+
+def _model(value: str | None) -> str | None:
+    return None if value is None else checks.check_text(value, "model", limit=checks.NAME_CHARS)
+
+
+def _limit(value: object) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31):
+        raise InvalidRequest("A limit must be a whole number that is not negative, or absent.")
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
+        raise InvalidRequest("size must be a whole number of bytes.")
+    return value
+
+
+def _sha256(value: str) -> str:
+    return checks.check_text(value, "sha256", limit=64)

@@ -1,0 +1,36 @@
+"""Bringing a SQLite file up to this release, one transaction per migration."""
+
+import apsw
+
+from turnkeep.store.migrations import AppliedMigration, Migration, load_migrations, pending
+
+_RECORD = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version    integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    applied_at integer NOT NULL
+) STRICT
+"""
+
+
+def migrate(connection: apsw.Connection, *, now: int) -> tuple[Migration, ...]:
+    """Apply what is missing and return it. Raises SchemaMismatch, with nothing touched, for a foreign schema."""
+    todo = pending(load_migrations("sqlite"), applied(connection))
+    for migration in todo:
+        with connection:
+            connection.execute(_RECORD)
+            connection.execute(migration.sql).fetchall()
+            connection.execute(
+                "INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)",
+                (migration.version, migration.name, migration.checksum, now),
+            )
+    return todo
+
+
+def applied(connection: apsw.Connection) -> tuple[AppliedMigration, ...]:
+    """What this file remembers, in order."""
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchall():
+        return ()
+    found = connection.execute("SELECT version, name, checksum FROM schema_migrations ORDER BY version")
+    return tuple(AppliedMigration(version=version, name=name, checksum=checksum) for version, name, checksum in found)

@@ -1,0 +1,45 @@
+"""Who owns what: the parameters by which a write finds only what its principal may change."""
+
+from typing import Any
+
+from turnkeep.errors import Forbidden, NotFound
+from turnkeep.ids import ConversationId
+from turnkeep.model.principals import Principal
+from turnkeep.store.sqlite.session import Row, Session
+
+
+def owner_of(principal: Principal) -> dict[str, Any]:
+    """`user` is None for a service that acts for no user, which means the whole workspace.
+
+    Nobody else gets that by leaving the user out: the empty name owns nothing.
+    """
+    user: str | None = principal.user_id
+    if user is None and principal.role != "service":
+        user = ""
+    return {"org": principal.org_id, "workspace": principal.workspace_id, "user": user}
+
+
+def conversation_for_write(session: Session, principal: Principal, conversation_id: ConversationId) -> Row:
+    """`head_turn_id, next_ordinal, kind, running turn, first waiting turn` of a conversation of the principal's."""
+    found = session.row("conversation_for_write", owner_of(principal) | {"conversation": conversation_id})
+    if found is None:
+        raise no_conversation()
+    return found
+
+
+def no_conversation() -> NotFound:
+    return NotFound("No such conversation.")
+
+
+def no_turn() -> NotFound:
+    return NotFound("No such turn.")
+
+
+def no_file() -> NotFound:
+    return NotFound("No such file.")
+
+
+def check_service(principal: Principal) -> None:
+    """Internal rows are for services alone."""
+    if principal.role != "service":
+        raise Forbidden("Only a service key may see what is internal.")

@@ -1,0 +1,117 @@
+"""One SQLite file as a store: opened, migrated, owned by one process, and closed in order."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from turnkeep.clock import Clock, system_clock
+from turnkeep.errors import Forbidden
+from turnkeep.model.principals import Principal
+from turnkeep.store.sqlite.boundary import close_boundary, install_views
+from turnkeep.store.sqlite.checkpoints import Checkpoints
+from turnkeep.store.sqlite.conversation_verbs import ConversationVerbs
+from turnkeep.store.sqlite.directory_verbs import DirectoryVerbs, FileVerbs
+from turnkeep.store.sqlite.jobs import ours
+from turnkeep.store.sqlite.locking import FileLock
+from turnkeep.store.sqlite.migrate import migrate
+from turnkeep.store.sqlite.readers import Readers
+from turnkeep.store.sqlite.session import Row, Session, load_texts, open_reading, open_writing
+from turnkeep.store.sqlite.turn_verbs import TurnVerbs
+from turnkeep.store.sqlite.writer import Statistics, Writer
+
+
+class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs):
+    """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path | str,
+        *,
+        clock: Clock = system_clock,
+        vfs: str | None = None,
+        exclusive: bool = False,
+        readers: int = 2,
+        synchronous: str = "FULL",
+    ) -> Self:
+        """Open the file, made and migrated as needed. What an earlier process held may be adopted at once.
+
+        Raises Conflict while another process (or another store of this one) has it open. `exclusive` keeps
+        everything on one connection, for file systems (and a `vfs`) without shared memory. Anything but
+        `synchronous="FULL"` gives up the promise that what was acknowledged survives a power cut.
+        """
+        return await asyncio.to_thread(cls._open, Path(path), clock, vfs, exclusive, readers, synchronous)
+
+    @classmethod
+    def _open(cls, path: Path, clock: Clock, vfs: str | None, exclusive: bool, readers: int, synchronous: str) -> Self:
+        path = path.absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            connection = open_writing(str(path), vfs=vfs, exclusive=exclusive, synchronous=synchronous)
+            try:
+                migrate(connection, now=clock())
+                session = Session(connection, load_texts(), clock)
+                session.run("abandon_leases")
+            except Exception:
+                connection.close()
+                raise
+        except Exception as exc:
+            lock.release()
+            raise ours(exc) from exc
+        return cls(path, session, lock, is_alone=exclusive or vfs is not None, readers=readers)
+
+    def __init__(self, path: Path, session: Session, lock: FileLock, *, is_alone: bool, readers: int) -> None:
+        self._path = path
+        self._session = session
+        self._lock = lock
+        self._is_alone = is_alone
+        self._checkpoints = Checkpoints(session.connection, None if is_alone else str(path))
+        writer = Writer(session, self._checkpoints.after_commit)
+        if is_alone:
+            install_views(session.connection, session.texts, session.identity)
+            super().__init__(writer, writer, writer)
+        else:
+            super().__init__(
+                writer,
+                Readers("reader", readers, self._engine_session),
+                Readers("client", readers, self._client_session),
+            )
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the writer has done: how many jobs shared how many commits."""
+        return self._writer.statistics
+
+    async def client_query(self, principal: Principal, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Any SQL at all on the client path, as that principal: the boundary holds whatever it says."""
+        if self._is_alone:
+            raise Forbidden("A store on a single connection serves no queries of others.")
+        return await self._see(principal, _any_query, sql, values)
+
+    async def close(self) -> None:
+        """Finish what was asked for, then let the file go. Closing twice is fine."""
+        await self._client.close()
+        await self._engine.close()
+        await self._writer.close()
+        await asyncio.to_thread(self._checkpoints.close)
+        self._session.connection.close()
+        self._lock.release()
+
+    def _engine_session(self) -> Session:
+        return Session(open_reading(str(self._path)), self._session.texts, self._session.clock)
+
+    def _client_session(self) -> Session:
+        session = self._engine_session()
+        inner = install_views(session.connection, session.texts, session.identity)
+        close_boundary(session.connection, inner)
+        return session
+
+
+def _any_query(session: Session, sql: str, values: Sequence[Any]) -> list[Row]:
+    return session.connection.execute(sql, values).fetchall()

@@ -1,0 +1,207 @@
+"""Whole turns and whole conversations that come from elsewhere, or go there."""
+
+from typing import Any
+
+from turnkeep.clock import month_of
+from turnkeep.errors import ConversationBusy, NotFound
+from turnkeep.ids import ConversationId
+from turnkeep.model.blocks import text_of
+from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, Conversation, first_line
+from turnkeep.model.files import File
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import Appended, Exported, TurnTrace
+from turnkeep.store.rows import (
+    json_or_null,
+    json_text,
+    message_values,
+    to_file,
+    to_recorded,
+    to_turn,
+)
+from turnkeep.store.sqlite.conversations import by_id
+from turnkeep.store.sqlite.files import NewFile, insert
+from turnkeep.store.sqlite.indexing import refresh_title
+from turnkeep.store.sqlite.owning import no_conversation, no_turn, owner_of
+from turnkeep.store.sqlite.reading import ALL, own_conversation, trace_of
+from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.starting import insert_events
+
+Columns = list[tuple[Any, ...]]
+
+
+def rows_for_append(principal: Principal, conversation_id: ConversationId, turn: Appended) -> Columns:
+    """The rows as columns, under the turn's own ids; made by the caller's thread."""
+    return [
+        (turn.turn_id, *values[1:3], conversation_id, *values[4:], principal.org_id)
+        for values in map(message_values, turn.rows)
+    ]
+
+
+def append(
+    session: Session, principal: Principal, conversation_id: ConversationId, turn: Appended, rows: Columns
+) -> int:
+    owner = owner_of(principal)
+    found = session.row(
+        "appended_turn", (conversation_id, owner["org"], owner["workspace"], owner["user"], turn.turn_id)
+    )
+    if found is None:
+        raise no_conversation()
+    head, ordinal, running, waiting, known_in, known_as, is_nameless = found
+    if known_in is not None:
+        if known_in != conversation_id:
+            raise no_turn()
+        return int(known_as)
+    ahead = running or waiting
+    if ahead is not None:
+        raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
+    usage = turn.usage
+    session.run(
+        "insert_whole_turn",
+        (
+            turn.turn_id,
+            principal.org_id,
+            principal.workspace_id,
+            conversation_id,
+            principal.user_id,
+            principal.key_id,
+            head,
+            ordinal,
+            principal.ref,
+            turn.source,
+            turn.model,
+            month_of(turn.started_at),
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            turn.started_at,
+            turn.settled_at,
+        ),
+    )
+    session.many("insert_message", rows)
+    title, preview = _beginning(turn) if is_nameless else (None, None)
+    visible = sum(not row.internal for row in turn.rows)
+    session.run("conversation_appended", (conversation_id, turn.turn_id, visible, session.now, title, preview))
+    return int(ordinal)
+
+
+def _beginning(turn: Appended) -> tuple[str | None, str | None]:
+    """Title and preview, from what the user said first."""
+    asked = next((row for row in turn.rows if row.role == "user"), None)
+    text = "" if asked is None else text_of(asked.blocks)
+    return first_line(text, limit=TITLE_CHARS), first_line(text, limit=PREVIEW_CHARS)
+
+
+def export(session: Session, principal: Principal, conversation_id: ConversationId) -> Exported:
+    with session.snapshot():
+        conversation = own_conversation(session, principal, conversation_id)
+        which = {"conversation": conversation_id}
+        return Exported(
+            conversation=conversation,
+            turns=tuple(_export_turn(session, to_turn(row)) for row in session.rows("conversation_turns", which)),
+            files=tuple(to_file(row) for row in session.rows("files_of_conversation", which)),
+        )
+
+
+def _export_turn(session: Session, turn: Turn) -> TurnTrace:
+    stored = session.rows("events_after", (turn.id, 0, ALL))
+    return trace_of(session, turn, [to_recorded(*row) for row in stored])
+
+
+def import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
+    """Insert what is given as it is; its ids were made for this database."""
+    conversation = exported.conversation
+    owner = {"org": principal.org_id, "workspace": principal.workspace_id}
+    if session.row("workspace_exists", owner) is None:
+        raise NotFound("No such workspace.")
+    session.run(
+        "insert_conversation",
+        owner
+        | {
+            "id": conversation.id,
+            "user": principal.user_id,
+            "kind": conversation.kind,
+            "agent": conversation.agent_id,
+            "model": conversation.model,
+            "workflow": conversation.workflow_id,
+            "title": conversation.title,
+            "preview": conversation.preview,
+            "metadata": json_or_null(conversation.metadata),
+            "message_count": conversation.message_count,
+            "turn_count": conversation.turn_count,
+            "next_ordinal": max((trace.turn.ordinal for trace in exported.turns), default=0) + 1,
+            "head": conversation.head_turn_id,
+            "created_at": conversation.created_at,
+            "updated_at": conversation.updated_at,
+        },
+    )
+    if conversation.title is not None:
+        refresh_title(session, conversation.id, conversation.title)
+    for trace in exported.turns:
+        _import_turn(session, principal, trace)
+    for file in exported.files:
+        insert(session, principal, _imported_file(file), created_at=file.created_at)
+    return by_id(session, conversation.id)
+
+
+def _import_turn(session: Session, principal: Principal, trace: TurnTrace) -> None:
+    turn, org_id = trace.turn, principal.org_id
+    session.run(
+        "insert_imported_turn",
+        {
+            "id": turn.id,
+            "org": org_id,
+            "workspace": principal.workspace_id,
+            "conversation": turn.conversation_id,
+            "user": principal.user_id,
+            "key": principal.key_id,
+            "parent": turn.parent_turn_id,
+            "ordinal": turn.ordinal,
+            "active": turn.active,
+            "status": turn.status,
+            "attempt": turn.attempt,
+            "failures": turn.failures,
+            "last_seq": len(trace.events),
+            "cancel_requested_at": turn.cancel_requested_at,
+            "background": turn.background,
+            "ref": principal.ref,
+            "snapshot": json_text(turn.snapshot),
+            "source": turn.source,
+            "model": turn.model,
+            "metadata": json_or_null(turn.metadata),
+            "month": turn.month,
+            "input": turn.usage.input_tokens,
+            "output": turn.usage.output_tokens,
+            "cache_read": turn.usage.cache_read_tokens,
+            "cache_write": turn.usage.cache_write_tokens,
+            "error": None if turn.error is None else json_text(turn.error),
+            "created_at": turn.created_at,
+            "started_at": turn.started_at,
+            "settled_at": turn.settled_at,
+        },
+    )
+    session.many("insert_message", [(*message_values(row), org_id) for row in trace.rows])
+    insert_events(session, turn.id, org_id, 0, [recorded.event for recorded in trace.events])
+    session.many(
+        "insert_log",
+        [
+            (turn.id, n, org_id, line.after_seq, line.level, line.message, line.ts)
+            for n, line in enumerate(trace.logs, start=1)
+        ],
+    )
+
+
+def _imported_file(file: File) -> NewFile:
+    return NewFile(
+        id=file.id,
+        conversation_id=file.conversation_id,
+        name=file.name,
+        mime_type=file.mime_type,
+        size=file.size,
+        storage_key=file.storage_key,
+        source=file.source,
+        sha256=file.sha256,
+        status=file.status,
+        message_id=file.message_id,
+    )

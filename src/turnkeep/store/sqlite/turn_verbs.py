@@ -1,0 +1,114 @@
+"""The verbs of `TurnStore`: each checks what it is given, then runs as one job."""
+
+from collections.abc import Sequence
+
+from turnkeep.ids import ConversationId, TurnId, check_id
+from turnkeep.model.events import LogLine, Recorded, TurnEvent
+from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Held, Turn
+from turnkeep.store import checks, shapes
+from turnkeep.store.commands import (
+    ROW_LIMIT,
+    Adopted,
+    Appended,
+    Claim,
+    Claimed,
+    Receipt,
+    Renewal,
+    Settled,
+    Settlement,
+    TurnTrace,
+    Window,
+)
+from turnkeep.store.sqlite import claiming, leases, reading, recording, transferring
+from turnkeep.store.sqlite.lanes import Lanes
+from turnkeep.store.sqlite.owning import check_service
+
+
+class TurnVerbs(Lanes):
+    """Turns, their rows and their events. Promises are those of `ports.TurnStore`."""
+
+    async def claim(self, claim: Claim) -> Claimed:
+        checks.check_claim(claim)
+        return await self._write(claiming.claim, claim)
+
+    async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
+        check_id(conversation_id, "conv")
+        checks.check_appended(turn)
+        shapes.check_usage(turn.usage)
+        rows = transferring.rows_for_append(principal, conversation_id, turn)
+        return await self._write(transferring.append, principal, conversation_id, turn, rows)
+
+    async def record(
+        self,
+        held: Held,
+        *,
+        after: int,
+        rows: Sequence[Message] = (),
+        events: Sequence[TurnEvent] = (),
+        logs: Sequence[LogLine] = (),
+    ) -> Receipt:
+        if rows:
+            checks.check_rows(rows)
+        if events:
+            checks.check_events(events)
+        if logs:
+            checks.check_logs(logs)
+        entries = recording.entries_of(held, rows, events, logs)
+        return await self._write(recording.record, held, after, entries)
+
+    async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
+        checks.check_settlement(settlement)
+        shapes.check_usage(settlement.usage)
+        rows = settlement.rows if settlement.final is None else (*settlement.rows, settlement.final)
+        entries = recording.entries_of(held, rows, (*settlement.events, settlement.terminal), settlement.logs)
+        return await self._write(recording.settle, held, after, settlement, entries)
+
+    async def renew(self, worker: str, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+        if not held:
+            return []
+        return await self._write(leases.renew, list(held), lease_seconds)
+
+    async def adopt(
+        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
+    ) -> list[Adopted]:
+        shapes.check_worker(worker)
+        if turn_id is not None:
+            check_id(turn_id, "turn")
+        return await self._write(leases.adopt, worker, lease_seconds, limit, turn_id)
+
+    async def hand_over(self, held: Sequence[Held]) -> None:
+        if held:
+            await self._write(leases.hand_over, list(held))
+
+    async def promote_waiting(self) -> list[TurnId]:
+        return await self._write(leases.promote_waiting)
+
+    async def request_cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
+        check_id(turn_id, "turn")
+        return await self._write(leases.request_cancel, principal, turn_id)
+
+    async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+        if turn_ids:
+            await self._write(leases.watch, list(turn_ids), seconds)
+
+    async def cancel_unwatched(self) -> list[TurnId]:
+        return await self._write(leases.cancel_unwatched)
+
+    async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
+        check_id(turn_id, "turn")
+        return await self._see(principal, reading.my_turn, turn_id)
+
+    async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
+        return await self._read(reading.events, check_id(turn_id, "turn"), after, limit)
+
+    async def turn_rows(self, turn_id: TurnId) -> list[Message]:
+        return await self._read(reading.turn_rows, check_id(turn_id, "turn"))
+
+    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
+        return await self._read(reading.window, check_id(conversation_id, "conv"), turns, row_limit)
+
+    async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
+        check_service(principal)
+        return await self._read(reading.trace, principal, check_id(turn_id, "turn"))

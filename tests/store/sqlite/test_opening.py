@@ -1,0 +1,153 @@
+"""Opening a file: one owner, the promised settings, migrations, and what an earlier process left behind."""
+
+import os
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.store.factories import Tenant, a_conversation, a_tenant, begin, elsewhere, finish, step
+from turnkeep.clock import FakeClock
+from turnkeep.errors import Conflict, SchemaMismatch, TurnkeepError
+from turnkeep.store.migrations import load_migrations
+from turnkeep.store.sqlite import SqliteStore
+from turnkeep.store.sqlite.checkpoints import BESIDE_PAGES
+
+
+class TestOneOwner:
+    async def test_a_second_store_is_refused_and_told_who_holds_the_file(self, store: SqliteStore, path: Path) -> None:
+        with pytest.raises(Conflict, match=f"process {os.getpid()}"):
+            await SqliteStore.open(path)
+
+    async def test_another_process_is_refused_too(self, store: SqliteStore, path: Path) -> None:
+        program = (
+            "import asyncio, sys\n"
+            "from turnkeep.errors import Conflict\n"
+            "from turnkeep.store.sqlite import SqliteStore\n"
+            "try:\n"
+            "    asyncio.run(SqliteStore.open(sys.argv[1]))\n"
+            "except Conflict as exc:\n"
+            "    print(exc)\n"
+        )
+        answer = subprocess.run(
+            [sys.executable, "-c", program, str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert f"process {os.getpid()}" in answer.stdout
+
+    async def test_closing_lets_the_file_go(self, store: SqliteStore, path: Path) -> None:
+        await store.close()
+        await store.close()
+        again = await SqliteStore.open(path)
+        await again.close()
+
+    async def test_a_file_that_is_no_database_is_refused_and_let_go(self, path: Path) -> None:
+        path.write_text("a letter to a friend, long enough to be no header of any database at all\n" * 20)
+        with pytest.raises(TurnkeepError):
+            await SqliteStore.open(path)
+        path.unlink()
+        await (await SqliteStore.open(path)).close()
+
+
+class TestSettings:
+    async def test_what_is_acknowledged_is_flushed(self, store: SqliteStore) -> None:
+        connection = store._session.connection
+        for pragma, expected in (("synchronous", 2), ("journal_mode", "wal"), ("foreign_keys", 1)):
+            assert connection.execute(f"PRAGMA {pragma}").fetchall() == [(expected,)]
+
+    async def test_the_log_does_not_grow_without_bound(self, store: SqliteStore, tenant: Tenant, path: Path) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        for _ in range(120):
+            await store.append(tenant.ann, conversation.id, elsewhere(conversation.id, "word " * 20_000, "ok"))
+        assert path.with_name(path.name + "-wal").stat().st_size < 6 * BESIDE_PAGES * 4096
+
+
+class TestMigrating:
+    async def test_a_second_opening_applies_nothing(self, store: SqliteStore, path: Path) -> None:
+        before = store._session.connection.execute("SELECT * FROM schema_migrations").fetchall()
+        await store.close()
+        again = await SqliteStore.open(path)
+        assert again._session.connection.execute("SELECT * FROM schema_migrations").fetchall() == before
+        await again.close()
+        assert len(before) == len(load_migrations("sqlite"))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE schema_migrations SET checksum = 'other'",
+            "INSERT INTO schema_migrations VALUES (9999, 'later', 'x', 1)",
+        ],
+    )
+    async def test_a_schema_of_another_release_is_refused(self, store: SqliteStore, path: Path, change: str) -> None:
+        await store.close()
+        connection = apsw.Connection(str(path))
+        connection.execute(change)
+        connection.close()
+        with pytest.raises(SchemaMismatch):
+            await SqliteStore.open(path)
+
+    async def test_the_schema_is_the_sum_of_the_migrations(self, store: SqliteStore, path: Path) -> None:
+        made = apsw.Connection(":memory:")
+        made.execute((files("turnkeep.store") / "sql" / "sqlite" / "schema.sql").read_text(encoding="utf-8"))
+        query = (
+            "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name <> 'schema_migrations' ORDER BY name, type"
+        )
+        assert made.execute(query).fetchall() == store._session.connection.execute(query).fetchall()
+
+
+class TestWhatAnEarlierProcessHeld:
+    async def test_can_be_adopted_at_once(
+        self, store: SqliteStore, tenant: Tenant, path: Path, clock: FakeClock
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await store.close()
+        again = await SqliteStore.open(path, clock=clock)
+        [adopted] = await again.adopt("worker-2", lease_seconds=30)
+        assert adopted.held.turn_id == held.turn_id
+        assert adopted.held.attempt == 2
+        await again.close()
+
+    async def test_counts_as_a_failure_only_if_it_made_no_progress(self, path: Path, clock: FakeClock) -> None:
+        """So that a turn which kills its process does not do so for ever."""
+        store = await SqliteStore.open(path, clock=clock)
+        tenant = await a_tenant(store)
+        idle, busy = await begin(store, tenant.ann), await begin(store, tenant.bob)
+        await store.record(busy, after=1, events=[step("a")])
+        await store.close()
+        store = await SqliteStore.open(path, clock=clock)
+        adopted = {each.turn.id: each.turn for each in await store.adopt("worker-2", lease_seconds=30)}
+        assert adopted[idle.turn_id].failures == 1
+        assert adopted[busy.turn_id].failures == 0
+        await store.close()
+
+    async def test_is_no_failure_if_it_was_handed_over_before(
+        self, store: SqliteStore, tenant: Tenant, path: Path, clock: FakeClock
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await store.hand_over([held])
+        await store.close()
+        again = await SqliteStore.open(path, clock=clock)
+        [adopted] = await again.adopt("worker-2", lease_seconds=30)
+        assert adopted.turn.failures == 0
+        last = (await again.events(held.turn_id))[-1].event
+        assert getattr(last, "reason", None) == "handover"
+        await again.close()
+
+
+class TestOneConnection:
+    async def test_everything_works_on_it(self, tmp_path: Path) -> None:
+        store = await SqliteStore.open(tmp_path / "alone.db", exclusive=True)
+        tenant = await a_tenant(store)
+        turn = await finish(store, tenant.ann, "Where is the needle?", "In the haystack.")
+        assert len((await store.window(turn.conversation_id)).rows) == 2
+        assert len((await store.transcript(tenant.ann, turn.conversation_id)).data) == 2
+        assert len((await store.conversations(tenant.ann, query="needle")).data) == 1
+        assert (await store.conversations(tenant.bob, query="needle")).data == ()
+        assert not (tmp_path / "alone.db-shm").exists()
+        await store.close()
