@@ -93,7 +93,8 @@ class TurnStore(Protocol):
 
         Commits attempt + 1 together with the event that tells readers. `failures` rises when the lease ran out
         without a new event since the last adoption, and returns to 0 when there was one; a hand-over or a
-        promotion is not a failure. Turns under adoption by somebody else are passed over.
+        promotion is not a failure. Turns under adoption by somebody else are passed over. Readers of the worker
+        that went silent are forgotten: the turn is not stopped for want of them.
         """
 
     async def hand_over(self, held: Sequence[Held]) -> None:
@@ -123,7 +124,10 @@ class TurnStore(Protocol):
         """All rows of one turn in order, for its worker."""
 
     async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
-        """The newest turns on the visible chain, the running one included. Flat in the conversation's length."""
+        """The newest turns on the visible chain, the running one included. Flat in the conversation's length.
+
+        These rows are for the model: they come without their display.
+        """
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         """Rows, events and logs of one turn. Forbidden for anyone but a service."""

@@ -25,6 +25,8 @@ MESSAGE_COLUMNS = (
     "turn_id, turn_sequence, id, conversation_id, role, internal, iteration, blocks, display, attachments, "
     "sources, metadata, usage, legacy, provider, created_at"
 )
+REPLAYED_COLUMNS = MESSAGE_COLUMNS.replace("display", "NULL AS display")
+"""For what is replayed to the model, which never sees the display: half the bytes of a window."""
 TURN_COLUMNS = (
     "id, conversation_id, workspace_id, user_id, parent_turn_id, ordinal, active, status, attempt, failures, "
     "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "

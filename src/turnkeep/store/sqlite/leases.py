@@ -50,7 +50,6 @@ def _adopt(session: Session, worker: str, lease_seconds: float, row: Row) -> Ado
             "last_seq": last_seq + 1,
             "worker": worker,
             "lease_until": session.now + int(lease_seconds * 1000),
-            "now": session.now,
         },
     )[0]
     turn = to_turn(adopted)

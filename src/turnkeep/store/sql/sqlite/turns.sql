@@ -238,10 +238,12 @@ SELECT id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversati
  WHERE id = :turn AND status = 'running' AND lease_until < :now;
 
 -- name: adopt_turn
+-- The readers of the worker that went silent are forgotten: they were cut off, and have not left. A turn that comes out
+-- of the queue keeps those who wait for it.
 UPDATE turns
    SET attempt = :attempt, failures = :failures, last_seq = :last_seq, seq_at_adoption = :last_seq,
        worker = :worker, lease_until = :lease_until,
-       watched_until = CASE WHEN watched_until < :now THEN :lease_until ELSE watched_until END
+       watched_until = CASE WHEN :attempt = 1 THEN watched_until END
  WHERE id = :turn
 RETURNING {turn_columns};
 
@@ -298,7 +300,7 @@ SELECT {message_columns} FROM messages WHERE turn_id = ?1 ORDER BY turn_sequence
 
 -- name: window
 -- Rows of the newest turns of the visible chain, newest first. Both indexes are walked backwards, nothing is sorted.
-SELECT {m.message_columns}
+SELECT {m.replayed_columns}
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
  WHERE t.conversation_id = ?1 AND t.active = 1
    AND t.ordinal >= (SELECT min(ordinal)
