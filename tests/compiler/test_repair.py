@@ -105,6 +105,11 @@ class TestCallsAndResults:
         exchange, _ = repaired(asked("turn_a"), late, answered("turn_a", 2, "a", "b"))
         assert shape(exchange)[1] == "assistant: reasoning text call(a) call(b)"
 
+    def test_also_where_nothing_else_is_amiss(self) -> None:
+        late = row("turn_a", 1, "assistant", *called("", 0, "a").blocks, Text(text="ok"))
+        exchange, _ = repaired(asked("turn_a"), late, answered("turn_a", 2, "a"))
+        assert shape(exchange)[1] == "assistant: text call(a)"
+
 
 class TestIdsThatRecur:
     def test_each_round_keeps_its_own_result(self) -> None:
@@ -164,6 +169,12 @@ class TestReasoning:
         exchange, repairs = repaired(asked("turn_a"), cut)
         assert shape(exchange)[1] == "assistant: reasoning text"
         assert kinds(repairs) == ["reasoning_dropped"]
+
+    def test_it_goes_where_only_words_that_moved_stood_behind_it(self) -> None:
+        odd = row("turn_a", 1, "assistant", THOUGHT, *called("", 0, "a").blocks, THOUGHT, Text(text="ok"))
+        exchange, _ = repaired(asked("turn_a"), odd, answered("turn_a", 2, "a"))
+        assert shape(exchange)[1] == "assistant: reasoning text call(a)"
+        assert repair(exchange) == (exchange, [])
 
     def test_alone_it_is_no_message(self) -> None:
         exchange, repairs = repaired(asked("turn_a"), row("turn_a", 1, "assistant", THOUGHT))

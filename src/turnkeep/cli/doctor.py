@@ -1,0 +1,208 @@
+"""`turnkeep doctor FILE`: what is wrong with a transcript from elsewhere, and one that a provider accepts.
+
+The question that it answers is the one that a stuck thread asks: if the user sends one more message, will the
+provider refuse, and why? So a transcript that ends with an answer is judged as if another question followed.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec import Struct, structs
+
+from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
+from turnkeep.compiler.judge import (
+    Violation,
+    explain,
+    judge_anthropic,
+    judge_openai_chat,
+    judge_openai_responses,
+)
+from turnkeep.errors import Defect, InvalidRequest, NotFound
+from turnkeep.transfer.foreign import Form, Transcript, read_transcript, write_transcript
+
+NAMES: dict[Form, str] = {
+    "anthropic": "Anthropic messages",
+    "openai_chat": "OpenAI chat messages",
+    "openai_responses": "OpenAI Responses items",
+    "plain": "plain messages",
+}
+_TARGETS: dict[Form, Target] = {
+    "anthropic": "anthropic",
+    "openai_chat": "openai_chat",
+    "openai_responses": "openai_responses",
+    "plain": "sandbox",
+}
+_NEXT = {"role": "user", "content": "And then?"}
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """What was found, and the transcript that was made of it."""
+
+    transcript: Transcript
+    violations: list[Violation]
+    repairs: tuple[Repair, ...]
+    repaired: Any
+
+    @property
+    def is_broken(self) -> bool:
+        return bool(self.violations)
+
+
+def doctor(
+    file: Annotated[Path, typer.Argument(help="A JSON list of messages, a request body, or JSON lines.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the repaired transcript.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only report; exit with 1 if it is broken.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON, for scripts.")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option(help="anthropic, openai_chat, openai_responses or plain, where the file does not show it."),
+    ] = None,
+) -> None:
+    """Say why a provider would refuse a transcript, and write one that it accepts."""
+    diagnosis = diagnose(_parse(file), form=_form(form))
+    written: Path | None = None
+    if diagnosis.is_broken and not check:
+        written = output or file.with_name(f"{file.stem}.repaired.json")
+        if written.resolve() == file.resolve():
+            raise InvalidRequest(f"{file} is the transcript itself; name another --output.")
+        _write(written, diagnosis.repaired)
+    print(_as_json(diagnosis, written) if as_json else _as_words(file, diagnosis, written))
+    if check and diagnosis.is_broken:
+        sys.exit(1)
+
+
+def diagnose(document: Any, *, form: Form | None = None) -> Diagnosis:
+    """Judge the transcript, repair it, and judge the result: what leaves here is accepted."""
+    transcript = read_transcript(document, form=form)
+    violations = _judge(transcript, document)
+    compiled = compile(
+        transcript.rows,
+        target=_TARGETS[transcript.form],
+        open_turn=transcript.open_turn if transcript.form != "plain" else None,
+        budget=UNLIMITED,
+        thinking=_thinking(transcript),
+        cache_markers=False,
+    )
+    repaired = _settled(write_transcript(transcript, compiled.messages), compiled)
+    left = _judge(transcript, repaired)
+    if left:
+        raise Defect(f"The repaired transcript would still be refused: {left[0].message} Please report this.")
+    return Diagnosis(transcript=transcript, violations=violations, repairs=compiled.repairs, repaired=repaired)
+
+
+def _thinking(transcript: Transcript) -> Thinking:
+    setting = (transcript.body or {}).get("thinking")
+    mode = setting.get("type") if isinstance(setting, dict) else None
+    return "enabled" if mode == "enabled" else "off" if mode == "disabled" else "adaptive"
+
+
+def _settled(document: Any, compiled: Compiled) -> Any:
+    """A request body's other fields, where the messages cannot be right without them."""
+    if compiled.target != "anthropic" or not isinstance(document, dict):
+        return document
+    settled = dict(document)
+    if not compiled.thinking and isinstance(document.get("thinking"), dict):
+        settled["thinking"] = {"type": "disabled"}
+    if compiled.tool_names and document.get("tools") == []:
+        settled["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in compiled.tool_names]
+    return settled
+
+
+def _judge(transcript: Transcript, document: Any) -> list[Violation]:
+    """The verdict on the next request, with what a bare list cannot say (tools, thinking) given the benefit."""
+    body = dict(document) if isinstance(document, dict) else {transcript.key: document}
+    messages = [_unwrapped(item) for item in body[transcript.key]] if isinstance(body[transcript.key], list) else []
+    last = messages[-1] if messages else {}
+    if last.get("role") == "assistant" or last.get("type") in {"reasoning", "function_call"}:
+        messages = [*messages, _NEXT]
+    match transcript.form:
+        case "anthropic":
+            given = {"tools": [{"name": "any"}], "thinking": {"type": "adaptive"}}
+            return judge_anthropic({**given, **body, "messages": messages}) if messages else []
+        case "openai_responses":
+            return judge_openai_responses({"store": False, **body, "input": messages}) if messages else []
+        case "openai_chat" | "plain":
+            return judge_openai_chat({**body, "messages": messages}) if messages else []
+
+
+def _unwrapped(item: Any) -> dict[str, Any]:
+    inner = item.get("message") if isinstance(item, dict) else None
+    return inner if isinstance(inner, dict) and "role" in inner else item
+
+
+def _parse(file: Path) -> Any:
+    try:
+        text = file.read_text("utf-8-sig")
+    except FileNotFoundError as exc:
+        raise NotFound(f"There is no file {file}.") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidRequest(f"{file} cannot be read as text: {exc}") from exc
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as exc:
+        lines = _parse_lines(text)
+        if lines is None:
+            raise InvalidRequest(f"{file} is not JSON: {exc}") from exc
+        return lines
+
+
+def _parse_lines(text: str) -> list[Any] | None:
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except json.JSONDecodeError:
+        return None
+
+
+def _form(name: str | None) -> Form | None:
+    for form in NAMES:
+        if form == name:
+            return form
+    if name is not None:
+        raise InvalidRequest(f"{name!r} is not a form: {', '.join(NAMES)}.")
+    return None
+
+
+def _write(path: Path, document: Any) -> None:
+    try:
+        path.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", "utf-8")
+    except OSError as exc:
+        raise InvalidRequest(f"{path} cannot be written: {exc}") from exc
+
+
+def _as_words(file: Path, diagnosis: Diagnosis, written: Path | None) -> str:
+    transcript = diagnosis.transcript
+    turns = len({row.turn_id for row in transcript.rows})
+    lines = [f"{file.name}: {NAMES[transcript.form]}, {len(transcript.rows)} messages in {turns} turns"]
+    lines += [f"  note: {remark}" for remark in transcript.remarks]
+    if not diagnosis.is_broken:
+        return "\n".join([*lines, "Nothing is wrong with it: a provider would accept the next message."])
+    count = len(diagnosis.violations)
+    lines += ["", f"A provider would refuse the next message ({count} {'reason' if count == 1 else 'reasons'}):"]
+    for violation in diagnosis.violations:
+        lines += [f"  {violation.path}: {explain(violation.rule)}", f"    “{violation.message}”"]
+    if written is None:
+        return "\n".join(lines)
+    lines += ["", "What was done:", *(f"  {repair.detail}" for repair in diagnosis.repairs)]
+    return "\n".join([*lines, "", f"Repaired: {written}"])
+
+
+def _as_json(diagnosis: Diagnosis, written: Path | None) -> str:
+    transcript = diagnosis.transcript
+    report = {
+        "is_broken": diagnosis.is_broken,
+        "form": transcript.form,
+        "messages": len(transcript.rows),
+        "turns": len({row.turn_id for row in transcript.rows}),
+        "violations": [
+            {**structs.asdict(violation), "explanation": explain(violation.rule)} for violation in diagnosis.violations
+        ],
+        "repairs": [{"kind": repair.kind, "detail": repair.detail} for repair in diagnosis.repairs],
+        "remarks": list(transcript.remarks),
+        "output": str(written) if written else None,
+    }
+    return json.dumps(report, ensure_ascii=False, indent=2)
