@@ -1,15 +1,16 @@
 """A room to run turns in, on each database."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
+import asyncpg
 import pytest
 
-from tests import servers
 from tests.engine.rooms import Room
-from tests.store.databases import CLIENT_PASSWORD, make_postgres_database
+from tests.store.databases import CLIENT_PASSWORD, empty, make_postgres_database
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.sqlite import SqliteStore
@@ -18,18 +19,27 @@ from turnkeep.store.sqlite import SqliteStore
 @pytest.fixture(scope="session")
 def engine_postgres_uri() -> str:
     """A migrated database for this worker alone, with the real clock."""
-    assert servers.shared_postgres_uri()
     return make_postgres_database(f"engine_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Room]:
-    store: Store
+def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Store]]:
     if request.param == "sqlite":
-        store = await SqliteStore.open(tmp_path / "turnkeep.db")
-    else:
-        uri = request.getfixturevalue("engine_postgres_uri")
-        store = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)
+        return partial(SqliteStore.open, tmp_path / "turnkeep.db")
+    return partial(_open_empty, request.getfixturevalue("engine_postgres_uri"))
+
+
+@pytest.fixture
+async def room(opening: Callable[[], Awaitable[Store]]) -> AsyncIterator[Room]:
+    store = await opening()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         yield await Room.open(store, stack)
+
+
+async def _open_empty(uri: str) -> Store:
+    """Engines adopt whatever they find, so what earlier tests left behind must go."""
+    admin = await asyncpg.connect(uri)
+    await empty(admin)
+    await admin.close()
+    return await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)

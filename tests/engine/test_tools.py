@@ -1,6 +1,7 @@
 """Tools that misbehave: an error result, and the turn goes on."""
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from turnkeep.engine.tooling import KEPT_BYTES, SHOWN_CHARS
 from turnkeep.model.blocks import ToolResult
 from turnkeep.model.events import Step
 from turnkeep.model.turns import Turn
-from turnkeep.providers.scripted import Call
+from turnkeep.providers.ports import ModelRequest
+from turnkeep.providers.scripted import Call, Script, ScriptedProvider
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
 
@@ -142,3 +144,39 @@ class TestAResult:
         assert result.content == "null"
         assert step.status == "succeeded"
         assert kinds(await room.events(turn.id))[-1] == "result"
+
+
+class TestTheNameOfATool:
+    async def test_that_providers_refuse_is_declared_under_another_and_called_under_its_own(self, room: Room) -> None:
+        @tool(name="seite suchen!")
+        def search() -> str:
+            return "gefunden"
+
+        def call_what_is_offered(request: ModelRequest) -> Script:
+            if request.messages[-1]["role"] == "tool":
+                return ["Da."]
+            (offer,) = request.tools
+            assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", offer.name)
+            return [Call(offer.name)]
+
+        engine = await room.enter(call_what_is_offered, tools=[search])
+        turn = await room.answer(engine)
+        assert turn.status == "succeeded", turn.error
+        steps = [event for event in await room.events(turn.id) if isinstance(event, Step)]
+        assert [(step.name, step.status) for step in steps] == [
+            ("seite suchen!", "running"),
+            ("seite suchen!", "succeeded"),
+        ]
+
+    async def test_that_the_history_mentions_stays_declared_when_the_tool_is_gone(self, room: Room) -> None:
+        @tool
+        def old() -> str:
+            return "used"
+
+        before = await room.enter([[Call("old")], ["Done."]], tools=[old])
+        first = await room.answer(before)
+        provider = ScriptedProvider([["Hello again."]])
+        after = await room.enter(provider)
+        turn = await room.answer(after, "And now?", conversation_id=first.conversation_id)
+        assert turn.status == "succeeded"
+        assert [offer.name for offer in provider.requests[-1].tools] == ["old"]

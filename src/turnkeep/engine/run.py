@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Literal, Protocol
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from turnkeep.clock import Clock
-from turnkeep.compiler import Contents, budget_for, compile
+from turnkeep.compiler import Contents, budget_for, compile, safe_name
 from turnkeep.engine.cleaning import clean_blocks, clean_text
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
@@ -120,7 +120,7 @@ class Run:
         for call in unknown:
             await self._record_outcome(call.use, outcome_unknown(), seconds=None)
         if again:
-            await self.call_tools(again)
+            await self.call_tools(again, begun={call.use.id for call in self._progress.open_calls if call.has_begun})
 
     async def ask_model(self, *, may_call: bool) -> Reply:
         """One iteration: compile what the model sees, show what it says while it says it, return the whole."""
@@ -151,11 +151,26 @@ class Run:
         self._iteration += 1
         self._observer.reached("iteration_recorded", self.turn.id)
 
-    async def call_tools(self, calls: Sequence[ToolUse], *, malformed: Mapping[CallId, str] | None = None) -> None:
-        """Run the calls side by side; record each result as it arrives."""
+    async def call_tools(
+        self,
+        calls: Sequence[ToolUse],
+        *,
+        malformed: Mapping[CallId, str] | None = None,
+        begun: Set[CallId] = frozenset(),
+    ) -> None:
+        """Run the calls side by side; record each result as it arrives.
+
+        Steps of calls that have `begun` before are not told again. It would look like progress, and a tool that kills
+        every worker which runs it would be run for ever.
+        """
         await self._lease.ensure()
-        steps = [Step(id=call.id, name=call.name, status="running", args=call.input) for call in calls]
-        await self.recorder.record(events=steps)
+        steps = [
+            Step(id=call.id, name=call.name, status="running", args=call.input)
+            for call in calls
+            if call.id not in begun
+        ]
+        if steps:
+            await self.recorder.record(events=steps)
         self._observer.reached("tool_starting", self.turn.id)
         try:
             async with asyncio.TaskGroup() as group:
@@ -213,12 +228,33 @@ class Run:
             messages=compiled.messages,
             system=compiled.system,
             may_think=compiled.thinking,
-            tools=tuple(
-                ToolOffer(name=spec.name, description=spec.description, input_schema=spec.input_schema)
-                for spec in self._toolbox.specs()
-            ),
+            tools=self._offers(compiled.tool_names),
             may_call=may_call,
             timeout_seconds=self._settings.provider_timeout_seconds,
+        )
+
+    def _offers(self, mentioned: Sequence[str]) -> tuple[ToolOffer, ...]:
+        """The toolbox, under names that every provider takes. What the history mentions stays declared too: a request
+        with calls of tools that it does not declare is refused."""
+        offers = {
+            safe_name(spec.name): ToolOffer(
+                name=safe_name(spec.name), description=spec.description, input_schema=spec.input_schema
+            )
+            for spec in self._toolbox.specs()
+        }
+        for name in mentioned:
+            gone = ToolOffer(name=name, description="No longer available.", input_schema={"type": "object"})
+            offers.setdefault(name, gone)
+        return tuple(offers.values())
+
+    def _with_own_names(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+        """Calls under the names by which the toolbox knows its tools."""
+        own = {safe_name(spec.name): spec.name for spec in self._toolbox.specs()}
+        return tuple(
+            msgspec.structs.replace(block, name=own.get(block.name, block.name))
+            if isinstance(block, ToolUse)
+            else block
+            for block in blocks
         )
 
     async def _listen(self, request: ModelRequest) -> Reply:
@@ -235,7 +271,8 @@ class Run:
                         case Restarted():
                             await self._record_restart(piece.reason)
                         case Reply():
-                            return msgspec.structs.replace(piece, blocks=clean_blocks(piece.blocks))
+                            blocks = self._with_own_names(clean_blocks(piece.blocks))
+                            return msgspec.structs.replace(piece, blocks=blocks)
         except TimeoutError as exc:
             raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
         raise ProviderFailed("The model's stream ended without an answer.")
@@ -265,6 +302,7 @@ class Run:
                 conversation_id=self.turn.conversation_id,
                 principal=self._principal,
             )
+            await self._lease.ensure()  # it may have run out while the step was being committed
             outcome = await call_tool(self._toolbox, call, context, default_timeout=self._settings.tool_timeout_seconds)
         seconds = time.monotonic() - began
         self._observer.tool_called(call.name, seconds=seconds, failed=outcome.error is not None)
