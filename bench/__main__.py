@@ -11,7 +11,6 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,7 +55,8 @@ def main() -> int:
         console.print(_figures(name, rows))
     console.print(_targets(results))
     if not arguments.quick:
-        _write(results, [package for module in modules.values() for package in getattr(module, "packages", ())])
+        packages = [package for module in modules.values() for package in getattr(module, "packages", ())]
+        _write(results, machine(list(dict.fromkeys(packages))) | {"load_before": round(load, 1)})
     return 0
 
 
@@ -131,13 +131,12 @@ def _targets(results: dict[str, Rows]) -> Table:
     return table
 
 
-def _write(results: dict[str, Rows], packages: Sequence[str]) -> None:
+def _write(results: dict[str, Rows], facts: dict[str, Any]) -> None:
     """Parts that were not run keep what an earlier run found."""
     try:
         before = json.loads(RESULTS.read_text())["parts"]
     except (FileNotFoundError, ValueError, KeyError):
         before = {}
-    facts = machine(list(dict.fromkeys(packages)))
     measured = {
         name: {
             "machine": facts,
