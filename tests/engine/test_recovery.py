@@ -7,6 +7,7 @@ from msgspec import structs
 
 from tests.engine.rooms import QUICK, Gate, Room, kinds
 from turnkeep.engine import Draining, Options
+from turnkeep.errors import Defect
 from turnkeep.model.blocks import Text, ToolResult
 from turnkeep.model.events import Reset, TurnBegan
 from turnkeep.providers.ports import ModelRequest
@@ -102,6 +103,21 @@ class TestAWorkerThatDies:
         turn = await heir.wait(room.ann, claimed.turn.id)
         assert turn.error is not None
         assert (turn.status, turn.error.code) == ("failed", "worker_lost")
+
+
+class TestATurnThatCannotBeRead:
+    async def test_ends_instead_of_failing_on_every_worker_for_ever(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*args: object, **fields: object) -> None:
+            raise Defect("a row that nobody can decode")
+
+        engine = await room.enter([["Never asked."]])
+        monkeypatch.setattr(room.store, "window", broken)
+        turn = await room.answer(engine)
+        assert turn.error is not None
+        assert (turn.status, turn.error.code) == ("failed", "internal")
+        assert kinds(await room.events(turn.id)) == ["turn", "error"]
 
 
 class TestDraining:

@@ -70,7 +70,11 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _cut_bytes(text: str, limit: int) -> str:
-    kept = text.encode()[: limit - 64].decode(errors="ignore")
+    """What fits into `limit` bytes. Only that much is looked at: a flood must not hold up the event loop."""
+    beginning = clean_text(text[:limit])
+    if len(text) <= limit and len(beginning.encode()) <= limit:
+        return beginning
+    kept = beginning.encode()[: limit - 64].decode(errors="ignore")
     return f"{kept}\n[cut: {len(text):,} characters in all]"
 
 
@@ -82,9 +86,7 @@ def _fit(outcome: Outcome) -> Outcome:
 
 def _kept(result: JsonValue) -> JsonValue:
     if isinstance(result, str):
-        text = clean_text(result)
-        size = len(text.encode())
-        return text if size <= KEPT_BYTES else _cut_bytes(text, KEPT_BYTES)
+        return _cut_bytes(result, KEPT_BYTES)
     try:
         encoded = msgspec.json.encode(result)
     except UnicodeEncodeError:

@@ -13,11 +13,12 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.run import FileReader, Lease, Run, StopReason
 from turnkeep.engine.settings import EngineSettings
-from turnkeep.errors import CallerError, Fenced, LeaseLost, WorldError
+from turnkeep.errors import CallerError, Fenced, LeaseLost, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.events import Recorded
-from turnkeep.model.turns import Held, Turn
+from turnkeep.model.events import Failure, Recorded
+from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.providers.ports import ProviderFailed, Providers
+from turnkeep.store.commands import Settlement
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Publisher
 from turnkeep.tools.ports import Tools
@@ -132,6 +133,8 @@ class Worker:
             self._observer.turn_let_go(turn.id, str(exc))
         except Exception as exc:
             self._observer.defect(turn.id, exc)
+            if run is None:
+                await self._give_up(turn, grip.held)
         finally:
             self._leases.remove(turn.id)
             if self._grips.get(turn.id) is grip:
@@ -141,6 +144,19 @@ class Worker:
             self._observer.turn_ended(run.settled.turn)
             if run.settled.promoted is not None and not self._is_draining:
                 await self._adopt_promoted(run.settled.promoted)
+
+    async def _give_up(self, turn: Turn, held: Held) -> None:
+        """A turn that cannot even be read would fail on every worker, for ever: it ends here instead."""
+        error = TurnError(code="internal", message="This turn could not be continued; the log has the details.")
+        failure = Failure(code=error.code, message=error.message)
+        settlement = Settlement(status="failed", terminal=failure, usage=turn.usage, error=error)
+        try:
+            settled = await self._store.settle(held, after=turn.last_seq, settlement=settlement)
+        except TurnkeepError as exc:
+            self._observer.turn_let_go(turn.id, str(exc))
+        else:
+            self._observer.turn_ended(settled.turn)
+            self._hub.publish(turn.id, [Recorded(seq=settled.turn.last_seq, event=failure)])
 
     async def _adopt_promoted(self, turn_id: TurnId) -> None:
         try:
