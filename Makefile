@@ -9,9 +9,9 @@ ARGS ?=
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
 
-run: ## Create the database and report on it
+run: ## Start the server and print its address (ARGS go to turnkeep serve)
 	@scripts/setup run
-	@.venv/bin/turnkeep status $(ARGS)
+	@exec .venv/bin/turnkeep serve $(ARGS)
 
 test: ## Check the code, then run every test (ARGS go to pytest)
 	@scripts/test $(ARGS)

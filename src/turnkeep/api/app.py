@@ -1,0 +1,115 @@
+"""The application: endpoints on Litestar's routes, behind the gate and the front."""
+
+import logging
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.config.cors import CORSConfig
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from turnkeep.api.auth import Authenticator
+from turnkeep.api.errors import problem, status_of, translated
+from turnkeep.api.front import Front
+from turnkeep.api.gate import Gate
+from turnkeep.api.keyfiles import SigninLinks, local_key, signing_secrets
+from turnkeep.api.limits import RateLimiter
+from turnkeep.api.logs import FIELDS
+from turnkeep.api.metrics import Metrics
+from turnkeep.api.notes import notes_of
+from turnkeep.api.openapi import document
+from turnkeep.api.routes import account, agents, conversations, health, operating, turns
+from turnkeep.api.routing import Endpoint
+from turnkeep.api.signing import Signer
+from turnkeep.api.tracing import Tracing
+from turnkeep.config import Settings
+from turnkeep.runtime import Runtime
+
+_logger = logging.getLogger("turnkeep.http")
+
+
+def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> ASGIApp:
+    """The whole HTTP API of this runtime, as one ASGI app."""
+    metrics = metrics or Metrics()
+    metrics.watch(runtime)
+    settings = runtime.settings
+    signer = Signer(signing_secrets(settings))
+    endpoints = all_endpoints(signer, SigninLinks(settings.data_dir), metrics)
+    standing = [key for key in (settings.bootstrap_key, local_key(settings.data_dir)) if key]
+    authenticator = Authenticator(runtime.store, signer, home_org=runtime.home_org, standing_keys=standing)
+    gate = Gate(runtime, authenticator, RateLimiter())
+    routes = Litestar(
+        route_handlers=[_route(endpoint, gate) for endpoint in endpoints],
+        exception_handlers={Exception: _answer_error},
+        openapi_config=None,
+        logging_config=None,
+        cors_config=_cors(settings),
+        debug=False,
+    )
+    return Front(routes, runtime, metrics, tracing)
+
+
+def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
+    """Every endpoint there is, sorted by path."""
+    made: list[Endpoint] = []
+
+    def openapi() -> bytes:
+        return document(made)
+
+    documents = health.document_endpoints(metrics.text, openapi)
+    topics = (
+        turns.endpoints,
+        conversations.endpoints,
+        agents.endpoints,
+        account.token_endpoints(signer),
+        account.endpoints,
+        operating.endpoints,
+        health.endpoints,
+        health.signin_endpoints(signer, links),
+        documents,
+    )
+    made += [endpoint for topic in topics for endpoint in topic.all]
+    made.sort(key=lambda endpoint: (endpoint.path, endpoint.method))
+    return tuple(made)
+
+
+def _route(endpoint: Endpoint, gate: Gate) -> HTTPRouteHandler:
+    async def handle(request: Request[Any, Any, Any]) -> ASGIApp:
+        return await gate.admit(endpoint, request)
+
+    handle.__name__ = endpoint.name
+    return HTTPRouteHandler(
+        path=_litestar_path(endpoint.path),
+        http_method=endpoint.method,
+        status_code=200,
+        opt={"endpoint": endpoint},
+        include_in_schema=False,
+    )(handle)
+
+
+def _litestar_path(path: str) -> str:
+    return path.replace("}", ":str}")
+
+
+def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    notes = notes_of(request.scope)
+    ours = translated(error)
+    notes["code"] = ours.code
+    if status_of(type(ours)) == 500:
+        _logger.error("a request failed", exc_info=error, extra={FIELDS: dict(notes)})
+    answer = problem(error, request_id=notes.get("request_id", ""))
+    return Response(answer.body, status_code=answer.status, media_type=answer.media_type, headers=answer.headers)
+
+
+def _cors(settings: Settings) -> CORSConfig | None:
+    """Pages of the host may call the API with a token of their own; never with the bundled page's cookie."""
+    if not settings.allowed_origins:
+        return None
+    return CORSConfig(
+        allow_origins=list(settings.allowed_origins),
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Turnkeep-Workspace"],
+        expose_headers=["Turnkeep-Turn", "X-Request-Id", "Retry-After"],
+        allow_credentials=False,
+        max_age=600,
+    )

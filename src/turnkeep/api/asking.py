@@ -1,0 +1,176 @@
+"""From a body to a question, and from a claimed turn to one of its three answers: stream, wait, or 202."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, assert_never
+
+import msgspec
+from litestar.datastructures import Headers
+from litestar.types import ASGIApp, Receive
+
+from turnkeep.api import wire
+from turnkeep.api.answers import json_answer, no_content
+from turnkeep.api.auth import header_text
+from turnkeep.api.links import events_url
+from turnkeep.api.queries import StreamQuery
+from turnkeep.api.reading import read_answer
+from turnkeep.api.routing import Call, known_id
+from turnkeep.api.streams import stream_turn
+from turnkeep.engine import Draining, Options
+from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, TooManyFiles
+from turnkeep.ids import AgentId, ConversationId, FileId, new_turn_id
+from turnkeep.model.blocks import Block, Image, Text
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import Claim, Claimed
+
+Outcome = TypeVar("Outcome")
+
+TURN_HEADER = "turnkeep-turn"
+
+_NOWHERE = ConversationId("conv_" + "0" * 32)
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def blocks_of(
+    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock],
+) -> tuple[tuple[Block, ...], list[FileId]]:
+    """What is said, and the files it names. Empty words are left out: no provider takes them."""
+    if isinstance(message, str):
+        return ((Text(text=message),) if message.strip() else ()), []
+    blocks: list[Block] = []
+    files: list[FileId] = []
+    for block in message:
+        match block:
+            case wire.TextBlock():
+                if block.text.strip():
+                    blocks.append(Text(text=block.text))
+            case wire.ImageBlock():
+                if (block.data is None) == (block.url is None):
+                    raise InvalidRequest("An image has either `data` or a `url`.")
+                blocks.append(Image(media_type=block.media_type, data=block.data, url=block.url))
+            case wire.FileBlock():
+                files.append(FileId(known_id(block.file_id, "file")))
+            case _:
+                assert_never(block)
+    return tuple(blocks), files
+
+
+def attachments_of(call: Call[wire.NewTurn, Any], named: Sequence[FileId]) -> tuple[FileId, ...]:
+    """The files of a message, from its blocks and from `attachment_ids`."""
+    files = [FileId(known_id(file_id, "file")) for file_id in call.body.attachment_ids]
+    files += [file_id for file_id in named if file_id not in files]
+    limit = call.runtime.settings.max_files_per_message
+    if len(files) > limit:
+        raise TooManyFiles(f"A message may carry {limit} files, this one names {len(files)}.")
+    return tuple(files)
+
+
+def options_of(call: Call[Any, Any]) -> Options:
+    """How the turn is asked for. The hash stands for route and body, however the JSON was spelled."""
+    body = call.body
+    key = call.headers.get("idempotency-key")
+    request_hash: str | None = None
+    if key is not None:
+        key = header_text(key)
+        request_hash = hashlib.sha256(call.target.encode() + b"\n" + _canonical.encode(body)).hexdigest()
+    return Options(
+        agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
+        model=body.model,
+        if_busy=body.if_busy,
+        background=body.background,
+        source=call.identity.source,
+        metadata=body.metadata,
+        idempotency_key=key,
+        request_hash=request_hash,
+    )
+
+
+async def check_rate(call: Call[Any, Any], options: Options) -> None:
+    """Refuse what is over the key's rate, unless it repeats a request that was already accepted."""
+    if call.over_limit is None:
+        return
+    if options.idempotency_key is None or not await _is_repeat(call, options):
+        raise call.over_limit
+
+
+def refuse_sandbox(kind: str | None) -> None:
+    """Before anything is stored: no runner is connected that could run it."""
+    if kind == "sandbox":
+        raise SandboxUnavailable("No sandbox runner is connected. Use a conversation of kind `chat`.")
+
+
+async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
+    """The answer that the caller asked for: 202, the stream, or the settled turn."""
+    turn = claimed.turn
+    call.notes["turn_id"] = turn.id
+    if call.body.background:
+        return _accepted(turn)
+    if wants_stream(call.headers):
+        return stream_turn(call.runtime, turn, format=call.query.format)
+    try:
+        settled = await _while_connected(call.receive, lambda: call.runtime.engine.wait(call.principal, turn.id))
+    except Draining:
+        return _accepted(turn)
+    if settled is None:
+        return no_content()
+    answer = await read_answer(call.runtime.store, call.principal, settled)
+    return json_answer(answer, headers={TURN_HEADER: turn.id})
+
+
+def wants_stream(headers: Headers) -> bool:
+    """Whether Accept names the event stream at all; those who want both get the stream."""
+    for item in headers.get("accept", "").lower().split(","):
+        media_type, *parameters = (part.strip() for part in item.split(";"))
+        if media_type == "text/event-stream":
+            return not any(_is_zero(parameter) for parameter in parameters)
+    return False
+
+
+def _is_zero(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip() == "q" and value.strip() in {"0", "0.0", "0.00", "0.000"}
+
+
+def _accepted(turn: Turn) -> ASGIApp:
+    url = events_url(turn.id)
+    body = wire.Accepted(conversation_id=turn.conversation_id, turn_id=turn.id, events_url=url)
+    return json_answer(body, status=202, headers={TURN_HEADER: turn.id, "location": url})
+
+
+async def _is_repeat(call: Call[Any, Any], options: Options) -> bool:
+    """Whether the key was used before. A claim looks at the key first, so one for a conversation that cannot exist
+    finds the earlier turn (or the conflict), or stores nothing."""
+    probe = Claim(
+        principal=call.principal,
+        turn_id=new_turn_id(),
+        worker=call.runtime.worker,
+        lease_seconds=1,
+        blocks=(Text(text="?"),),
+        conversation_id=_NOWHERE,
+        idempotency_key=options.idempotency_key,
+        request_hash=options.request_hash,
+    )
+    try:
+        await call.runtime.store.claim(probe)
+    except NotFound:
+        return False
+    return True
+
+
+async def _while_connected(receive: Receive, work: Callable[[], Awaitable[Outcome]]) -> Outcome | None:
+    """The outcome of the work, which is dropped (None) when the client goes away before."""
+    working = asyncio.ensure_future(work())
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,50 @@
+"""The query parameters of the API."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from turnkeep.api.wire import Cursor, Limit
+from turnkeep.model.messages import Order
+
+Format = Literal["native", "openai", "anthropic"]
+"""How a stream is written: our own frames, or the chunks that pages made for others already parse."""
+
+
+class StreamQuery(Struct, frozen=True, kw_only=True):
+    format: Format = "native"
+
+
+class EventsQuery(StreamQuery, frozen=True, kw_only=True):
+    after: Annotated[str, Meta(max_length=50)] | None = None
+
+
+class PageQuery(Struct, frozen=True, kw_only=True):
+    limit: Limit = 20
+    cursor: Cursor | None = None
+
+
+class ListQuery(Struct, frozen=True, kw_only=True):
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
+    q: Annotated[str, Meta(max_length=500)] | None = None
+
+
+class MessagesQuery(PageQuery, frozen=True, kw_only=True):
+    order: Order = "asc"
+    limit: Limit = 50
+
+
+class ReplayQuery(Struct, frozen=True, kw_only=True):
+    provider: Literal["anthropic", "openai_chat", "openai_responses", "sandbox"] | None = None
+
+
+class UsageQuery(Struct, frozen=True, kw_only=True):
+    month: Annotated[str, Meta(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")] | None = None
+
+
+class SigninQuery(Struct, frozen=True, kw_only=True):
+    token: Annotated[str, Meta(max_length=200)] = ""

@@ -1,0 +1,1 @@
+"""One module per topic; each declares its endpoints with their policies."""

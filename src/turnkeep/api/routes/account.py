@@ -1,0 +1,218 @@
+"""The account: user tokens, service keys, workspaces with their limits, usage, and the models there are."""
+
+from typing import Any
+
+import msgspec
+from litestar.types import ASGIApp
+from msgspec import UNSET
+
+from turnkeep.api import showing, wire
+from turnkeep.api.answers import json_answer, no_content
+from turnkeep.api.keys import make_key
+from turnkeep.api.paging import page_of
+from turnkeep.api.queries import ListQuery, UsageQuery
+from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.signing import USER_TOKEN, Claims, Signer
+from turnkeep.clock import system_clock
+from turnkeep.errors import NotFound
+from turnkeep.ids import KeyId, WorkspaceId
+from turnkeep.model.principals import Workspace
+from turnkeep.model.usage import MonthlyUsage
+
+WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
+
+
+def token_endpoints(signer: Signer) -> Endpoints:
+    """Minting needs the secrets, which the other routes do not know."""
+    endpoints = Endpoints("account")
+
+    @endpoints.add(
+        "POST",
+        "/v1/tokens",
+        policy=Policy.SERVICE,
+        body=wire.NewToken,
+        replies=(Reply(status=201, meaning="A token for that user alone", type=wire.Token),),
+        errors=(404, 507),
+    )
+    async def create_token(call: Call[wire.NewToken, Nothing]) -> ASGIApp:
+        """Make a short-lived token for one user of one workspace, to be used in a browser."""
+        body, principal, store = call.body, call.principal, call.runtime.store
+        workspace_id = principal.workspace_id
+        if body.workspace_id is not None:
+            asked_for = WorkspaceId(known_id(body.workspace_id, "ws"))
+            workspace_id = (await store.workspace(principal.org_id, asked_for)).id
+        role = None if body.role is UNSET else body.role
+        member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=role)
+        expires_at = system_clock() + body.ttl_seconds * 1000
+        claims = Claims(
+            org=principal.org_id,
+            ws=workspace_id,
+            user=member.id,
+            role=role or "member",
+            exp=expires_at,
+            key=principal.key_id,
+            rpm=call.identity.requests_per_minute,
+        )
+        return json_answer(wire.Token(token=signer.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
+
+    return endpoints
+
+
+endpoints = Endpoints("account")
+
+
+@endpoints.add(
+    "POST",
+    "/v1/keys",
+    policy=Policy.ADMIN,
+    body=wire.NewKey,
+    replies=(Reply(status=201, meaning="The new key; `key` is shown this once", type=wire.Key),),
+    errors=(507,),
+)
+async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
+    """Make a service key."""
+    key, secret = await make_key(call.runtime.store, call.principal.org_id, call.body)
+    return json_answer(showing.key_of(key, secret=secret), status=201)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/keys",
+    policy=Policy.ADMIN,
+    query=ListQuery,
+    replies=(Reply(status=200, meaning="All keys, without their secrets", type=wire.Page[wire.Key]),),
+)
+async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
+    """The service keys of the org, revoked ones included."""
+    keys = [showing.key_of(key) for key in await call.runtime.store.keys(call.principal.org_id)]
+    return json_answer(page_of(keys, call.query, name=lambda key: key.id))
+
+
+@endpoints.add(
+    "DELETE",
+    "/v1/keys/{key_id}",
+    policy=Policy.ADMIN,
+    replies=(Reply(status=204, meaning="The key is worth nothing from now on"),),
+    errors=(404, 507),
+)
+async def revoke_key(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Revoke a service key, at once and on every worker."""
+    await call.runtime.store.revoke_key(call.principal.org_id, KeyId(call.id("key_id", "key")))
+    return no_content()
+
+
+@endpoints.add(
+    "GET",
+    "/v1/workspaces",
+    policy=Policy.MEMBER,
+    query=ListQuery,
+    replies=(Reply(status=200, meaning="The workspaces", type=wire.Page[wire.Workspace]),),
+)
+async def list_workspaces(call: Call[Nothing, ListQuery]) -> ASGIApp:
+    """All workspaces of the org for a service key; for a user the one that they are in."""
+    principal = call.principal
+    if principal.role == "service":
+        found = await call.runtime.store.workspaces(principal.org_id)
+    else:
+        found = [await call.runtime.store.workspace(principal.org_id, principal.workspace_id)]
+    shown = [showing.workspace_of(one) for one in found]
+    return json_answer(page_of(shown, call.query, name=lambda one: one.id))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/workspaces",
+    policy=Policy.SERVICE,
+    body=wire.NewWorkspace,
+    replies=(Reply(status=201, meaning="The new workspace", type=wire.Workspace),),
+    errors=(507,),
+)
+async def create_workspace(call: Call[wire.NewWorkspace, Nothing]) -> ASGIApp:
+    """Make a workspace, perhaps with monthly limits for all of it and for each user."""
+    body, store = call.body, call.runtime.store
+    if body.model is not None:
+        call.runtime.providers.named(body.model)
+    made = await store.create_workspace(call.principal.org_id, body.name, model=body.model)
+    if body.monthly_message_limit is not None or body.user_monthly_message_limit is not None:
+        made = await store.change_workspace(
+            msgspec.structs.replace(
+                made,
+                monthly_message_limit=body.monthly_message_limit,
+                user_monthly_message_limit=body.user_monthly_message_limit,
+            )
+        )
+    return json_answer(showing.workspace_of(made), status=201)
+
+
+@endpoints.add("GET", "/v1/workspaces/{workspace_id}", policy=Policy.MEMBER, replies=(WORKSPACE,), errors=(404,))
+async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """One workspace."""
+    return json_answer(showing.workspace_of(await _workspace(call)))
+
+
+@endpoints.add(
+    "PATCH",
+    "/v1/workspaces/{workspace_id}",
+    policy=Policy.ADMIN,
+    body=wire.WorkspacePatch,
+    replies=(WORKSPACE,),
+    errors=(404, 507),
+)
+async def change_workspace(call: Call[wire.WorkspacePatch, Nothing]) -> ASGIApp:
+    """Change the name, the model or the limits."""
+    body = call.body
+    workspace = await _workspace(call)
+    if isinstance(body.model, str):
+        call.runtime.providers.named(body.model)
+    changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    changed = await call.runtime.store.change_workspace(msgspec.structs.replace(workspace, **changes))
+    return json_answer(showing.workspace_of(changed))
+
+
+@endpoints.add(
+    "DELETE",
+    "/v1/workspaces/{workspace_id}",
+    policy=Policy.SERVICE,
+    replies=(Reply(status=204, meaning="Deleted"),),
+    errors=(404, 409, 507),
+)
+async def delete_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Delete an empty workspace. One that holds conversations stays, and so does the default one."""
+    workspace_id = WorkspaceId(call.id("workspace_id", "ws"))
+    await call.runtime.store.delete_workspace(call.principal.org_id, workspace_id)
+    return no_content()
+
+
+@endpoints.add(
+    "GET",
+    "/v1/usage",
+    policy=Policy.MEMBER,
+    query=UsageQuery,
+    replies=(Reply(status=200, meaning="What a month has used", type=MonthlyUsage),),
+)
+async def read_usage(call: Call[Nothing, UsageQuery]) -> ASGIApp:
+    """The user's month; for a service key that acts for nobody, the workspace's."""
+    return json_answer(await call.runtime.store.usage(call.principal, month=call.query.month))
+
+
+@endpoints.add(
+    "GET",
+    "/v1/models",
+    policy=Policy.MEMBER,
+    query=ListQuery,
+    replies=(Reply(status=200, meaning="Names that can be used as `model`", type=wire.Page[wire.ModelName]),),
+)
+async def list_models(call: Call[Nothing, ListQuery]) -> ASGIApp:
+    """The models that this server can reach now."""
+    names = await call.runtime.providers.models()
+    models = [wire.ModelName(id=name, provider=name.partition("/")[0]) for name in names]
+    return json_answer(page_of(models, call.query, name=lambda model: model.id))
+
+
+async def _workspace(call: Call[Any, Any]) -> Workspace:
+    """The workspace of the path. To a user any but their own does not exist."""
+    principal = call.principal
+    workspace_id = WorkspaceId(call.id("workspace_id", "ws"))
+    if principal.role != "service" and workspace_id != principal.workspace_id:
+        raise NotFound("No such workspace.")
+    return await call.runtime.store.workspace(principal.org_id, workspace_id)

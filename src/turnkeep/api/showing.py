@@ -1,0 +1,123 @@
+"""From our values to those of the wire."""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, UnsetType
+
+from turnkeep.api import wire
+from turnkeep.api.links import events_url
+from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.model.events import Files, Recorded, Result
+from turnkeep.model.messages import Message, PublicMessage
+from turnkeep.model.principals import ApiKey, Org, Workspace
+from turnkeep.model.turns import Turn
+
+
+def turn_of(turn: Turn, events: Sequence[Recorded] = ()) -> wire.Turn:
+    """The turn with what its events say it came to."""
+    response = next((one.event.message for one in reversed(events) if isinstance(one.event, Result)), None)
+    return wire.Turn(
+        id=turn.id,
+        conversation_id=turn.conversation_id,
+        status=turn.status,
+        attempt=turn.attempt,
+        model=turn.model,
+        usage=turn.usage,
+        error=None if turn.error is None else wire.TurnFailure(code=turn.error.code, message=turn.error.message),
+        started_at=turn.started_at,
+        settled_at=turn.settled_at,
+        response=response,
+        files=[file for one in events if isinstance(one.event, Files) for file in one.event.files],
+    )
+
+
+def message_of(message: PublicMessage) -> wire.Message:
+    return wire.Message(
+        id=message.id,
+        conversation_id=message.conversation_id,
+        turn_id=message.turn_id,
+        role=message.role,
+        content=message.content,
+        attachments=message.attachments,
+        sources=message.sources,
+        usage=message.usage,
+        status=message.status,
+        created_at=message.created_at,
+        siblings=message.siblings or UNSET,
+    )
+
+
+def conversation_of(stored: Conversation, *, snippet: str | UnsetType | None = UNSET) -> wire.Conversation:
+    running = stored.running_turn_id
+    return wire.Conversation(
+        id=stored.id,
+        workspace_id=stored.workspace_id,
+        user_id=stored.user_id,
+        kind=stored.kind,
+        agent_id=stored.agent_id,
+        model=stored.model,
+        workflow_id=stored.workflow_id,
+        title=stored.title,
+        preview=stored.preview,
+        message_count=stored.message_count,
+        turn_count=stored.turn_count,
+        head_turn_id=stored.head_turn_id,
+        running_turn=None if running is None else wire.RunningTurn(id=running, events_url=events_url(running)),
+        metadata=stored.metadata,
+        created_at=stored.created_at,
+        updated_at=stored.updated_at,
+        snippet=snippet,
+    )
+
+
+def hit_of(hit: Hit, *, is_search: bool) -> wire.Conversation:
+    return conversation_of(hit.conversation, snippet=hit.snippet if is_search else UNSET)
+
+
+def row_of(row: Message) -> wire.TraceRow:
+    return wire.TraceRow(
+        id=row.id,
+        conversation_id=row.conversation_id,
+        turn_id=row.turn_id,
+        turn_sequence=row.turn_sequence,
+        iteration=row.iteration,
+        role=row.role,
+        internal=row.internal,
+        blocks=row.blocks,
+        content=row.display,
+        attachments=row.attachments,
+        sources=row.sources,
+        metadata=row.metadata,
+        usage=row.usage,
+        provider=row.provider,
+        created_at=row.created_at,
+    )
+
+
+def key_of(key: ApiKey, *, secret: str | UnsetType = UNSET) -> wire.Key:
+    return wire.Key(
+        id=key.id,
+        name=key.name,
+        monthly_message_limit=key.monthly_message_limit,
+        requests_per_minute=key.requests_per_minute,
+        allowed_tools=key.allowed_tools,
+        created_at=key.created_at,
+        revoked_at=key.revoked_at,
+        key=secret,
+    )
+
+
+def workspace_of(stored: Workspace) -> wire.Workspace:
+    return wire.Workspace(
+        id=stored.id,
+        name=stored.name,
+        is_default=stored.is_default,
+        model=stored.model,
+        monthly_message_limit=stored.monthly_message_limit,
+        user_monthly_message_limit=stored.user_monthly_message_limit,
+        created_at=stored.created_at,
+    )
+
+
+def org_of(org: Org, *, secret: str | UnsetType = UNSET) -> wire.Org:
+    return wire.Org(id=org.id, name=org.name, created_at=org.created_at, key=secret)

@@ -1,0 +1,117 @@
+"""`turnkeep keys`: service keys of a tenant."""
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
+from turnkeep.config import Settings
+from turnkeep.errors import NotFound
+from turnkeep.ids import KeyId, OrgId, check_id
+from turnkeep.store.ports import Store
+
+keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke service keys.")
+
+Org = Annotated[str | None, typer.Option("--org", help="The org's id or name; by default the first one.")]
+
+
+@keys.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    org: Org = None,
+    monthly_message_limit: Annotated[int | None, typer.Option(min=0, help="Messages a month.")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="Requests a minute, on each worker.")] = None,
+    allowed_tool: Annotated[list[str] | None, typer.Option(help="A tool it may use; repeat for more.")] = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a service key, and print it. It is shown only this once."""
+    from turnkeep.api import wire
+    from turnkeep.api.keys import make_key
+    from turnkeep.api.showing import key_of
+
+    settings = settings_of(data_dir, database_url)
+    asked = wire.NewKey(
+        name=name,
+        monthly_message_limit=monthly_message_limit,
+        requests_per_minute=requests_per_minute,
+        allowed_tools=allowed_tool or None,
+    )
+
+    async def direct(store: Store) -> Any:
+        key, secret = await make_key(store, await _org(store, org), asked)
+        return msgspec.to_builtins(key_of(key, secret=secret))
+
+    def ask() -> Any:
+        return ask_server(settings, "POST", _path(settings, org), msgspec.to_builtins(asked))
+
+    made = either(settings, direct, ask)
+    if as_json:
+        print(msgspec.json.encode(made).decode())
+        return
+    print(f"id   {made['id']}  {made['name']}")
+    print(f"key  {made['key']}")
+
+
+@keys.command("list")
+def list_keys(
+    org: Org = None, data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """List the service keys of a tenant, revoked ones included."""
+    from turnkeep.api.showing import key_of
+
+    settings = settings_of(data_dir, database_url)
+
+    async def direct(store: Store) -> Any:
+        return [msgspec.to_builtins(key_of(key)) for key in await store.keys(await _org(store, org))]
+
+    found = either(settings, direct, lambda: list_from_server(settings, _path(settings, org)))
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    for key in found:
+        print(f"{key['id']}  {'revoked' if key['revoked_at'] else 'valid  '}  {key['name']}")
+
+
+@keys.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="key_…, as `turnkeep keys list` shows it.")],
+    org: Org = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Revoke a service key. It is worth nothing from then on."""
+    settings = settings_of(data_dir, database_url)
+    check_id(key_id, "key")
+
+    async def direct(store: Store) -> None:
+        await store.revoke_key(await _org(store, org), KeyId(key_id))
+
+    either(settings, direct, lambda: ask_server(settings, "DELETE", f"{_path(settings, org)}/{key_id}"))
+    print(f"{key_id} is revoked.")
+
+
+async def _org(store: Store, wanted: str | None) -> OrgId:
+    from turnkeep.runtime import home_org
+
+    if wanted is None:
+        return await home_org(store)
+    return _named([(org.id, org.name) for org in await store.orgs()], wanted)
+
+
+def _path(settings: Settings, wanted: str | None) -> str:
+    found = list_from_server(settings, "/v1/orgs")
+    if wanted is None:
+        org_id = min(found, key=lambda org: (org["created_at"], org["id"]))["id"]
+    else:
+        org_id = _named([(org["id"], org["name"]) for org in found], wanted)
+    return f"/v1/orgs/{org_id}/keys"
+
+
+def _named(orgs: list[tuple[Any, str]], wanted: str) -> OrgId:
+    matching = [org_id for org_id, name in orgs if wanted in {org_id, name}]
+    if len(matching) != 1:
+        raise NotFound(f"{'No' if not matching else 'More than one'} org is called {wanted!r}. Use its id.")
+    return OrgId(matching[0])

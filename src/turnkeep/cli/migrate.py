@@ -1,0 +1,58 @@
+"""`turnkeep migrate`: bring the database to this release, or say whether it is there."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from turnkeep.cli.operating import DatabaseUrl, DataDir, settings_of, with_store
+from turnkeep.config import Settings, mask_url
+from turnkeep.errors import SchemaMismatch
+from turnkeep.store.ports import Store
+
+
+def migrate(
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; fail if something is to do.")] = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Bring the database to this release. `turnkeep serve` does the same when it starts."""
+    settings = settings_of(data_dir, database_url)
+    if check:
+        check_schema(settings)
+    else:
+        with_store(settings, _nothing)
+    print(f"{mask_url(settings.database_url)} is at the version of this release.")
+
+
+def check_schema(settings: Settings) -> None:
+    """Raise SchemaMismatch unless the database is exactly at this release."""
+    if settings.is_sqlite:
+        _check_sqlite(settings)
+        return
+    from turnkeep.store.postgres.migrate import check_schema as check_postgres
+
+    asyncio.run(check_postgres(settings.database_url))
+
+
+def _check_sqlite(settings: Settings) -> None:
+    import apsw
+
+    from turnkeep.store.migrations import load_migrations, pending
+    from turnkeep.store.sqlite.migrate import applied
+
+    path = settings.sqlite_path
+    if not path.exists():
+        raise SchemaMismatch(f"There is no database at {path}. Run `turnkeep migrate`.")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        todo = pending(load_migrations("sqlite"), applied(connection))
+    finally:
+        connection.close()
+    if todo:
+        names = ", ".join(f"{migration.version:04}" for migration in todo)
+        raise SchemaMismatch(f"The database lacks the migrations {names}. Run `turnkeep migrate`.")
+
+
+async def _nothing(store: Store) -> None:
+    """Opening is what migrates."""

@@ -1,0 +1,217 @@
+"""`turnkeep serve`: read the settings, listen, run one worker or several, and say where."""
+
+import asyncio
+import contextlib
+import inspect
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Event
+from typing import Annotated, Any
+
+import typer
+
+from turnkeep.cli.operating import forget_server, remember_server
+from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
+from turnkeep.errors import Defect, InvalidRequest
+
+QUICK_SECONDS = 5.0
+"""A worker that dies younger than this did not start properly."""
+QUICK_DEATHS = 3
+
+
+def _serve(**options: Any) -> None:
+    """Run the server. Every option can also be an environment variable (TURNKEEP_…); a flag wins."""
+    workers: int = options.pop("workers")
+    settings = read_settings(os.environ, options)
+    if workers > 1 and settings.is_sqlite:
+        raise InvalidRequest(
+            f"--workers {workers} needs PostgreSQL: one process owns a SQLite file. Set TURNKEEP_DATABASE_URL."
+        )
+    from turnkeep.api.server import bind
+
+    with bind(settings) as listener:
+        if workers == 1:
+            _run(settings, listener, lambda: _announce(settings, listener))
+        else:
+            Supervisor(settings, listener, workers).run()
+
+
+def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Give the command one option for each setting, so that the table in `config` is the only list of them."""
+    parameters = [
+        inspect.Parameter(
+            variable.field,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option(
+                    variable.flag, help=variable.meaning, metavar="TEXT", rich_help_panel="Settings", show_default=False
+                ),
+            ],
+        )
+        for variable in VARIABLES
+    ]
+    parameters.append(
+        inspect.Parameter(
+            "workers",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=1,
+            annotation=Annotated[
+                int,
+                typer.Option("--workers", min=1, max=256, help="Processes that share the address (PostgreSQL only)."),
+            ],
+        )
+    )
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return function
+
+
+serve = _with_flags(_serve)
+
+
+def _run(settings: Settings, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    """One worker, in this process, until it is told to stop."""
+    try:
+        import uvloop
+
+        factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_work(settings, listener, on_ready))
+
+
+async def _work(settings: Settings, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    from turnkeep.api.app import create_app
+    from turnkeep.api.keyfiles import make_folder
+    from turnkeep.api.logs import configure_logging
+    from turnkeep.api.metrics import Metrics
+    from turnkeep.api.observing import EngineObserver
+    from turnkeep.api.server import Server
+    from turnkeep.api.tracing import open_tracing
+    from turnkeep.runtime import open_runtime
+
+    make_folder(settings.data_dir)
+    configure_logging(settings.log_level, secrets=[settings.bootstrap_key or "", *settings.secret_keys])
+    metrics = Metrics()
+    tracing = open_tracing(os.environ)
+    try:
+        async with open_runtime(settings, observer=EngineObserver(metrics, tracing)) as runtime:
+            app = create_app(runtime, metrics=metrics, tracing=tracing)
+            await Server(app, runtime, on_ready=on_ready).serve([listener])
+    finally:
+        forget_server(settings)
+        if tracing is not None:
+            tracing.close()
+
+
+def _announce(settings: Settings, listener: socket.socket) -> None:
+    """Say where the server is. The link signs one browser in, once."""
+    from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
+
+    port = listener.getsockname()[1]
+    address = settings.address(port)
+    links = SigninLinks(settings.data_dir)
+    links.forget_expired()
+    remember_server(settings, port)
+    print(f"Turnkeep is running at {address}")
+    print(f"  sign in    {address}/signin?token={links.make()}")
+    print(f"  API key    in {settings.data_dir / LOCAL_KEY}")
+    print(f"  database   {mask_url(settings.database_url)}")
+    print("Stop it with Ctrl-C.", flush=True)
+
+
+class Supervisor:
+    """Keeps so many workers alive, each a process of its own on one shared socket."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, workers: int) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._count = workers
+        self._context = multiprocessing.get_context("spawn")
+        self._ready = self._context.Event()
+        self._processes: list[SpawnProcess] = []
+        self._began: dict[int, float] = {}
+        self._quick_deaths = 0
+        self._is_stopping = False
+
+    def run(self) -> None:
+        """Until a signal comes, or until workers die as soon as they are started."""
+        self._prepare()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        self._processes = [self._start() for _ in range(self._count)]
+        is_announced = False
+        while any(process.is_alive() for process in self._processes):
+            if not is_announced and self._ready.is_set():
+                _announce(self._settings, self._listener)
+                is_announced = True
+            time.sleep(0.05)
+            if not self._is_stopping:
+                self._replace_dead()
+        forget_server(self._settings)
+        if self._quick_deaths >= QUICK_DEATHS:
+            raise Defect("The workers ended as soon as they were started. The lines above say why.")
+
+    def _prepare(self) -> None:
+        """Migrate, and make the secrets, once and before any worker looks for them."""
+        from turnkeep.api.keyfiles import local_key, signing_secrets
+        from turnkeep.runtime import home_org, open_store
+
+        async def prepare() -> None:
+            store = await open_store(self._settings)
+            try:
+                await home_org(store)
+            finally:
+                await store.close()
+
+        asyncio.run(prepare())
+        local_key(self._settings.data_dir)
+        signing_secrets(self._settings)
+
+    def _start(self) -> SpawnProcess:
+        process = self._context.Process(
+            target=run_worker, args=(self._settings, self._listener, self._ready), name="turnkeep worker"
+        )
+        process.start()
+        assert process.pid is not None
+        self._began[process.pid] = time.monotonic()
+        return process
+
+    def _replace_dead(self) -> None:
+        for place, process in enumerate(self._processes):
+            if process.is_alive():
+                continue
+            assert process.pid is not None
+            age = time.monotonic() - self._began.pop(process.pid)
+            self._quick_deaths = self._quick_deaths + 1 if age < QUICK_SECONDS else 0
+            if self._quick_deaths >= QUICK_DEATHS:
+                self._stop(signal.SIGTERM, None)
+                return
+            self._processes[place] = self._start()
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._is_stopping = True
+        for process in self._processes:
+            if process.is_alive() and process.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+
+
+def run_worker(settings: Settings, listener: socket.socket, ready: Event) -> None:
+    """What a worker process does."""
+    from turnkeep.errors import TurnkeepError
+
+    try:
+        _run(settings, listener, ready.set)
+    except TurnkeepError as exc:
+        print(f"turnkeep: {exc.detail}", file=sys.stderr)
+        sys.exit(2)

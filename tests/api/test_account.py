@@ -1,0 +1,189 @@
+"""Keys' limits, workspaces, usage, models and agents."""
+
+import pytest
+
+from tests.api.conftest import both
+from tests.api.harness import STREAM, ApiServer, Client, code_of, fake_id
+from turnkeep.api.limits import RateLimiter
+
+AGENT = {
+    "name": "Clerk",
+    "instructions": "Be brief.",
+    "model": "scripted/x",
+    "tools": [
+        "search_pages",
+        {
+            "type": "http",
+            "name": "weather",
+            "description": "The weather",
+            "input_schema": {"type": "object"},
+            "url": "https://api.example/weather",
+            "headers": {"x-api-key": "hidden"},
+        },
+    ],
+    "mcp_servers": [{"name": "files", "url": "https://mcp.example"}],
+    "skills": [{"name": "recipes", "files": {"SKILL.md": "How to", "recipes/x.sh": "echo"}}],
+    "sandbox": False,
+    "environment": {"variables": {"TOKEN": "hidden"}, "setup_script": "true"},
+}
+
+
+class TestRateLimits:
+    @both
+    async def test_requests_per_minute_count_per_key(self, server: ApiServer, service: Client) -> None:
+        limits = {"name": "slow", "requests_per_minute": 2}
+        slow = await server.client((await service.post("/v1/keys", json=limits)).json()["key"])
+        headers = {"idempotency-key": "once"}
+        first = await slow.ask("Hi", headers=headers)
+        assert (await slow.get("/v1/usage")).status_code == 200
+        refused = await slow.get("/v1/usage")
+        assert code_of(refused) == (429, "rate_limited")
+        assert 1 <= int(refused.headers["retry-after"]) <= 30
+        assert code_of(await slow.post("/v1/turns", json={"message": "?"}, headers=STREAM)) == (429, "rate_limited")
+        assert (await service.get("/v1/usage")).status_code == 200
+        # A repeat is looked up before the limit.
+        assert (await slow.ask("Hi", headers=headers))["turn"]["id"] == first["turn"]["id"]
+        other = await slow.post("/v1/turns", json={"message": "Ho"}, headers=headers)
+        assert code_of(other) == (409, "idempotency_conflict")
+        fresh = await slow.post("/v1/turns", json={"message": "Ho"}, headers={"idempotency-key": "new"})
+        assert code_of(fresh) == (429, "rate_limited")
+
+    def test_a_bucket_fills_evenly(self) -> None:
+        now = 0.0
+        limiter = RateLimiter(clock=lambda: now)
+        assert [limiter.take("k", per_minute=2) is None for _ in range(3)] == [True, True, False]
+        now = 29.0
+        refusal = limiter.take("k", per_minute=2)
+        assert refusal is not None
+        assert refusal.retry_after_seconds == 1
+        now = 31.0
+        assert limiter.take("k", per_minute=2) is None
+        assert limiter.take("other", per_minute=1) is None
+
+
+class TestQuotas:
+    @both
+    async def test_limits_of_workspace_user_and_key(self, server: ApiServer, service: Client, user: Client) -> None:
+        workspace = (await service.read("/v1/workspaces"))["data"][0]["id"]
+        path = f"/v1/workspaces/{workspace}"
+        changed = await service.patch(path, json={"user_monthly_message_limit": 1, "monthly_message_limit": 2})
+        assert changed.json()["user_monthly_message_limit"] == 1
+        await user.ask()
+        assert code_of(await user.post("/v1/turns", json={"message": "?"})) == (429, "quota_exceeded")
+        await (await server.user(service, "bob")).ask()
+        assert code_of(await service.post("/v1/turns", json={"message": "?"})) == (429, "quota_exceeded")
+        usage = await user.read("/v1/usage")
+        assert usage["messages"] == usage["limit"] == 1
+        assert (await service.patch(path, json={"monthly_message_limit": None})).json()["monthly_message_limit"] is None
+        await service.ask()
+
+    async def test_usage_counts_posts_by_source_and_sums_tokens(self, service: Client, user: Client) -> None:
+        first = await user.ask()
+        await user.post(f"/v1/conversations/{first['conversation_id']}/turns/{first['turn']['id']}/regenerate")
+        usage = await user.read("/v1/usage")
+        assert set(usage) == {"month", "messages", "by_source", "input_tokens", "output_tokens", "limit"}
+        assert usage["messages"] == 2
+        assert usage["by_source"] == {"ui": 0, "api": 2}
+        assert (usage["input_tokens"], usage["output_tokens"]) == (20, 10)
+        assert (await service.read("/v1/usage"))["messages"] == 2
+        assert (await user.read("/v1/usage", params={"month": "2001-01"}))["messages"] == 0
+        assert code_of(await user.get("/v1/usage", params={"month": "2001-13"})) == (422, "invalid_request")
+
+
+class TestWorkspaces:
+    @both
+    async def test_one_that_holds_conversations_cannot_be_deleted(self, server: ApiServer, service: Client) -> None:
+        made = (await service.post("/v1/workspaces", json={"name": "W", "monthly_message_limit": 5})).json()
+        assert made["monthly_message_limit"] == 5
+        path = f"/v1/workspaces/{made['id']}"
+        await service.ask(headers={"turnkeep-workspace": made["id"]})
+        refused = await service.delete(path)
+        assert code_of(refused) == (409, "conflict")
+        assert refused.headers["x-should-retry"] == "false"
+        empty = (await service.post("/v1/workspaces", json={"name": "E"})).json()["id"]
+        assert (await service.delete(f"/v1/workspaces/{empty}")).status_code == 204
+        assert code_of(await service.get(f"/v1/workspaces/{empty}")) == (404, "not_found")
+        default = next(one for one in (await service.read("/v1/workspaces"))["data"] if one["is_default"])
+        assert code_of(await service.delete(f"/v1/workspaces/{default['id']}")) == (409, "conflict")
+
+    async def test_bad_limits_are_refused(self, service: Client) -> None:
+        for limit in (-1, 2**31, "5", 1.5):
+            response = await service.post("/v1/workspaces", json={"name": "W", "monthly_message_limit": limit})
+            assert code_of(response) == (422, "invalid_request"), limit
+
+
+class TestPages:
+    async def test_short_lists_have_pages_too(self, service: Client) -> None:
+        made = [(await service.post("/v1/workspaces", json={"name": f"W{n}"})).json()["id"] for n in range(3)]
+        first = await service.read("/v1/workspaces", params={"limit": "3"})
+        rest = await service.read("/v1/workspaces", params={"limit": "3", "cursor": first["next_cursor"]})
+        assert rest["next_cursor"] is None
+        assert {one["id"] for one in first["data"] + rest["data"]} > set(made)
+        assert len(first["data"] + rest["data"]) == 4
+        assert code_of(await service.get("/v1/workspaces", params={"cursor": "x"})) == (422, "invalid_request")
+
+
+class TestModels:
+    async def test_what_can_be_reached(self, user: Client) -> None:
+        assert (await user.read("/v1/models"))["data"] == [{"id": "scripted", "provider": "scripted"}]
+
+
+class TestAgents:
+    @both
+    async def test_every_field_is_saved_and_read(self, server: ApiServer, service: Client) -> None:
+        made = await service.post("/v1/agents", json=AGENT)
+        assert made.status_code == 201, made.text
+        agent = made.json()
+        assert {name: agent[name] for name in AGENT} == AGENT
+        path = f"/v1/agents/{agent['id']}"
+        assert await service.read(path) == agent
+        patched = (await service.patch(path, json={"instructions": "Be long.", "model": None})).json()
+        assert (patched["instructions"], patched["model"], patched["name"]) == ("Be long.", None, "Clerk")
+        replaced = (await service.put(path, json={"name": "Other"})).json()
+        assert (replaced["name"], replaced["tools"]) == ("Other", [])
+        assert [one["id"] for one in (await service.read("/v1/agents"))["data"]] == [agent["id"]]
+        assert (await service.delete(path)).status_code == 204
+        assert code_of(await service.get(path)) == (404, "not_found")
+
+    async def test_members_do_not_see_its_secrets(self, service: Client, user: Client) -> None:
+        agent = (await service.post("/v1/agents", json=AGENT)).json()["id"]
+        response = await user.get(f"/v1/agents/{agent}")
+        assert "hidden" not in response.text
+        assert response.json()["environment"]["variables"] == {"TOKEN": "***"}
+
+    async def test_commands_are_for_service_keys(self, server: ApiServer, service: Client) -> None:
+        body = {"name": "A", "mcp_servers": [{"name": "local", "command": "mcp", "args": ["-v"]}]}
+        admin = await server.user(service, "boss", role="admin")
+        assert code_of(await admin.post("/v1/agents", json=body)) == (403, "forbidden")
+        assert (await service.post("/v1/agents", json=body)).status_code == 201
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"name": ""},
+            {"model": "nobody/x"},
+            {"tools": [{"type": "grpc"}]},
+            {"tools": ["a b"]},
+            {"tools": ["x", "x"]},
+            {"tools": [{"type": "http", "name": "x", "url": "ftp://x"}]},
+            {"mcp_servers": [{"name": "x"}]},
+            {"mcp_servers": [{"name": "x", "url": "https://x", "command": "y"}]},
+            {"skills": [{"name": "x", "files": {}}]},
+            {"skills": [{"name": "x", "files": {"SKILL.md": "", "../x": ""}}]},
+            {"environment": {"variables": {"A": 1}}},
+            {"colour": "red"},
+        ],
+    )
+    async def test_shapes_are_checked(self, service: Client, change: dict[str, object]) -> None:
+        response = await service.post("/v1/agents", json={"name": "A", **change})
+        assert code_of(response) == (422, "invalid_request")
+        assert (await service.read("/v1/agents"))["data"] == []
+
+    async def test_its_instructions_reach_the_model(self, server: ApiServer, service: Client, user: Client) -> None:
+        agent = (await service.post("/v1/agents", json={"name": "A", "instructions": "Be brief."})).json()["id"]
+        await user.ask(agent_id=agent)
+        assert "Be brief." in str(server.scripts.requests[-1])
+        assert code_of(await user.post("/v1/turns", json={"message": "?", "agent_id": fake_id("agent")})) == (
+            404,
+            "not_found",
+        )

@@ -1,0 +1,175 @@
+"""Conversations as the contract lists them."""
+
+from tests.api.conftest import both
+from tests.api.harness import ApiServer, Client, code_of, fake_id
+from turnkeep.providers.scripted import Call
+
+FIELDS = {
+    "id",
+    "workspace_id",
+    "user_id",
+    "kind",
+    "agent_id",
+    "model",
+    "workflow_id",
+    "title",
+    "preview",
+    "message_count",
+    "turn_count",
+    "head_turn_id",
+    "running_turn",
+    "metadata",
+    "created_at",
+    "updated_at",
+}
+
+
+class TestMaking:
+    @both
+    async def test_a_new_one_has_every_field(self, server: ApiServer, user: Client) -> None:
+        body = {"title": "Plans", "workflow_id": "wf", "metadata": {"a": [1]}, "model": "scripted/x"}
+        made = await user.post("/v1/conversations", json=body)
+        assert made.status_code == 201
+        conversation = made.json()
+        assert set(conversation) == FIELDS
+        assert {name: conversation[name] for name in body} == body
+        assert conversation["kind"] == "chat"
+        assert conversation["message_count"] == conversation["turn_count"] == 0
+        assert conversation["running_turn"] is None
+        assert await user.read(f"/v1/conversations/{conversation['id']}") == conversation
+
+    async def test_the_first_line_of_the_first_message_is_title_and_preview(self, user: Client) -> None:
+        answer = await user.ask("Where is Bern?\nAnd why?")
+        conversation = await user.read(f"/v1/conversations/{answer['conversation_id']}")
+        assert conversation["preview"] == conversation["title"] == "Where is Bern?"
+        assert conversation["message_count"] == 2
+        assert conversation["turn_count"] == 1
+        assert conversation["head_turn_id"] == answer["turn"]["id"]
+
+    async def test_unknown_agents_and_models_are_refused(self, user: Client) -> None:
+        unknown = await user.post("/v1/conversations", json={"agent_id": fake_id("agent")})
+        assert code_of(unknown) == (404, "not_found")
+        assert code_of(await user.post("/v1/conversations", json={"model": "x/y"})) == (422, "invalid_request")
+        assert code_of(await user.post("/v1/conversations", json={"kind": "run"})) == (422, "invalid_request")
+
+
+class TestListing:
+    @both
+    async def test_newest_change_first_in_pages(self, server: ApiServer, user: Client) -> None:
+        made = [(await user.ask(f"Question {n}"))["conversation_id"] for n in range(5)]
+        await user.ask("Again", conversation_id=made[0])
+        expected = [made[0], *reversed(made[1:])]
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            params = {"limit": "2"} | ({"cursor": cursor} if cursor else {})
+            page = await user.read("/v1/conversations", params=params)
+            seen += [conversation["id"] for conversation in page["data"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert seen == expected
+
+    async def test_limits_and_cursors_are_checked(self, user: Client) -> None:
+        for params in ({"limit": "0"}, {"limit": "101"}, {"limit": "x"}, {"cursor": "bogus!"}):
+            assert code_of(await user.get("/v1/conversations", params=params)) == (422, "invalid_request")
+        twice = await user.get("/v1/conversations?limit=1&limit=2")
+        assert code_of(twice) == (422, "invalid_request")
+
+    @both
+    async def test_a_search_marks_what_it_found(self, server: ApiServer, user: Client) -> None:
+        server.scripts.say("The capital is Bern, of course.")
+        found = await user.ask("Switzerland?")
+        await user.ask("Something else")
+        page = await user.read("/v1/conversations", params={"q": "capital ber"})
+        assert [hit["id"] for hit in page["data"]] == [found["conversation_id"]]
+        assert "**Bern**" in page["data"][0]["snippet"]
+        assert set(page["data"][0]) == FIELDS | {"snippet"}
+        assert (await user.read("/v1/conversations", params={"q": "Atlantis"}))["data"] == []
+
+
+class TestChanging:
+    async def test_only_what_is_given_changes(self, user: Client) -> None:
+        conversation = (await user.ask())["conversation_id"]
+        before = await user.read(f"/v1/conversations/{conversation}")
+        after = (await user.patch(f"/v1/conversations/{conversation}", json={"title": "New"})).json()
+        assert after["title"] == "New"
+        assert {**after, "title": 0, "updated_at": 0} == {**before, "title": 0, "updated_at": 0}
+
+    async def test_bad_changes_are_refused(self, user: Client) -> None:
+        path = f"/v1/conversations/{(await user.ask())['conversation_id']}"
+        for body in ({"title": ""}, {"title": None}, {"preview": "x"}, {"title": "x" * 201}, {"model": "x/y"}):
+            assert (await user.patch(path, json=body)).status_code == 422, body
+        for body in ({"agent_id": fake_id("agent")}, {"head_turn_id": fake_id("turn")}):
+            assert code_of(await user.patch(path, json=body)) == (404, "not_found")
+
+
+class TestDeleting:
+    @both
+    async def test_it_is_gone_for_every_route_until_it_is_restored(self, server: ApiServer, user: Client) -> None:
+        answer = await user.ask()
+        path = f"/v1/conversations/{answer['conversation_id']}"
+        assert (await user.delete(path)).status_code == 204
+        for url in (path, f"{path}/messages"):
+            assert code_of(await user.get(url)) == (404, "not_found")
+        assert code_of(await user.delete(path)) == (404, "not_found")
+        body = {"message": "?", "conversation_id": answer["conversation_id"]}
+        assert code_of(await user.post("/v1/turns", json=body)) == (404, "not_found")
+        assert (await user.read("/v1/conversations"))["data"] == []
+        restored = await user.post(f"{path}/restore")
+        assert restored.status_code == 200
+        assert len((await user.read(f"{path}/messages"))["data"]) == 2
+        assert code_of(await user.post(f"{path}/restore")) == (404, "not_found")
+
+
+class TestReading:
+    async def test_messages_in_both_orders_and_in_pages(self, user: Client) -> None:
+        conversation = (await user.ask("One"))["conversation_id"]
+        await user.ask("Two", conversation_id=conversation)
+        path = f"/v1/conversations/{conversation}/messages"
+        ascending = (await user.read(path))["data"]
+        descending = (await user.read(path, params={"order": "desc"}))["data"]
+        assert ascending == list(reversed(descending))
+        assert [message["role"] for message in ascending] == ["user", "assistant"] * 2
+        page = await user.read(path, params={"limit": "3"})
+        rest = await user.read(path, params={"limit": "3", "cursor": page["next_cursor"]})
+        assert page["data"] + rest["data"] == ascending
+        assert rest["next_cursor"] is None
+
+    async def test_the_trace_has_all_rows_for_services_alone(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        server.scripts.say(Call("nothing", {"x": 1}))
+        answer = await user.ask()
+        path = f"/v1/conversations/{answer['conversation_id']}/trace"
+        assert code_of(await user.get(path)) == (403, "forbidden")
+        rows = (await service.read(path))["data"]
+        assert [(row["turn_sequence"], row["role"], row["internal"]) for row in rows] == [
+            (0, "user", False),
+            (1, "assistant", True),
+            (2, "user", True),
+            (3, "assistant", False),
+        ]
+        assert rows[1]["blocks"][0]["type"] == "tool_use"
+        assert rows[2]["blocks"][0]["type"] == "tool_result"
+        first = await service.read(path, params={"limit": "1"})
+        assert first["data"] == rows[:1]
+        assert first["next_cursor"]
+
+    async def test_the_replay_is_what_the_next_turn_sends(self, server: ApiServer, service: Client) -> None:
+        answer = await service.ask("One")
+        path = f"/v1/conversations/{answer['conversation_id']}/replay"
+        replay = await service.read(path)
+        assert set(replay) == {"messages", "system", "turns_included", "turns_dropped", "chars"}
+        assert (replay["turns_included"], replay["turns_dropped"]) == (1, 0)
+        await service.ask("Two", conversation_id=answer["conversation_id"])
+        sent = server.scripts.requests[-1].messages
+        assert sent[: len(replay["messages"])] == replay["messages"]
+        assert len(sent) == len(replay["messages"]) + 1
+        for provider in ("anthropic", "openai_chat", "openai_responses", "sandbox"):
+            assert (await service.read(path, params={"provider": provider}))["messages"]
+        assert code_of(await service.get(path, params={"provider": "x"})) == (422, "invalid_request")
+
+    async def test_the_replay_is_for_services_alone(self, user: Client) -> None:
+        conversation = (await user.ask())["conversation_id"]
+        assert code_of(await user.get(f"/v1/conversations/{conversation}/replay")) == (403, "forbidden")

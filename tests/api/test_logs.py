@@ -1,0 +1,106 @@
+"""The log: JSON lines with turn ids, never a secret. And spans, when somebody collects them."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.api.harness import OPERATOR_KEY, STREAM, ApiServer
+from turnkeep.api.keyfiles import LOCAL_KEY, SECRET_KEYS, SigninLinks
+from turnkeep.api.logs import JsonFormatter, configure_logging
+from turnkeep.api.tracing import Tracing, open_tracing
+from turnkeep.config import Settings
+from turnkeep.providers.scripted import Fail
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """What the server writes to standard error."""
+    root = logging.getLogger()
+    before, level = root.handlers, root.level
+    stream = io.StringIO()
+    configure_logging("debug", secrets=[OPERATOR_KEY], stream=stream)
+    yield stream
+    root.handlers = before
+    root.setLevel(level)
+
+
+class TestSecrets:
+    async def test_no_key_token_cookie_or_message_is_ever_written(
+        self, log: io.StringIO, server: ApiServer, settings: Settings
+    ) -> None:
+        service = await server.tenant()
+        user = await server.user(service)
+        made = (await service.post("/v1/keys", json={"name": "k"})).json()["key"]
+        link = SigninLinks(settings.data_dir).make()
+        browser = await server.client(None)
+        cookie = (await browser.get("/signin", params={"token": link})).headers["set-cookie"].partition(";")[0]
+        server.scripts.say("private answer", Fail(RuntimeError(f"Bearer {made} failed at postgresql://me:pw1234@db/x")))
+        await user.post("/v1/turns", json={"message": "private question"}, headers=STREAM)
+        await service.get("/v1/conversations", params={"key": service.key})
+        await (await server.client(made + "x")).get("/v1/conversations")
+        await browser.post("/v1/turns", json={"message": "?"}, headers={"origin": server.url})
+        written = log.getvalue()
+        secrets = {
+            "operator": OPERATOR_KEY,
+            "service": service.key,
+            "token": user.key,
+            "made": made,
+            "link": link,
+            "cookie": cookie.partition("=")[2],
+            "local": (settings.data_dir / LOCAL_KEY).read_text(),
+            "signing": (settings.data_dir / SECRET_KEYS).read_text(),
+            "password": "pw1234",
+            "question": "private question",
+            "answer": "private answer",
+        }
+        assert [name for name, secret in secrets.items() if secret in written] == []
+
+    def test_secrets_inside_messages_are_masked_by_their_shape(self) -> None:
+        formatter = JsonFormatter(["exactly-this"])
+        text = "exactly-this tk_0123456789abcdefgh tku_abcdefghijklmnopqrst.uvw Bearer abc sk-0123456789abcdefXYZ"
+        record = logging.LogRecord("x", logging.INFO, "", 0, text, (), None)
+        assert json.loads(formatter.format(record))["message"] == "*** *** *** *** ***"
+
+
+class TestLines:
+    async def test_each_line_is_json_and_turns_are_named(self, log: io.StringIO, server: ApiServer) -> None:
+        user = await server.user(await server.tenant())
+        answer = await user.ask()
+        lines = [json.loads(line) for line in log.getvalue().splitlines()]
+        assert all({"ts", "level", "logger", "message"} <= set(line) for line in lines)
+        about = [line for line in lines if line.get("turn_id") == answer["turn"]["id"]]
+        assert {"turn began", "turn ended", "request"} <= {line["message"] for line in about}
+        request = next(line for line in about if line["message"] == "request")
+        assert (request["route"], request["status"]) == ("/v1/turns", 200)
+        assert request["request_id"].startswith("req_")
+
+
+class TestSpans:
+    async def test_requests_turns_and_model_calls_are_spans(self, settings: Settings) -> None:
+        exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        async with ApiServer.start(settings, tracing=Tracing(provider)) as server:
+            client = await server.operator()
+            trace_id = "0af7651916cd43dd8448eb211c80319c"
+            headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+            answer = await client.ask(headers=headers)
+        spans = {span.name: span for span in exporter.get_finished_spans()}
+        assert {"POST /v1/turns", "turn", "model call"} <= set(spans)
+        request = spans["POST /v1/turns"]
+        assert f"{request.context.trace_id:032x}" == trace_id
+        assert request.attributes is not None
+        assert request.attributes["turnkeep.turn_id"] == answer["turn"]["id"]
+        assert request.attributes["http.response.status_code"] == 200
+        turn = spans["turn"].attributes
+        assert turn is not None
+        assert turn["turnkeep.status"] == "succeeded"
+
+    def test_without_an_endpoint_there_are_none(self) -> None:
+        assert open_tracing({}) is None

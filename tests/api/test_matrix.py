@@ -1,0 +1,140 @@
+"""Every route with every kind of stranger, from the route table itself."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar import Litestar
+
+from tests.api.harness import ApiServer, Client, fake_id
+from turnkeep.api.app import all_endpoints
+from turnkeep.api.front import Front
+from turnkeep.api.keyfiles import SigninLinks
+from turnkeep.api.metrics import Metrics
+from turnkeep.api.routing import Endpoint, Policy
+from turnkeep.api.signing import Signer
+
+ENDPOINTS = all_endpoints(Signer(["secret"]), SigninLinks(Path(".")), Metrics())
+GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]
+
+PUBLIC = {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/signin"}
+"""What needs no key. A route that joins this set should surprise somebody."""
+
+BODIES: dict[str, Any] = {
+    "create_turn": {"message": "Hi"},
+    "edit_turn": {"message": "Hi"},
+    "create_key": {"name": "k"},
+    "create_key_of_org": {"name": "k"},
+    "create_token": {"user": "u"},
+    "create_workspace": {"name": "w"},
+    "create_org": {"name": "o"},
+    "create_agent": {"name": "a"},
+    "replace_agent": {"name": "a"},
+    "change_agent": {"name": "a"},
+}
+
+
+def name_of(endpoint: Endpoint) -> str:
+    return f"{endpoint.method} {endpoint.path}"
+
+
+async def things(service: Client, user: Client) -> dict[str, str]:
+    """One of everything that a path can name, owned by that user or tenant."""
+    answer = await user.ask()
+    return {
+        "conversation_id": answer["conversation_id"],
+        "turn_id": answer["turn"]["id"],
+        "agent_id": (await service.post("/v1/agents", json={"name": "A"})).json()["id"],
+        "workspace_id": (await service.read("/v1/workspaces"))["data"][0]["id"],
+        "key_id": (await service.post("/v1/keys", json={"name": "K"})).json()["id"],
+        "org_id": fake_id("org"),
+    }
+
+
+async def call(client: Client, endpoint: Endpoint, ids: dict[str, str]) -> int:
+    path = re.sub(r"{(\w+)}", lambda match: ids[match[1]], endpoint.path)
+    body = BODIES.get(endpoint.name, {}) if endpoint.body is not None else None
+    response = await client.request(endpoint.method, path, json=body)
+    assert response.status_code < 500, response.text
+    if response.status_code >= 400:
+        assert response.headers["content-type"] == "application/problem+json"
+    return response.status_code
+
+
+class TestEveryRouteHasAPolicy:
+    def test_each_route_of_the_app_is_a_declared_endpoint(self, server: ApiServer) -> None:
+        front = server.server.config.app
+        assert isinstance(front, Front)
+        litestar = front._app
+        assert isinstance(litestar, Litestar)
+        found = 0
+        for route in litestar.routes:
+            for handler in getattr(route, "route_handlers", []):
+                if handler.http_methods == {"OPTIONS"}:
+                    continue
+                endpoint = handler.opt.get("endpoint")
+                assert isinstance(endpoint, Endpoint), f"{route.path} has no declaration"
+                assert isinstance(endpoint.policy, Policy), f"{route.path} has no policy"
+                found += 1
+        assert found == len(ENDPOINTS)
+
+    def test_only_these_need_no_key(self) -> None:
+        assert {endpoint.path for endpoint in ENDPOINTS if endpoint.policy is Policy.PUBLIC} == PUBLIC
+
+    def test_whatever_names_a_thing_is_guarded(self) -> None:
+        assert all("{" not in endpoint.path for endpoint in ENDPOINTS if endpoint.policy is Policy.PUBLIC)
+
+
+class TestStrangers:
+    """One server for each kind of stranger; every guarded route is tried on it."""
+
+    async def test_no_key_is_401_everywhere(self, server: ApiServer, service: Client, user: Client) -> None:
+        ids = await things(service, user)
+        stranger = await server.client(None)
+        assert {name_of(one): await call(stranger, one, ids) for one in GUARDED} == dict.fromkeys(
+            map(name_of, GUARDED), 401
+        )
+
+    async def test_a_revoked_key_is_401_everywhere(self, server: ApiServer, service: Client, user: Client) -> None:
+        ids = await things(service, user)
+        made = (await service.post("/v1/keys", json={"name": "gone"})).json()
+        await service.delete(f"/v1/keys/{made['id']}")
+        revoked = await server.client(made["key"])
+        assert {name_of(one): await call(revoked, one, ids) for one in GUARDED} == dict.fromkeys(
+            map(name_of, GUARDED), 401
+        )
+
+    async def test_another_users_token_reaches_nothing_of_this_user(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        ids = await things(service, user)
+        before = await user.read(f"/v1/conversations/{ids['conversation_id']}")
+        other = await server.user(service, "mallory")
+        for endpoint in GUARDED:
+            status = await call(other, endpoint, ids)
+            if endpoint.policy in {Policy.ADMIN, Policy.SERVICE, Policy.OPERATOR}:
+                assert status == 403, name_of(endpoint)
+            elif "{conversation_id}" in endpoint.path or "{turn_id}" in endpoint.path:
+                assert status == 404, name_of(endpoint)
+        assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
+
+    async def test_another_tenants_key_reaches_nothing_of_this_tenant(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        ids = await things(service, user)
+        before = await user.read(f"/v1/conversations/{ids['conversation_id']}")
+        keys = await service.read("/v1/keys")
+        other = await server.tenant("another")
+        for endpoint in GUARDED:
+            status = await call(other, endpoint, ids)
+            if endpoint.policy is Policy.OPERATOR:
+                assert status == 403, name_of(endpoint)
+            elif "{" in endpoint.path:
+                assert status == 404, name_of(endpoint)
+        assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
+        assert await service.read("/v1/keys") == keys
+
+    @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+    async def test_another_tenants_key_on_postgresql(self, server: ApiServer, service: Client, user: Client) -> None:
+        await self.test_another_tenants_key_reaches_nothing_of_this_tenant(server, service, user)

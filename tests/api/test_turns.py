@@ -1,0 +1,404 @@
+"""`POST /v1/turns` and what follows it, as the contract says it."""
+
+import asyncio
+
+import httpx
+
+from tests.api.conftest import both
+from tests.api.harness import (
+    STREAM,
+    ApiServer,
+    Client,
+    code_of,
+    data_of,
+    fake_id,
+    names,
+    read_events,
+    said,
+)
+from turnkeep.providers.scripted import Fail, Think, Until
+
+TURN_FIELDS = {
+    "id",
+    "conversation_id",
+    "status",
+    "attempt",
+    "model",
+    "usage",
+    "error",
+    "started_at",
+    "settled_at",
+    "response",
+    "files",
+}
+MESSAGE_FIELDS = {
+    "id",
+    "conversation_id",
+    "turn_id",
+    "role",
+    "content",
+    "attachments",
+    "sources",
+    "usage",
+    "status",
+    "created_at",
+}
+
+
+class Gate:
+    """Holds the model until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.reached = asyncio.Event()
+
+    async def wait(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
+
+    def __call__(self) -> Until:
+        return Until(self.wait)
+
+
+class TestWaiting:
+    @both
+    async def test_the_answer_is_the_settled_turn_and_its_message(self, server: ApiServer, user: Client) -> None:
+        answer = await user.ask("Hello?")
+        assert set(answer) == {"conversation_id", "turn", "message"}
+        turn, message = answer["turn"], answer["message"]
+        assert set(turn) == TURN_FIELDS
+        assert set(message) == MESSAGE_FIELDS
+        assert turn["status"] == message["status"] == "succeeded"
+        assert turn["response"] == "Hello there."
+        assert message["content"] == [{"type": "text", "text": "Hello there."}]
+        assert message["turn_id"] == turn["id"]
+        assert answer["conversation_id"] == turn["conversation_id"] == message["conversation_id"]
+        assert turn["usage"]["output_tokens"] == 5
+
+    async def test_a_failing_turn_answers_200_with_its_error(self, server: ApiServer, user: Client) -> None:
+        server.scripts.say("Half an ", Fail(RuntimeError("boom")))
+        answer = await user.ask()
+        assert answer["turn"]["status"] == "failed"
+        assert answer["turn"]["error"]["code"] in {"internal", "provider_error"}
+        assert answer["message"]["content"] == [{"type": "text", "text": "Half an "}]
+
+    async def test_a_cancelled_turn_answers_200_with_code_cancelled(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say("Wait… ", gate())
+        asking = asyncio.create_task(user.ask())
+        await gate.reached.wait()
+        conversations = (await user.read("/v1/conversations"))["data"]
+        cancelled = await user.post(f"/v1/turns/{conversations[0]['running_turn']['id']}/cancel")
+        assert cancelled.json()["status"] == "cancelled"
+        answer = await asking
+        assert answer["turn"]["status"] == "cancelled"
+        assert answer["turn"]["error"]["code"] == "cancelled"
+        assert answer["message"]["content"] == [{"type": "text", "text": "Wait… "}]
+
+    async def test_a_caller_who_hangs_up_detaches_from_the_turn(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say(gate(), "Done.")
+        asking = asyncio.create_task(user.ask())
+        await gate.reached.wait()
+        turn_id = (await user.read("/v1/conversations"))["data"][0]["running_turn"]["id"]
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        gate.opened.set()
+        async with user.stream("GET", f"/v1/turns/{turn_id}/events") as response:
+            assert names(await read_events(response))[-1] == "result"
+
+    async def test_blocks_may_be_sent_instead_of_a_text(self, user: Client) -> None:
+        answer = await user.post("/v1/turns", json={"message": [{"type": "text", "text": "Hi"}]})
+        assert answer.status_code == 200
+        messages = await user.read(f"/v1/conversations/{answer.json()['conversation_id']}/messages")
+        assert messages["data"][0]["content"] == [{"type": "text", "text": "Hi"}]
+
+
+class TestStreaming:
+    @both
+    async def test_the_stream_begins_with_the_turn_and_ends_with_the_result(
+        self, server: ApiServer, user: Client
+    ) -> None:
+        server.scripts.say(Think("Hm."), "One ", "two.")
+        async with user.stream("POST", "/v1/turns", json={"message": "Count"}, headers=STREAM) as response:
+            assert response.headers["content-type"] == "text/event-stream"
+            events = await read_events(response)
+        assert names(events) == ["turn", "result"]
+        assert set(data_of(events[0])) - {"type"} == {
+            "turn_id",
+            "conversation_id",
+            "user_message_id",
+            "status",
+            "attempt",
+        }
+        assert said(events) == "Hm.One two."
+        result = data_of(events[-1])
+        assert set(result) - {"type"} == {"message_id", "message", "content", "usage"}
+        assert result["message"] == "One two."
+        history = await user.read(f"/v1/conversations/{data_of(events[0])['conversation_id']}/messages")
+        assert history["data"][1]["content"] == result["content"]
+        assert history["data"][1]["id"] == result["message_id"]
+
+    async def test_a_stream_goes_on_after_any_cursor(self, server: ApiServer, user: Client) -> None:
+        async with user.stream("POST", "/v1/turns", json={"message": "Hi"}, headers=STREAM) as response:
+            events = await read_events(response)
+        url = f"/v1/turns/{data_of(events[0])['turn_id']}/events"
+        for place, event in enumerate(events):
+            by_query = await user.get(url, params={"after": event.id})
+            by_header = await user.get(url, headers={"last-event-id": event.id}, params={"after": "1"})
+            if place == len(events) - 1:
+                assert by_query.status_code == by_header.status_code == 204
+                assert by_query.content == b""
+            else:
+                assert by_query.content == by_header.content
+                assert b"event: result" in by_query.content
+
+    async def test_malformed_and_future_cursors_are_refused(self, user: Client) -> None:
+        turn = (await user.ask())["turn"]["id"]
+        for cursor in ("x", "-1", "1.", "99", "2.7", "1e3", "9" * 40):
+            response = await user.get(f"/v1/turns/{turn}/events", params={"after": cursor})
+            assert code_of(response) == (422, "invalid_request"), cursor
+
+    async def test_a_settled_turn_replays_the_same_events(self, user: Client) -> None:
+        turn = (await user.ask())["turn"]["id"]
+        first = await user.get(f"/v1/turns/{turn}/events")
+        second = await user.get(f"/v1/turns/{turn}/events")
+        assert first.content == second.content
+
+    async def test_other_formats_are_offered_on_both_routes(self, server: ApiServer, user: Client) -> None:
+        response = await user.post("/v1/turns?format=openai", json={"message": "Hi"}, headers=STREAM)
+        assert b"chat.completion.chunk" in response.content
+        turn = response.headers["turnkeep-turn"]
+        anthropic = await user.get(f"/v1/turns/{turn}/events?format=anthropic")
+        assert b"content_block_delta" in anthropic.content
+        assert code_of(await user.get(f"/v1/turns/{turn}/events?format=xml")) == (422, "invalid_request")
+
+    async def test_a_refusal_before_the_claim_is_a_problem_also_for_a_stream(self, user: Client) -> None:
+        response = await user.post("/v1/turns", json={"message": ""}, headers=STREAM)
+        assert code_of(response) == (422, "invalid_request")
+
+    async def test_a_queued_turn_says_so_and_says_again_when_it_runs(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say(gate(), "First.")
+        first = await user.ask(background=True)
+        conversation = {"conversation_id": first["conversation_id"], "message": "Next", "if_busy": "enqueue"}
+        async with user.stream("POST", "/v1/turns", json=conversation, headers=STREAM) as response:
+            gate.opened.set()
+            events = await read_events(response)
+        assert [data_of(event)["status"] for event in events if event.event == "turn"] == ["queued", "running"]
+
+
+class TestBackground:
+    async def test_the_answer_comes_at_once_and_wins_over_accept(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say(gate(), "Later.")
+        response = await user.post("/v1/turns", json={"message": "Hi", "background": True}, headers=STREAM)
+        assert response.status_code == 202
+        accepted = response.json()
+        assert set(accepted) == {"conversation_id", "turn_id", "events_url"}
+        gate.opened.set()
+        events = await user.get(accepted["events_url"])
+        assert b"event: result" in events.content
+        turn = await user.read(f"/v1/turns/{accepted['turn_id']}")
+        assert turn["status"] == "succeeded"
+
+
+class TestBusy:
+    async def test_reject_names_the_running_turn_and_where_to_follow_it(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say(gate(), "First.")
+        first = await user.ask(background=True)
+        response = await user.post("/v1/turns", json={"message": "?", "conversation_id": first["conversation_id"]})
+        assert code_of(response) == (409, "conversation_busy")
+        assert response.headers["x-should-retry"] == "false"
+        problem = response.json()
+        assert problem["turn_id"] == first["turn_id"]
+        assert problem["events_url"] == first["events_url"]
+        assert isinstance(problem["started_at"], int)
+        conversation = await user.read(f"/v1/conversations/{first['conversation_id']}")
+        assert conversation["running_turn"] == {"id": first["turn_id"], "events_url": first["events_url"]}
+        gate.opened.set()
+
+    async def test_interrupt_stops_what_is_ahead(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say("First ", gate())
+        first = await user.ask(background=True)
+        await gate.reached.wait()
+        second = await user.ask("Stop that", conversation_id=first["conversation_id"], if_busy="interrupt")
+        assert second["turn"]["status"] == "succeeded"
+        assert (await user.read(f"/v1/turns/{first['turn_id']}"))["status"] == "cancelled"
+
+
+class TestIdempotency:
+    @both
+    async def test_the_same_key_and_body_is_the_same_turn(self, server: ApiServer, user: Client) -> None:
+        headers = {"idempotency-key": "once"}
+        first = await user.ask("Hi", headers=headers)
+        again = await user.ask("Hi", headers=headers)
+        assert again["turn"]["id"] == first["turn"]["id"]
+        streamed = await user.post("/v1/turns", json={"message": "Hi"}, headers=headers | STREAM)
+        assert streamed.headers["turnkeep-turn"] == first["turn"]["id"]
+
+    async def test_another_body_or_route_is_a_conflict(self, user: Client) -> None:
+        headers = {"idempotency-key": "once"}
+        first = await user.ask("Hi", headers=headers)
+        other = await user.post("/v1/turns", json={"message": "Ho"}, headers=headers)
+        assert code_of(other) == (409, "idempotency_conflict")
+        assert other.headers["x-should-retry"] == "false"
+        path = f"/v1/conversations/{first['conversation_id']}/turns/{first['turn']['id']}/regenerate"
+        assert code_of(await user.post(path, headers=headers)) == (409, "idempotency_conflict")
+
+    async def test_keys_of_two_users_do_not_meet(self, server: ApiServer, service: Client, user: Client) -> None:
+        other = await server.user(service, "bob")
+        headers = {"idempotency-key": "once"}
+        first, second = await user.ask(headers=headers), await other.ask(headers=headers)
+        assert first["turn"]["id"] != second["turn"]["id"]
+
+    async def test_a_refused_request_leaves_the_key_free(self, user: Client) -> None:
+        headers = {"idempotency-key": "once"}
+        refused = await user.post("/v1/turns", json={"message": ""}, headers=headers)
+        assert refused.status_code == 422
+        assert (await user.ask("Hi", headers=headers))["turn"]["status"] == "succeeded"
+
+
+class TestCancelling:
+    async def test_it_is_idempotent_and_keeps_the_partial_text(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say("So far ", gate())
+        accepted = await user.ask(background=True)
+        await gate.reached.wait()
+        first = await user.post(f"/v1/turns/{accepted['turn_id']}/cancel")
+        second = await user.post(f"/v1/turns/{accepted['turn_id']}/cancel")
+        assert first.json() == second.json()
+        assert set(first.json()) == TURN_FIELDS
+        messages = (await user.read(f"/v1/conversations/{accepted['conversation_id']}/messages"))["data"]
+        assert messages[-1]["content"] == [{"type": "text", "text": "So far "}]
+        assert messages[-1]["status"] == "cancelled"
+        assert "code" in (await user.get(accepted["events_url"])).text
+
+
+class TestModelsAndAgents:
+    async def test_a_model_on_the_first_turn_becomes_the_conversations(self, server: ApiServer, user: Client) -> None:
+        first = await user.ask(model="scripted/special")
+        assert first["turn"]["model"] == "scripted/special"
+        conversation = await user.read(f"/v1/conversations/{first['conversation_id']}")
+        assert conversation["model"] == "scripted/special"
+        later = await user.ask(conversation_id=first["conversation_id"], model="scripted/once")
+        assert later["turn"]["model"] == "scripted/once"
+        third = await user.ask(conversation_id=first["conversation_id"])
+        assert third["turn"]["model"] == "scripted/special"
+
+    async def test_an_unknown_model_is_refused_with_the_names_there_are(self, user: Client) -> None:
+        response = await user.post("/v1/turns", json={"message": "Hi", "model": "nobody/x"})
+        assert code_of(response) == (422, "invalid_request")
+        assert "scripted" in response.json()["detail"]
+
+    async def test_precedence_is_turn_conversation_agent_workspace_server(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        workspace = (await user.read("/v1/workspaces"))["data"][0]["id"]
+        await service.patch(f"/v1/workspaces/{workspace}", json={"model": "scripted/workspace"})
+        assert (await user.ask())["turn"]["model"] == "scripted/workspace"
+        agent = (await service.post("/v1/agents", json={"name": "A", "model": "scripted/agent"})).json()["id"]
+        first = await user.ask(agent_id=agent)
+        assert first["turn"]["model"] == "scripted/agent"
+        await user.patch(f"/v1/conversations/{first['conversation_id']}", json={"model": "scripted/conversation"})
+        second = await user.ask(conversation_id=first["conversation_id"])
+        assert second["turn"]["model"] == "scripted/conversation"
+
+
+class TestRefusals:
+    async def test_ids_that_nobody_has_are_404(self, user: Client) -> None:
+        for body in (
+            {"conversation_id": fake_id("conv")},
+            {"conversation_id": "nonsense"},
+            {"agent_id": fake_id("agent")},
+            {"attachment_ids": [fake_id("file")]},
+            {"attachment_ids": ["file_nope"]},
+        ):
+            response = await user.post("/v1/turns", json={"message": "Hi", **body})
+            assert code_of(response) == (404, "not_found"), body
+        for path in (f"/v1/turns/{fake_id('turn')}", "/v1/turns/nope", f"/v1/turns/{fake_id('turn')}/events"):
+            assert code_of(await user.get(path)) == (404, "not_found"), path
+        assert code_of(await user.post(f"/v1/turns/{fake_id('turn')}/cancel")) == (404, "not_found")
+
+    async def test_words_that_do_not_exist_and_wrong_types_are_422(self, user: Client) -> None:
+        bodies: tuple[dict[str, object], ...] = (
+            {"if_busy": "wait"},
+            {"kind": "run"},
+            {"background": "yes"},
+            {"message": 5},
+            {"message": [{"type": "video"}]},
+            {"message": [{"type": "image", "media_type": "image/png"}]},
+            {"metadata": []},
+            {"colour": "red"},
+            {"attachment_ids": "file_1"},
+        )
+        for body in bodies:
+            response = await user.post("/v1/turns", json={"message": "Hi", **body})
+            assert code_of(response) == (422, "invalid_request"), body
+            assert next(iter(body)) in response.json()["detail"] or "image" in response.json()["detail"]
+
+    async def test_too_many_files_and_an_empty_message(self, user: Client) -> None:
+        many = [fake_id("file") for _ in range(11)]
+        response = await user.post("/v1/turns", json={"message": "Hi", "attachment_ids": many})
+        assert code_of(response) == (422, "too_many_files")
+        assert code_of(await user.post("/v1/turns", json={})) == (422, "invalid_request")
+
+    async def test_a_sandbox_without_a_runner_is_refused_before_the_claim(self, user: Client) -> None:
+        response = await user.post("/v1/turns", json={"message": "Hi", "kind": "sandbox"})
+        assert code_of(response) == (503, "sandbox_unavailable")
+        assert (await user.read("/v1/conversations"))["data"] == []
+        made = (await user.post("/v1/conversations", json={"kind": "sandbox"})).json()["id"]
+        again = await user.post("/v1/turns", json={"message": "Hi", "conversation_id": made})
+        assert code_of(again) == (503, "sandbox_unavailable")
+
+    async def test_text_that_no_database_can_keep(self, user: Client) -> None:
+        response = await user.post("/v1/turns", json={"message": "a\0b"})
+        assert code_of(response) == (422, "invalid_request")
+
+
+class TestBranches:
+    @both
+    async def test_regenerate_and_edit_make_siblings_and_move_the_head(self, server: ApiServer, user: Client) -> None:
+        first = await user.ask("One")
+        base = f"/v1/conversations/{first['conversation_id']}"
+        server.scripts.say("Another answer.")
+        again = (await user.post(f"{base}/turns/{first['turn']['id']}/regenerate")).json()
+        assert again["turn"]["response"] == "Another answer."
+        siblings = [first["turn"]["id"], again["turn"]["id"]]
+        assert again["message"]["siblings"] == siblings
+        edited = (await user.post(f"{base}/turns/{first['turn']['id']}/edit", json={"message": "Two"})).json()
+        messages = (await user.read(f"{base}/messages"))["data"]
+        assert messages[0]["content"] == [{"type": "text", "text": "Two"}]
+        assert all(message["siblings"] == [*siblings, edited["turn"]["id"]] for message in messages)
+        conversation = (await user.patch(base, json={"head_turn_id": first["turn"]["id"]})).json()
+        assert conversation["head_turn_id"] == first["turn"]["id"]
+        assert conversation["message_count"] == 2
+        messages = (await user.read(f"{base}/messages"))["data"]
+        assert messages[0]["content"] == [{"type": "text", "text": "One"}]
+
+    async def test_they_have_the_answers_of_a_turn(self, user: Client) -> None:
+        first = await user.ask("One")
+        path = f"/v1/conversations/{first['conversation_id']}/turns/{first['turn']['id']}"
+        streamed = await user.post(f"{path}/regenerate", headers=STREAM)
+        assert b"event: result" in streamed.content
+        accepted = await user.post(f"{path}/edit", json={"message": "Two", "background": True})
+        assert accepted.status_code == 202
+
+    async def test_a_turn_of_another_conversation_is_not_found(self, user: Client) -> None:
+        first, second = await user.ask("One"), await user.ask("Two")
+        path = f"/v1/conversations/{first['conversation_id']}/turns/{second['turn']['id']}/regenerate"
+        assert code_of(await user.post(path)) == (404, "not_found")
+
+
+class TestTrace:
+    async def test_it_is_ndjson_for_services_alone(self, service: Client, user: Client) -> None:
+        turn = (await user.ask())["turn"]["id"]
+        assert code_of(await user.get(f"/v1/turns/{turn}/trace")) == (403, "forbidden")
+        response = await service.get(f"/v1/turns/{turn}/trace")
+        assert response.headers["content-type"] == "application/x-ndjson"
+        lines = [httpx.Response(200, content=line).json() for line in response.content.splitlines()]
+        assert [line["type"] for line in lines] == ["turn", "result"]
+        assert [line["seq"] for line in lines] == [1, 2]
+        assert lines[0]["snapshot"]["model"] == "scripted"

@@ -1,0 +1,152 @@
+"""Settings: read once, refused clearly, never shown with their secrets."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from turnkeep.config import VARIABLES, Settings, Variable, mask_url, read_settings
+from turnkeep.errors import InvalidRequest
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
+
+CONTRACT = {
+    "TURNKEEP_HOST": "127.0.0.1",
+    "TURNKEEP_PORT": 8787,
+    "TURNKEEP_DATA_DIR": Path(".turnkeep"),
+    "TURNKEEP_DATABASE_URL": "sqlite:///.turnkeep/turnkeep.db",
+    "TURNKEEP_FILES_URL": "file:///.turnkeep/files",
+    "TURNKEEP_REDIS_URL": None,
+    "TURNKEEP_BOOTSTRAP_KEY": None,
+    "TURNKEEP_SECRET_KEYS": (),
+    "TURNKEEP_PUBLIC_URL": None,
+    "TURNKEEP_SANDBOX_URL": None,
+    "TURNKEEP_REPLAY_TURNS": 20,
+    "TURNKEEP_CONTEXT_CHARS": 400_000,
+    "TURNKEEP_TOOL_ROUNDS": 5,
+    "TURNKEEP_TOOL_RESULT_CHARS": 4_000,
+    "TURNKEEP_MAX_FILE_BYTES": 52_428_800,
+    "TURNKEEP_MAX_FILES_PER_MESSAGE": 10,
+    "TURNKEEP_LEASE_SECONDS": 10,
+    "TURNKEEP_DISCONNECT_GRACE_SECONDS": 30,
+    "TURNKEEP_BAG_URL_TTL_SECONDS": 300,
+    "TURNKEEP_MODEL": "demo",
+    "TURNKEEP_PROVIDER_TIMEOUT_SECONDS": 60,
+    "TURNKEEP_TOOL_TIMEOUT_SECONDS": 30,
+    "TURNKEEP_TURN_TIMEOUT_SECONDS": 28_800,
+    "TURNKEEP_RETENTION_DAYS": 30,
+    "TURNKEEP_ALLOWED_ORIGINS": (),
+    "TURNKEEP_MAX_BODY_BYTES": 1_048_576,
+    "TURNKEEP_ALLOW_PRIVATE_ADDRESSES": False,
+}
+
+
+class TestReading:
+    def test_the_defaults_are_those_of_the_contract(self) -> None:
+        settings = read_settings({})
+        fields = {variable.name: variable.field for variable in VARIABLES}
+        assert {name: getattr(settings, fields[name]) for name in CONTRACT} == CONTRACT
+
+    def test_a_flag_wins_over_the_environment_and_that_over_the_default(self) -> None:
+        environ = {"TURNKEEP_PORT": "1", "TURNKEEP_HOST": " ::1 ", "TURNKEEP_MODEL": ""}
+        settings = read_settings(environ, {"port": "2", "model": None})
+        assert (settings.port, settings.host, settings.model) == (2, "::1", "demo")
+
+    def test_addresses_follow_the_data_directory(self) -> None:
+        settings = read_settings({"TURNKEEP_DATA_DIR": "/srv/data"})
+        assert settings.database_url == "sqlite:////srv/data/turnkeep.db"
+        assert settings.sqlite_path == Path("/srv/data/turnkeep.db")
+        assert settings.is_sqlite
+
+    def test_lists_are_separated_by_commas(self) -> None:
+        environ = {"TURNKEEP_SECRET_KEYS": "new, old", "TURNKEEP_ALLOWED_ORIGINS": "https://A.example, http://b:1/"}
+        settings = read_settings(environ)
+        assert settings.secret_keys == ("new", "old")
+        assert settings.allowed_origins == ("https://a.example", "http://b:1")
+
+    @pytest.mark.parametrize(
+        "host, port, expected",
+        [
+            ("127.0.0.1", 8787, "http://127.0.0.1:8787"),
+            ("0.0.0.0", 80, "http://127.0.0.1:80"),
+            ("::", 80, "http://[::1]:80"),
+        ],
+    )
+    def test_the_address_for_people(self, host: str, port: int, expected: str) -> None:
+        assert Settings(host=host).address(port) == expected
+        assert Settings(host=host, public_url="https://chat.example").address(port) == "https://chat.example"
+
+
+class TestRefusing:
+    @pytest.mark.parametrize(
+        "name, text",
+        [
+            ("TURNKEEP_PORT", "eighty"),
+            ("TURNKEEP_PORT", "65536"),
+            ("TURNKEEP_PORT", "-1"),
+            ("TURNKEEP_DATABASE_URL", "mysql://x/y"),
+            ("TURNKEEP_FILES_URL", "ftp://x"),
+            ("TURNKEEP_REDIS_URL", "http://x"),
+            ("TURNKEEP_LEASE_SECONDS", "nan"),
+            ("TURNKEEP_LEASE_SECONDS", "0"),
+            ("TURNKEEP_RETENTION_DAYS", "-1"),
+            ("TURNKEEP_ALLOWED_ORIGINS", "app.example"),
+            ("TURNKEEP_ALLOWED_ORIGINS", "https://app.example/path"),
+            ("TURNKEEP_PUBLIC_URL", "chat.example"),
+            ("TURNKEEP_ALLOW_PRIVATE_ADDRESSES", "maybe"),
+            ("TURNKEEP_LOG_LEVEL", "loud"),
+            ("TURNKEEP_MAX_BODY_BYTES", "1e6"),
+        ],
+    )
+    def test_a_bad_value_is_refused_with_its_name_and_what_is_allowed(self, name: str, text: str) -> None:
+        with pytest.raises(InvalidRequest) as refused:
+            read_settings({name: text})
+        variable = next(variable for variable in VARIABLES if variable.name == name)
+        assert name in refused.value.detail
+        assert variable.allowed in refused.value.detail
+        assert text in refused.value.detail
+
+    def test_a_flag_is_named_as_it_was_typed(self) -> None:
+        with pytest.raises(InvalidRequest, match="--port must be"):
+            read_settings({}, {"port": "x"})
+
+    def test_a_bad_secret_is_not_repeated(self) -> None:
+        with pytest.raises(InvalidRequest) as refused:
+            read_settings({"TURNKEEP_BOOTSTRAP_KEY": "two words"})
+        assert "two words" not in refused.value.detail
+        with pytest.raises(InvalidRequest) as refused:
+            read_settings({"TURNKEEP_DATABASE_URL": "mysql://me:hidden@db/x"})
+        assert "hidden" not in refused.value.detail
+
+
+class TestSecrets:
+    def test_they_are_masked(self) -> None:
+        settings = Settings(
+            bootstrap_key="hidden1",
+            secret_keys=("hidden2", "hidden3"),
+            database_url="postgresql://me:hidden4@db:5432/x",
+            redis_url="redis://:hidden5@cache/0",
+        )
+        assert "hidden" not in repr(settings)
+        assert "hidden" not in str(settings)
+        assert "postgresql://me:***@db:5432/x" in repr(settings)
+
+    def test_an_address_without_a_password_stays(self) -> None:
+        for text in ("sqlite:///x.db", "redis://cache/0", "not an address", "http://[bad"):
+            assert mask_url(text) == text
+
+
+class TestTheReference:
+    @pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
+    def test_it_has_every_setting_with_its_default_and_flag(self, variable: Variable) -> None:
+        row = re.search(rf"^\| `{variable.name}` \|.*$", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE)
+        assert row is not None, f"{variable.name} is not in {REFERENCE.name}"
+        value = getattr(Settings(), variable.field)
+        shown = (
+            variable.default if variable.default is not None else f"{value:g}" if isinstance(value, float) else value
+        )
+        assert str(shown) in row[0].replace("`", ""), f"{variable.name}: {shown} is not in {row[0]}"
+
+    def test_it_names_no_setting_that_does_not_exist(self) -> None:
+        named = set(re.findall(r"`(TURNKEEP_[A-Z_]+)`", REFERENCE.read_text(encoding="utf-8")))
+        assert named <= {variable.name for variable in VARIABLES}
