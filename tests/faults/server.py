@@ -1,0 +1,53 @@
+"""One server process: the worker's model, tools and fault behind the whole HTTP API.
+
+Started by a test as `python -m tests.faults.server`, with its settings in the environment as `turnkeep serve` reads
+them. SIGTERM is obeyed as `turnkeep serve` obeys it; the end of its standard input counts as one.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tests.faults.journal import Journal, tools
+from tests.faults.saboteur import Saboteur, report
+from tests.faults.script import model
+from tests.faults.talk import ORDERS, Orders, Serving
+from turnkeep.api.app import create_app
+from turnkeep.api.server import Server, bind
+from turnkeep.config import Settings, read_settings
+from turnkeep.providers.registry import ProviderRegistry
+from turnkeep.providers.scripted import ScriptedProvider
+from turnkeep.runtime import open_runtime
+from turnkeep.tools.registry import ToolRegistry
+
+
+async def serve(orders: Orders, settings: Settings) -> None:
+    saboteur = Saboteur(orders.fault)
+    offered = tools(Journal(Path(orders.journal)), lambda _: saboteur.arrive("tool_running"))
+    with bind(settings) as listener:
+        port = listener.getsockname()[1]
+        async with open_runtime(
+            settings,
+            providers=ProviderRegistry([ScriptedProvider(model(pace=orders.pace))]),
+            tools=ToolRegistry(offered, offered_to_all=[each.spec.name for each in offered]),
+            observer=saboteur,
+        ) as runtime:
+            server = Server(create_app(runtime), runtime, on_ready=lambda: report(Serving(port=port)))
+            watching = asyncio.create_task(_stop_at_end_of_input(server))
+            await server.serve([listener])
+            watching.cancel()
+
+
+async def _stop_at_end_of_input(server: Server) -> None:
+    """So that a server never outlives its test."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+    server.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(msgspec.json.decode(os.environ[ORDERS], type=Orders), read_settings(os.environ)))

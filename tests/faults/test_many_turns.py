@@ -1,0 +1,71 @@
+"""A thousand turns live at once in one process: all settle."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.engines import Watcher, ask
+from tests.faults.invariants import examine
+from tests.faults.script import question, reply_to
+from tests.faults.sites import Site
+from turnkeep.engine import Engine, EngineSettings
+from turnkeep.providers.ports import ModelRequest
+from turnkeep.providers.registry import ProviderRegistry
+from turnkeep.providers.scripted import Script, ScriptedProvider, Until
+from turnkeep.streaming.hub import LocalHub
+from turnkeep.tools.functions import tool
+from turnkeep.tools.registry import ToolRegistry
+
+TURNS = 1_000
+_log = logging.getLogger(__name__)
+
+
+class Crowd:
+    """A model that stops in the middle of a sentence until everybody is there."""
+
+    def __init__(self, size: int) -> None:
+        self._everybody = asyncio.Barrier(size)
+
+    def speak(self, request: ModelRequest) -> Script:
+        if request.messages[-1]["role"] == "tool":
+            return reply_to(request)
+        return ["Wait a moment. ", Until(self._everybody.wait), *reply_to(request)]
+
+
+@tool(idempotent=True)
+async def look(key: str) -> str:
+    return f"looked at {key}"
+
+
+class TestAThousandTurnsAtOnce:
+    @pytest.mark.parametrize("site", ["sqlite", "postgres"], indirect=True)
+    async def test_all_settle(self, site: Site, record_property: Callable[[str, object], None]) -> None:
+        watcher = Watcher()
+        began = time.monotonic()
+        async with site.store() as store, asyncio.timeout(120):
+            engine = Engine(
+                store=store,
+                hub=LocalHub(),
+                providers=ProviderRegistry([ScriptedProvider(Crowd(TURNS).speak)]),
+                tools=ToolRegistry([look], offered_to_all=["look"]),
+                settings=EngineSettings(default_model="scripted"),
+                worker="worker-1",
+                observer=watcher,
+            )
+            await engine.start()
+            asked = [ask(engine, site.tenant.ann, question(f"q{n}", "look")) for n in range(TURNS)]
+            site.acknowledged = [claimed.turn.id for claimed in await asyncio.gather(*asked)]
+            turns = await asyncio.gather(*(engine.wait(site.tenant.ann, each) for each in site.acknowledged))
+            seconds = time.monotonic() - began
+            await engine.drain(seconds=10)
+            await engine.close()
+            examined = await examine(store, site.tenant.service, acknowledged=site.acknowledged)
+        record_property("turns", TURNS)
+        record_property("seconds", round(seconds, 2))
+        _log.info("%d turns, live at once, settled in %.1f s", TURNS, seconds)
+        assert watcher.defects == []
+        assert [turn.status for turn in turns] == ["succeeded"] * TURNS
+        assert examined.violations == ()

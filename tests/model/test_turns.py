@@ -1,0 +1,33 @@
+"""A turn only ever moves forward."""
+
+from typing import get_args
+
+import pytest
+
+from turnkeep.errors import IllegalMove
+from turnkeep.model.turns import MOVES, FinalStatus, TurnStatus, move
+
+STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
+
+LEGAL: set[tuple[TurnStatus, TurnStatus]] = {
+    ("queued", "running"),
+    ("queued", "cancelled"),
+    ("running", "succeeded"),
+    ("running", "failed"),
+    ("running", "cancelled"),
+}
+
+
+class TestMoves:
+    @pytest.mark.parametrize("before", STATUSES)
+    @pytest.mark.parametrize("after", STATUSES)
+    def test_only_these_five_are_legal(self, before: TurnStatus, after: TurnStatus) -> None:
+        if (before, after) in LEGAL:
+            assert move(before, after) == after
+        else:
+            with pytest.raises(IllegalMove, match=f"from {before} to {after}"):
+                move(before, after)
+
+    def test_every_status_has_its_moves_and_the_final_ones_none(self) -> None:
+        assert set(MOVES) == set(STATUSES)
+        assert {status for status in STATUSES if not MOVES[status]} == set(get_args(FinalStatus))

@@ -1,0 +1,269 @@
+"""Branches: edit and regenerate start beside a turn; the visible chain is that of the head."""
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.factories import (
+    Tenant,
+    answered,
+    begin,
+    claim,
+    failed,
+    finish,
+    finish_with_tool,
+    nothing_written,
+    stopped,
+    transcript_of,
+    wait_in_queue,
+)
+from turnkeep.errors import CallerError, ConversationBusy, InvalidRequest, NotFound
+from turnkeep.ids import ConversationId, TurnId, new_turn_id
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import ConversationChange
+from turnkeep.store.ports import Store
+
+
+async def a_thread(store: Store, tenant: Tenant, *questions: str) -> list[Turn]:
+    turns = [await finish(store, tenant.ann, questions[0], f"re {questions[0]}")]
+    for question in questions[1:]:
+        conversation_id = turns[0].conversation_id
+        turns.append(await finish(store, tenant.ann, question, f"re {question}", conversation_id=conversation_id))
+    return turns
+
+
+async def shows(store: Store, tenant: Tenant, conversation_id: ConversationId, *questions: str) -> None:
+    """The chain is these settled turns of two messages each: in the transcript, the window and the counters."""
+    lines = [line for text in questions for line in (f"user: {text}", f"assistant: re {text}")]
+    assert await transcript_of(store, tenant.ann, conversation_id) == lines
+    conversation = await store.conversation(tenant.ann, conversation_id)
+    assert (conversation.message_count, conversation.turn_count) == (len(lines), len(questions))
+    window = await store.window(conversation_id)
+    assert len(window.rows) == len(lines)
+
+
+async def siblings_of(
+    store: Store, tenant: Tenant, conversation_id: ConversationId
+) -> dict[TurnId, tuple[TurnId, ...]]:
+    page = await store.transcript(tenant.ann, conversation_id)
+    by_turn: dict[TurnId, tuple[TurnId, ...]] = {}
+    for message in page.data:
+        assert by_turn.setdefault(message.turn_id, message.siblings) == message.siblings
+    return by_turn
+
+
+async def switch(store: Store, tenant: Tenant, turn: Turn) -> None:
+    change = ConversationChange(head_turn_id=turn.id)
+    changed = await store.change_conversation(tenant.ann, turn.conversation_id, change)
+    assert changed.head_turn_id == turn.id
+
+
+class TestBeside:
+    async def test_it_starts_where_the_other_started_and_replaces_it_and_what_followed(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        one, two, three = await a_thread(store, tenant, "1", "2", "3")
+        conversation_id = one.conversation_id
+        again = await finish(store, tenant.ann, "2b", "re 2b", conversation_id=conversation_id, beside=two.id)
+        assert (again.parent_turn_id, again.ordinal) == (one.id, 4)
+        await shows(store, tenant, conversation_id, "1", "2b")
+        assert [(await store.turn(tenant.ann, turn.id)).active for turn in (one, two, three, again)] == [
+            True,
+            False,
+            False,
+            True,
+        ]
+        assert (await store.conversation(tenant.ann, conversation_id)).head_turn_id == again.id
+
+    async def test_beside_the_first_turn_nothing_of_the_old_chain_stays(self, store: Store, tenant: Tenant) -> None:
+        one, _ = await a_thread(store, tenant, "1", "2")
+        again = await finish(store, tenant.ann, "1b", "re 1b", conversation_id=one.conversation_id, beside=one.id)
+        assert again.parent_turn_id is None
+        await shows(store, tenant, one.conversation_id, "1b")
+
+    async def test_the_chain_changes_when_it_starts_not_when_it_ends(self, store: Store, tenant: Tenant) -> None:
+        _, two = await a_thread(store, tenant, "1", "2")
+        held = await begin(store, tenant.ann, "2b", conversation_id=two.conversation_id, beside=two.id)
+        assert await transcript_of(store, tenant.ann, two.conversation_id) == [
+            "user: 1",
+            "assistant: re 1",
+            "user: 2b",
+        ]
+        conversation = await store.conversation(tenant.ann, two.conversation_id)
+        assert (conversation.message_count, conversation.turn_count) == (3, 2)
+        await store.settle(held, after=1, settlement=answered(held, "re 2b"))
+        await shows(store, tenant, two.conversation_id, "1", "2b")
+
+    async def test_the_next_turn_follows_the_new_branch(self, store: Store, tenant: Tenant) -> None:
+        _, two, _ = await a_thread(store, tenant, "1", "2", "3")
+        conversation_id = two.conversation_id
+        again = await finish(store, tenant.ann, "2b", "re 2b", conversation_id=conversation_id, beside=two.id)
+        after = await finish(store, tenant.ann, "4", "re 4", conversation_id=conversation_id)
+        assert after.parent_turn_id == again.id
+        await shows(store, tenant, conversation_id, "1", "2b", "4")
+
+    async def test_counters_are_right_whatever_is_abandoned(self, store: Store, tenant: Tenant) -> None:
+        one = await finish_with_tool(store, tenant.ann)
+        conversation_id = one.conversation_id
+        for settlement in (failed, stopped):
+            held = await begin(store, tenant.ann, conversation_id=conversation_id)
+            await store.settle(held, after=1, settlement=settlement(held))
+        conversation = await store.conversation(tenant.ann, conversation_id)
+        assert (conversation.message_count, conversation.turn_count) == (4, 3)
+        await finish_with_tool(store, tenant.ann, conversation_id=conversation_id, beside=one.id)
+        conversation = await store.conversation(tenant.ann, conversation_id)
+        assert (conversation.message_count, conversation.turn_count) == (2, 1)
+
+    async def test_while_it_waits_nothing_changes(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        conversation_id = one.conversation_id
+        held = await begin(store, tenant.ann, "3", conversation_id=conversation_id)
+        waiting = await wait_in_queue(store, tenant.ann, conversation_id, "2b", beside=two.id)
+        assert len(await transcript_of(store, tenant.ann, conversation_id)) == 5
+        await store.settle(held, after=1, settlement=answered(held, "re 3"))
+        assert await transcript_of(store, tenant.ann, conversation_id) == [
+            "user: 1",
+            "assistant: re 1",
+            "user: 2b",
+        ]
+        assert (await store.turn(tenant.ann, waiting.id)).parent_turn_id == one.id
+
+    async def test_beside_a_turn_of_an_abandoned_branch_that_branch_is_shown_again(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        one, _, three = await a_thread(store, tenant, "1", "2", "3")
+        conversation_id = one.conversation_id
+        await finish(store, tenant.ann, "1b", "re 1b", conversation_id=conversation_id, beside=one.id)
+        await finish(store, tenant.ann, "3b", "re 3b", conversation_id=conversation_id, beside=three.id)
+        await shows(store, tenant, conversation_id, "1", "2", "3b")
+
+    async def test_beside_a_turn_that_was_abandoned_while_it_waited(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        conversation_id = one.conversation_id
+        held = await begin(store, tenant.ann, "1b", conversation_id=conversation_id, beside=one.id)
+        await wait_in_queue(store, tenant.ann, conversation_id, "2b", beside=two.id)
+        await store.settle(held, after=1, settlement=answered(held, "re 1b"))
+        [adopted] = await store.adopt("worker-2", lease_seconds=30)
+        await store.settle(adopted.held, after=2, settlement=answered(adopted.held, "re 2b"))
+        await shows(store, tenant, conversation_id, "1", "2b")
+
+
+class TestBesideWhat:
+    async def test_an_unknown_turn_or_one_of_another_conversation_is_not_found(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        [one], [other] = await a_thread(store, tenant, "1"), await a_thread(store, tenant, "2")
+        async with nothing_written(database):
+            for beside in (new_turn_id(), other.id):
+                with pytest.raises(NotFound):
+                    await claim(store, tenant.ann, conversation_id=one.conversation_id, beside=beside)
+
+    async def test_a_turn_that_has_not_ended_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        async with nothing_written(database):
+            with pytest.raises(InvalidRequest):
+                await claim(
+                    store,
+                    tenant.ann,
+                    conversation_id=held.conversation_id,
+                    beside=held.turn_id,
+                    if_busy="enqueue",
+                )
+
+    async def test_a_turn_that_never_began_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        waiting = await wait_in_queue(store, tenant.ann, held.conversation_id)
+        await store.request_cancel(tenant.ann, waiting.id)
+        await store.settle(held, after=1, settlement=answered(held))
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await claim(store, tenant.ann, conversation_id=held.conversation_id, beside=waiting.id)
+
+
+class TestSiblings:
+    async def test_a_turn_alone_has_none(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        assert await siblings_of(store, tenant, one.conversation_id) == {one.id: (), two.id: ()}
+
+    async def test_turns_from_one_place_name_each_other_in_order(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        conversation_id = one.conversation_id
+        second = await finish(store, tenant.ann, "2b", conversation_id=conversation_id, beside=two.id)
+        third = await finish(store, tenant.ann, "2c", conversation_id=conversation_id, beside=second.id)
+        assert await siblings_of(store, tenant, conversation_id) == {
+            one.id: (),
+            third.id: (two.id, second.id, third.id),
+        }
+
+    async def test_first_turns_are_siblings_too(self, store: Store, tenant: Tenant) -> None:
+        [one] = await a_thread(store, tenant, "1")
+        again = await finish(store, tenant.ann, conversation_id=one.conversation_id, beside=one.id)
+        assert await siblings_of(store, tenant, one.conversation_id) == {again.id: (one.id, again.id)}
+
+    async def test_a_turn_that_never_began_is_no_sibling(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        held = await begin(store, tenant.ann, conversation_id=one.conversation_id)
+        waiting = await wait_in_queue(store, tenant.ann, one.conversation_id, beside=two.id)
+        await store.request_cancel(tenant.ann, waiting.id)
+        await store.settle(held, after=1, settlement=answered(held))
+        assert set((await siblings_of(store, tenant, one.conversation_id)).values()) == {()}
+
+    async def test_they_are_told_on_every_page(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        again = await finish(store, tenant.ann, conversation_id=one.conversation_id, beside=two.id)
+        page = await store.transcript(tenant.ann, one.conversation_id, limit=3)
+        rest = await store.transcript(tenant.ann, one.conversation_id, limit=3, cursor=page.next_cursor)
+        assert page.data[-1].siblings == rest.data[0].siblings == (two.id, again.id)
+
+
+class TestSwitchingTheHead:
+    async def test_the_other_branch_is_shown_with_its_counters(self, store: Store, tenant: Tenant) -> None:
+        _, two, three = await a_thread(store, tenant, "1", "2", "3")
+        conversation_id = two.conversation_id
+        again = await finish(store, tenant.ann, "2b", "re 2b", conversation_id=conversation_id, beside=two.id)
+        await switch(store, tenant, three)
+        await shows(store, tenant, conversation_id, "1", "2", "3")
+        await switch(store, tenant, again)
+        await shows(store, tenant, conversation_id, "1", "2b")
+        await switch(store, tenant, two)
+        await shows(store, tenant, conversation_id, "1", "2")
+
+    async def test_to_where_it_is_already(self, store: Store, tenant: Tenant) -> None:
+        _, two = await a_thread(store, tenant, "1", "2")
+        await switch(store, tenant, two)
+        await shows(store, tenant, two.conversation_id, "1", "2")
+
+    async def test_the_next_turn_follows_the_new_head(self, store: Store, tenant: Tenant) -> None:
+        one, _ = await a_thread(store, tenant, "1", "2")
+        await switch(store, tenant, one)
+        three = await finish(store, tenant.ann, "3", "re 3", conversation_id=one.conversation_id)
+        assert three.parent_turn_id == one.id
+        await shows(store, tenant, one.conversation_id, "1", "3")
+
+    async def test_it_moves_the_conversation_up(self, store: Store, tenant: Tenant, database: Database) -> None:
+        one, _ = await a_thread(store, tenant, "1", "2")
+        await database.advance(seconds=5)
+        await switch(store, tenant, one)
+        assert (await store.conversation(tenant.ann, one.conversation_id)).updated_at == database.now
+
+    async def test_not_while_a_turn_runs_or_waits(self, store: Store, tenant: Tenant, database: Database) -> None:
+        one, _ = await a_thread(store, tenant, "1", "2")
+        held = await begin(store, tenant.ann, conversation_id=one.conversation_id)
+        async with nothing_written(database):
+            with pytest.raises(ConversationBusy) as refused:
+                await switch(store, tenant, one)
+        assert refused.value.turn_id == held.turn_id
+
+    async def test_only_to_a_turn_of_this_conversation_that_ran(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        [one], [other] = await a_thread(store, tenant, "1"), await a_thread(store, tenant, "2")
+        held = await begin(store, tenant.ann, conversation_id=one.conversation_id)
+        waiting = await wait_in_queue(store, tenant.ann, one.conversation_id)
+        await store.request_cancel(tenant.ann, waiting.id)
+        await store.settle(held, after=1, settlement=answered(held))
+        async with nothing_written(database):
+            for turn_id in (other.id, new_turn_id(), waiting.id):
+                with pytest.raises(CallerError):
+                    await store.change_conversation(
+                        tenant.ann, one.conversation_id, ConversationChange(head_turn_id=turn_id)
+                    )

@@ -1,0 +1,389 @@
+"""Conversations: listed, changed, deleted, restored, purged."""
+
+import secrets
+
+import pytest
+from msgspec import structs
+
+from tests.store.databases import Database
+from tests.store.factories import (
+    Tenant,
+    a_conversation,
+    a_file,
+    a_row,
+    a_tenant,
+    a_user,
+    answered,
+    as_user,
+    begin,
+    changed_tables,
+    claim,
+    elsewhere,
+    finish,
+    finish_with_tool,
+    kinds,
+    nothing_written,
+    step,
+    stopped,
+    transcript_of,
+    wait_in_queue,
+)
+from turnkeep.errors import CallerError, NotFound
+from turnkeep.ids import ConversationId, new_agent_id, new_conversation_id
+from turnkeep.model.agents import AgentSpec
+from turnkeep.model.events import LogLine
+from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ConversationChange, NewConversation, Purged, TokenBinding
+from turnkeep.store.ports import Store
+
+
+async def listed(store: Store, by: Principal) -> list[ConversationId]:
+    return [hit.conversation.id for hit in (await store.conversations(by, limit=100)).data]
+
+
+class TestCreating:
+    async def test_it_is_empty_and_owned_by_who_asked(self, store: Store, tenant: Tenant, database: Database) -> None:
+        agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
+        created = await a_conversation(
+            store,
+            tenant.ann,
+            kind="sandbox",
+            agent_id=agent.id,
+            model="m-1",
+            workflow_id="flow-7",
+            title="Plans",
+            metadata={"a": {"b": [1]}},
+        )
+        assert await store.conversation(tenant.ann, created.id) == created
+        assert (created.user_id, created.workspace_id) == (tenant.ann.user_id, tenant.workspace.id)
+        assert (created.kind, created.agent_id, created.model) == ("sandbox", agent.id, "m-1")
+        assert (created.workflow_id, created.title, created.preview) == ("flow-7", "Plans", None)
+        assert created.metadata == {"a": {"b": [1]}}
+        assert (created.message_count, created.turn_count) == (0, 0)
+        assert (created.head_turn_id, created.running_turn_id, created.deleted_at) == (None, None, None)
+        assert created.created_at == created.updated_at == database.now
+
+    async def test_a_service_may_own_one_without_a_user(self, store: Store, tenant: Tenant) -> None:
+        created = await a_conversation(store, tenant.service)
+        assert created.user_id is None
+        with pytest.raises(NotFound):
+            await store.conversation(tenant.ann, created.id)
+
+    async def test_a_title_that_cannot_be_kept_is_refused(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        async with nothing_written(database):
+            for title in ("", "  ", "t" * 201, "a\0b"):
+                with pytest.raises(CallerError):
+                    await a_conversation(store, tenant.ann, title=title)
+
+
+class TestListing:
+    async def test_newest_change_first(self, store: Store, tenant: Tenant, database: Database) -> None:
+        ids = []
+        for _ in range(3):
+            ids.append((await a_conversation(store, tenant.ann)).id)
+            await database.advance(seconds=1)
+        assert await listed(store, tenant.ann) == ids[::-1]
+        await finish(store, tenant.ann, conversation_id=ids[0])
+        assert await listed(store, tenant.ann) == [ids[0], ids[2], ids[1]]
+
+    async def test_equal_times_are_ordered_by_id(self, store: Store, tenant: Tenant) -> None:
+        ids = [(await a_conversation(store, tenant.ann)).id for _ in range(5)]
+        assert await listed(store, tenant.ann) == sorted(ids, reverse=True)
+
+    @pytest.mark.parametrize("limit", [1, 2, 5, 7])
+    async def test_pages_meet_each_once(self, store: Store, tenant: Tenant, database: Database, limit: int) -> None:
+        for number in range(7):
+            await a_conversation(store, tenant.ann)
+            if number % 3 == 0:
+                await database.advance(seconds=1)
+        met: list[ConversationId] = []
+        cursor: str | None = None
+        pages = 0
+        while pages == 0 or cursor is not None:
+            page = await store.conversations(tenant.ann, limit=limit, cursor=cursor)
+            met += [hit.conversation.id for hit in page.data]
+            cursor = page.next_cursor
+            pages += 1
+        assert met == await listed(store, tenant.ann)
+        assert (len(set(met)), pages) == (7, -(-7 // limit))
+
+    async def test_a_user_sees_their_own_and_a_service_the_whole_workspace(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        anns = await a_conversation(store, tenant.ann)
+        await database.advance(seconds=1)
+        bobs = await a_conversation(store, tenant.bob)
+        stranger = await a_tenant(store, "Other")
+        await a_conversation(store, stranger.ann)
+        other = await store.create_workspace(tenant.org.id, "Other")
+        await a_conversation(store, await a_user(store, other, "ann"))
+        assert await listed(store, tenant.ann) == [anns.id]
+        assert await listed(store, tenant.bob) == [bobs.id]
+        assert await listed(store, tenant.service) == [bobs.id, anns.id]
+        assert await listed(store, as_user(tenant.service, tenant.ann)) == [anns.id]
+
+    async def test_runs_and_deleted_ones_are_left_out(self, store: Store, tenant: Tenant) -> None:
+        await a_conversation(store, tenant.ann, kind="run")
+        gone = await a_conversation(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, gone.id)
+        assert await listed(store, tenant.ann) == []
+
+    async def test_an_entry_says_which_turn_runs(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        [hit] = (await store.conversations(tenant.ann)).data
+        assert hit.conversation == await store.conversation(tenant.ann, held.conversation_id)
+        assert hit.conversation.running_turn_id == held.turn_id
+
+
+class TestChanging:
+    async def test_what_is_not_named_stays(self, store: Store, tenant: Tenant, database: Database) -> None:
+        before = await a_conversation(store, tenant.ann, title="One", model="m-1", metadata={"a": 1})
+        await database.advance(seconds=1)
+        changed = await store.change_conversation(tenant.ann, before.id, ConversationChange(title="Two"))
+        assert changed == structs.replace(before, title="Two", updated_at=database.now)
+        assert await store.conversation(tenant.ann, before.id) == changed
+
+    async def test_model_agent_and_metadata(self, store: Store, tenant: Tenant, database: Database) -> None:
+        agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
+        before = await a_conversation(store, tenant.ann)
+        await database.advance(seconds=1)
+        change = ConversationChange(model="m-2", agent_id=agent.id, metadata={"b": None})
+        changed = await store.change_conversation(tenant.ann, before.id, change)
+        assert (changed.model, changed.agent_id, changed.metadata) == ("m-2", agent.id, {"b": None})
+        assert changed.updated_at == before.updated_at
+
+    async def test_an_agent_that_does_not_exist_here(self, store: Store, tenant: Tenant, database: Database) -> None:
+        stranger = await a_tenant(store, "Other")
+        theirs = await store.create_agent(stranger.service, AgentSpec(name="Theirs"))
+        gone = await store.create_agent(tenant.service, AgentSpec(name="Gone"))
+        await store.delete_agent(tenant.service, gone.id)
+        mine = await a_conversation(store, tenant.ann)
+        async with nothing_written(database):
+            for agent_id in (theirs.id, gone.id, new_agent_id()):
+                with pytest.raises(NotFound):
+                    await store.change_conversation(
+                        tenant.ann, mine.id, ConversationChange(agent_id=agent_id, title="New")
+                    )
+
+    async def test_a_title_has_1_to_200_characters(self, store: Store, tenant: Tenant, database: Database) -> None:
+        mine = await a_conversation(store, tenant.ann)
+        async with nothing_written(database):
+            for title in ("", " \n", "t" * 201):
+                with pytest.raises(CallerError):
+                    await store.change_conversation(tenant.ann, mine.id, ConversationChange(title=title))
+        change = ConversationChange(title="t" * 200)
+        assert (await store.change_conversation(tenant.ann, mine.id, change)).title == "t" * 200
+
+    async def test_of_somebody_else_it_is_not_found(self, store: Store, tenant: Tenant, database: Database) -> None:
+        mine = await a_conversation(store, tenant.ann)
+        stranger = await a_tenant(store, "Other")
+        async with nothing_written(database):
+            for by in (tenant.bob, stranger.service, as_user(tenant.service, tenant.bob)):
+                with pytest.raises(NotFound):
+                    await store.change_conversation(by, mine.id, ConversationChange(title="Stolen"))
+
+    async def test_a_running_turn_does_not_hinder_a_rename(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        change = ConversationChange(title="New")
+        assert (await store.change_conversation(tenant.ann, held.conversation_id, change)).title == "New"
+
+
+class TestDeleting:
+    async def test_a_deleted_conversation_is_not_found_by_any_verb_but_restore(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        turn = await finish(store, tenant.ann, "needle")
+        conversation_id = turn.conversation_id
+        file = await a_file(store, tenant.ann, conversation_id=conversation_id)
+        await store.delete_conversation(tenant.ann, conversation_id)
+        assert await listed(store, tenant.ann) == []
+        assert (await store.conversations(tenant.ann, query="needle")).data == ()
+        async with nothing_written(database):
+            for by in (tenant.ann, tenant.service):
+                attempts = [
+                    store.conversation(by, conversation_id),
+                    store.transcript(by, conversation_id),
+                    store.turn(by, turn.id),
+                    store.request_cancel(by, turn.id),
+                    store.change_conversation(by, conversation_id, ConversationChange(title="x")),
+                    store.delete_conversation(by, conversation_id),
+                    store.append(by, conversation_id, elsewhere(conversation_id)),
+                    claim(store, by, conversation_id=conversation_id),
+                    store.files(by, conversation_id),
+                    store.file(by, file.id),
+                    a_file(store, by, conversation_id=conversation_id),
+                ]
+                for attempt in attempts:
+                    with pytest.raises(NotFound):
+                        await attempt
+            for attempt in [
+                store.trace(tenant.service, turn.id),
+                store.conversation_trace(tenant.service, conversation_id),
+                store.export_conversation(tenant.service, conversation_id),
+            ]:
+                with pytest.raises(NotFound):
+                    await attempt
+
+    async def test_of_somebody_else_it_is_not_found(self, store: Store, tenant: Tenant, database: Database) -> None:
+        mine = await a_conversation(store, tenant.ann)
+        stranger = await a_tenant(store, "Other")
+        async with nothing_written(database):
+            for by in (tenant.bob, stranger.service):
+                with pytest.raises(NotFound):
+                    await store.delete_conversation(by, mine.id)
+            with pytest.raises(NotFound):
+                await store.delete_conversation(tenant.ann, new_conversation_id())
+
+    async def test_while_a_turn_runs_it_asks_for_a_stop_in_the_same_transaction(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, held.conversation_id)
+        assert (await store.record(held, after=1)).cancel_requested
+        settled = await store.settle(held, after=1, settlement=stopped(held))
+        assert settled.turn.status == "cancelled"
+
+    async def test_waiting_turns_are_cancelled_and_refunded(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        waiting = [await wait_in_queue(store, tenant.ann, held.conversation_id) for _ in range(2)]
+        await store.delete_conversation(tenant.ann, held.conversation_id)
+        assert (await store.usage(tenant.ann)).messages == 1
+        for turn in waiting:
+            assert kinds(await store.events(turn.id)) == ["turn", "error"]
+        settled = await store.settle(held, after=1, settlement=stopped(held))
+        assert settled.promoted is None
+        assert await store.promote_waiting() == []
+
+    async def test_the_holder_may_finish_and_the_next_worker_adopt(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, held.conversation_id)
+        await database.advance(seconds=31)
+        [adopted] = await store.adopt("worker-2", lease_seconds=30)
+        assert adopted.turn.cancel_requested_at is not None
+        settled = await store.settle(adopted.held, after=2, settlement=answered(adopted.held))
+        assert settled.turn.status == "succeeded"
+
+
+class TestRestoring:
+    async def test_everything_is_as_it_was(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish_with_tool(store, tenant.ann)
+        file = await a_file(store, tenant.ann, conversation_id=turn.conversation_id)
+        before = await store.conversation(tenant.ann, turn.conversation_id)
+        lines = await transcript_of(store, tenant.ann, turn.conversation_id)
+        await store.delete_conversation(tenant.ann, turn.conversation_id)
+        restored = await store.restore_conversation(tenant.ann, turn.conversation_id)
+        assert structs.replace(restored, updated_at=before.updated_at) == before
+        assert await transcript_of(store, tenant.ann, turn.conversation_id) == lines
+        assert await store.files(tenant.ann, turn.conversation_id) == [file]
+        assert await listed(store, tenant.ann) == [turn.conversation_id]
+
+    async def test_files_that_were_deleted_before_stay_deleted(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish(store, tenant.ann)
+        kept = await a_file(store, tenant.ann, "kept.txt", conversation_id=turn.conversation_id)
+        gone = await a_file(store, tenant.ann, "gone.txt", conversation_id=turn.conversation_id)
+        await store.delete_file(tenant.ann, gone.id)
+        await store.delete_conversation(tenant.ann, turn.conversation_id)
+        with pytest.raises(NotFound):
+            await store.file(tenant.ann, kept.id)
+        await store.restore_conversation(tenant.ann, turn.conversation_id)
+        assert await store.files(tenant.ann, turn.conversation_id) == [kept]
+        with pytest.raises(NotFound):
+            await store.file(tenant.ann, gone.id)
+
+    async def test_it_goes_on(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, turn.conversation_id)
+        await store.restore_conversation(tenant.ann, turn.conversation_id)
+        following = await finish(store, tenant.ann, conversation_id=turn.conversation_id)
+        assert following.parent_turn_id == turn.id
+
+    async def test_only_what_is_deleted_and_ones_own(self, store: Store, tenant: Tenant, database: Database) -> None:
+        alive, gone = await a_conversation(store, tenant.ann), await a_conversation(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, gone.id)
+        stranger = await a_tenant(store, "Other")
+        async with nothing_written(database):
+            with pytest.raises(NotFound):
+                await store.restore_conversation(tenant.ann, alive.id)
+            with pytest.raises(NotFound):
+                await store.restore_conversation(tenant.ann, new_conversation_id())
+            for by in (tenant.bob, stranger.service):
+                with pytest.raises(NotFound):
+                    await store.restore_conversation(by, gone.id)
+
+
+class TestPurging:
+    async def test_it_erases_everything_of_a_conversation_and_nothing_else(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        await finish_with_tool(store, tenant.ann, "stays", new=NewConversation(title="Stays"))
+        await store.conversations(tenant.ann, query="stays")
+        usage = await store.usage(tenant.service)
+        before = await database.contents()
+        held = await begin(store, tenant.ann, "goes", source="ui")
+        binding = TokenBinding(purpose="run", turn_id=held.turn_id, attempt=1)
+        await store.add_token(secrets.token_bytes(32), binding, expires_in_seconds=60)
+        log = LogLine(after_seq=1, level="info", message="goes")
+        await store.record(held, after=1, rows=[a_row(held, 1)], events=[step("goes")], logs=[log])
+        turn = (await store.settle(held, after=2, settlement=answered(held, sequence=2))).turn
+        file = await a_file(store, tenant.ann, conversation_id=turn.conversation_id)
+        await store.conversations(tenant.ann, query="goes")
+        await store.delete_conversation(tenant.ann, turn.conversation_id)
+        await database.advance(seconds=10)
+        assert await store.purge(deleted_before=database.now) == Purged(
+            conversations=1, storage_keys=(file.storage_key,)
+        )
+        after = await database.contents()
+        assert set(changed_tables(before, after)) <= {"usage"} | {name for name in after if "search_tokens" in name}
+        assert (await store.usage(tenant.service)).messages == usage.messages + 1
+        with pytest.raises(NotFound):
+            await store.restore_conversation(tenant.ann, turn.conversation_id)
+
+    async def test_not_before_its_time(self, store: Store, tenant: Tenant, database: Database) -> None:
+        mine = await a_conversation(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, mine.id)
+        assert await store.purge(deleted_before=database.now) == Purged(conversations=0, storage_keys=())
+        assert (await store.purge(deleted_before=database.now + 1)).conversations == 1
+
+    async def test_it_waits_for_a_turn_that_still_runs(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, held.conversation_id)
+        await database.advance(seconds=3600)
+        assert (await store.purge(deleted_before=database.now)).conversations == 0
+        await store.settle(held, after=1, settlement=stopped(held))
+        assert (await store.purge(deleted_before=database.now)).conversations == 1
+
+    async def test_files_that_were_deleted_one_by_one_are_erased_too(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        turn = await finish(store, tenant.ann)
+        gone = await a_file(store, tenant.ann, "gone.txt", conversation_id=turn.conversation_id)
+        loose = await a_file(store, tenant.ann, "loose.txt")
+        kept = await a_file(store, tenant.ann, "kept.txt", conversation_id=turn.conversation_id)
+        for file in (gone, loose):
+            await store.delete_file(tenant.ann, file.id)
+        await database.advance(seconds=10)
+        purged = await store.purge(deleted_before=database.now)
+        assert purged.conversations == 0
+        assert sorted(purged.storage_keys) == sorted([gone.storage_key, loose.storage_key])
+        assert await store.files(tenant.ann, turn.conversation_id) == [kept]
+        assert (await store.purge(deleted_before=database.now)).storage_keys == ()
+
+    async def test_a_restored_one_is_kept(self, store: Store, tenant: Tenant, database: Database) -> None:
+        turn = await finish(store, tenant.ann)
+        file = await a_file(store, tenant.ann, conversation_id=turn.conversation_id)
+        await store.delete_conversation(tenant.ann, turn.conversation_id)
+        await store.restore_conversation(tenant.ann, turn.conversation_id)
+        await database.advance(seconds=10)
+        assert await store.purge(deleted_before=database.now) == Purged(conversations=0, storage_keys=())
+        assert await store.files(tenant.ann, turn.conversation_id) == [file]
+
+    async def test_in_steps_of_its_limit(self, store: Store, tenant: Tenant, database: Database) -> None:
+        for _ in range(5):
+            await store.delete_conversation(tenant.ann, (await finish(store, tenant.ann)).conversation_id)
+        await database.advance(seconds=1)
+        counts = [(await store.purge(deleted_before=database.now, limit=2)).conversations for _ in range(4)]
+        assert counts == [2, 2, 1, 0]

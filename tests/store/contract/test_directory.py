@@ -1,0 +1,343 @@
+"""The directory: orgs, workspaces, members, keys, agents."""
+
+import asyncio
+import secrets
+
+import pytest
+from msgspec import structs
+
+from tests.store.databases import Database
+from tests.store.factories import (
+    Tenant,
+    a_conversation,
+    a_key,
+    a_tenant,
+    claim,
+    nothing_written,
+)
+from turnkeep.errors import CallerError, Conflict, NotFound
+from turnkeep.ids import OrgId, new_agent_id, new_key_id, new_org_id, new_workspace_id
+from turnkeep.model.agents import Agent, AgentSpec, Snapshot
+from turnkeep.model.principals import Workspace
+from turnkeep.store.ports import Store
+
+BAD_NAMES = ["", "   ", "n" * 201, "a\0b", "\udfff"]
+
+
+class TestOrgs:
+    async def test_an_org_has_a_default_workspace_from_the_start(self, store: Store, database: Database) -> None:
+        org, workspace = await store.create_org("Acme")
+        assert (org.name, org.created_at) == ("Acme", database.now)
+        assert workspace.is_default
+        assert workspace.org_id == org.id
+        assert (workspace.monthly_message_limit, workspace.user_monthly_message_limit) == (None, None)
+        assert org in await store.orgs()
+        assert await store.workspace(org.id) == workspace
+        assert await store.workspaces(org.id) == [workspace]
+
+    @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+    async def test_a_name_that_cannot_be_kept_is_refused(self, store: Store, database: Database, name: str) -> None:
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.create_org(name)
+
+
+class TestWorkspaces:
+    async def test_another_one(self, store: Store, tenant: Tenant) -> None:
+        made = await store.create_workspace(tenant.org.id, "Lab", model="m-1")
+        assert (made.name, made.model, made.is_default) == ("Lab", "m-1", False)
+        assert await store.workspace(tenant.org.id, made.id) == made
+        assert await store.workspace(tenant.org.id) == tenant.workspace
+        assert {workspace.id for workspace in await store.workspaces(tenant.org.id)} == {
+            tenant.workspace.id,
+            made.id,
+        }
+
+    async def test_changing_name_model_and_limits(self, store: Store, tenant: Tenant) -> None:
+        wanted = structs.replace(
+            tenant.workspace, name="New", model="m-2", monthly_message_limit=5, user_monthly_message_limit=0
+        )
+        assert await store.change_workspace(wanted) == wanted
+        assert await store.workspace(tenant.org.id) == wanted
+        back = structs.replace(wanted, model=None, monthly_message_limit=None, user_monthly_message_limit=None)
+        assert await store.change_workspace(back) == back
+
+    async def test_what_a_change_must_not_touch_stays(self, store: Store, tenant: Tenant) -> None:
+        forged = structs.replace(tenant.workspace, is_default=False, created_at=1)
+        await store.change_workspace(forged)
+        assert await store.workspace(tenant.org.id) == tenant.workspace
+
+    async def test_of_another_org_it_is_not_found(self, store: Store, tenant: Tenant, database: Database) -> None:
+        stranger = await a_tenant(store, "Other")
+        async with nothing_written(database):
+            for attempt in (
+                store.workspace(stranger.org.id, tenant.workspace.id),
+                store.workspace(tenant.org.id, new_workspace_id()),
+                store.workspace(new_org_id()),
+                store.change_workspace(structs.replace(tenant.workspace, org_id=stranger.org.id)),
+                store.delete_workspace(stranger.org.id, tenant.workspace.id),
+                store.create_workspace(new_org_id(), "Lab"),
+                store.ensure_member(stranger.org.id, tenant.workspace.id, "eve"),
+            ):
+                with pytest.raises(NotFound):
+                    await attempt
+        assert await store.workspaces(new_org_id()) == []
+
+    async def test_deleting_an_empty_one(self, store: Store, tenant: Tenant) -> None:
+        made = await store.create_workspace(tenant.org.id, "Lab")
+        await store.delete_workspace(tenant.org.id, made.id)
+        assert await store.workspaces(tenant.org.id) == [tenant.workspace]
+        with pytest.raises(NotFound):
+            await store.workspace(tenant.org.id, made.id)
+
+    async def test_not_the_default_one(self, store: Store, tenant: Tenant, database: Database) -> None:
+        async with nothing_written(database):
+            with pytest.raises(Conflict):
+                await store.delete_workspace(tenant.org.id, tenant.workspace.id)
+
+    async def test_not_one_with_conversations_even_deleted_until_they_are_purged(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        made = await store.create_workspace(tenant.org.id, "Lab")
+        there = structs.replace(tenant.service, workspace_id=made.id)
+        conversation = await a_conversation(store, there)
+        with pytest.raises(Conflict):
+            await store.delete_workspace(tenant.org.id, made.id)
+        await store.delete_conversation(there, conversation.id)
+        with pytest.raises(Conflict):
+            await store.delete_workspace(tenant.org.id, made.id)
+        await store.purge(deleted_before=database.now + 1)
+        await store.delete_workspace(tenant.org.id, made.id)
+        with pytest.raises(NotFound):
+            await store.workspace(tenant.org.id, made.id)
+
+    async def test_with_members_and_agents_it_can_be_deleted(self, store: Store, tenant: Tenant) -> None:
+        made = await store.create_workspace(tenant.org.id, "Lab")
+        await store.ensure_member(tenant.org.id, made.id, "ann")
+        there = structs.replace(tenant.service, workspace_id=made.id)
+        await store.create_agent(there, AgentSpec(name="Guide"))
+        await store.delete_workspace(tenant.org.id, made.id)
+        assert await store.workspaces(tenant.org.id) == [tenant.workspace]
+
+    @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+    async def test_a_name_that_cannot_be_kept_is_refused(
+        self, store: Store, tenant: Tenant, database: Database, name: str
+    ) -> None:
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.create_workspace(tenant.org.id, name)
+            with pytest.raises(CallerError):
+                await store.change_workspace(structs.replace(tenant.workspace, name=name))
+
+    @pytest.mark.parametrize("limit", [-1, 2**70, "5", 1.5])
+    async def test_a_limit_that_is_none_is_refused(
+        self, store: Store, tenant: Tenant, database: Database, limit: int
+    ) -> None:
+        async with nothing_written(database):
+            for field in ("monthly_message_limit", "user_monthly_message_limit"):
+                with pytest.raises(CallerError):
+                    await store.change_workspace(structs.replace(tenant.workspace, **{field: limit}))
+
+
+class TestMembers:
+    async def test_a_member_is_made_on_first_sight_and_found_again(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        first = await store.ensure_member(tenant.org.id, tenant.workspace.id, "carl")
+        assert (first.external_id, first.role, first.created_at) == ("carl", "member", database.now)
+        async with nothing_written(database):
+            assert await store.ensure_member(tenant.org.id, tenant.workspace.id, "carl") == first
+
+    async def test_a_given_role_is_stored_and_stays(self, store: Store, tenant: Tenant) -> None:
+        where = (tenant.org.id, tenant.workspace.id)
+        assert (await store.ensure_member(*where, "carl", role="admin")).role == "admin"
+        assert (await store.ensure_member(*where, "carl")).role == "admin"
+        assert (await store.ensure_member(*where, "carl", role="member")).role == "member"
+
+    async def test_twenty_at_once_are_one(self, store: Store, tenant: Tenant) -> None:
+        members = await asyncio.gather(
+            *(store.ensure_member(tenant.org.id, tenant.workspace.id, "carl") for _ in range(20))
+        )
+        assert len({member.id for member in members}) == 1
+        assert len(await store.members(tenant.org.id, tenant.workspace.id)) == 3
+
+    async def test_the_same_name_in_another_workspace_is_another_member(self, store: Store, tenant: Tenant) -> None:
+        other = await store.create_workspace(tenant.org.id, "Lab")
+        there = await store.ensure_member(tenant.org.id, other.id, "ann")
+        assert there.id != tenant.ann.user_id
+        assert await store.members(tenant.org.id, other.id) == [there]
+
+    @pytest.mark.parametrize("name", ["", "a\0b", "\udfff", "n" * 10_000_000], ids=lambda text: ascii(text)[:12])
+    async def test_a_name_that_cannot_be_kept_is_refused(
+        self, store: Store, tenant: Tenant, database: Database, name: str
+    ) -> None:
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.ensure_member(tenant.org.id, tenant.workspace.id, name)
+
+    async def test_an_unknown_role_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.ensure_member(tenant.org.id, tenant.workspace.id, "carl", role="owner")
+
+
+class TestKeys:
+    async def test_a_key_is_found_by_the_hash_of_its_secret(self, store: Store, tenant: Tenant) -> None:
+        key = a_key(tenant.org, name="ci", monthly_message_limit=9, requests_per_minute=60, allowed_tools=("a", "b"))
+        secret = secrets.token_bytes(32)
+        await store.add_key(key, secret)
+        assert await store.key_by_hash(secret) == key
+        assert key in await store.keys(tenant.org.id)
+
+    async def test_no_tools_at_all_is_not_the_same_as_all_of_them(self, store: Store, tenant: Tenant) -> None:
+        for tools in ((), None):
+            key, secret = a_key(tenant.org, allowed_tools=tools), secrets.token_bytes(32)
+            await store.add_key(key, secret)
+            found = await store.key_by_hash(secret)
+            assert found is not None
+            assert found.allowed_tools == tools
+
+    async def test_any_other_hash_finds_nothing(self, store: Store, tenant: Tenant) -> None:
+        secret = secrets.token_bytes(32)
+        await store.add_key(a_key(tenant.org), secret)
+        for wrong in (secrets.token_bytes(32), secret[:-1], secret + b"\0", b""):
+            assert await store.key_by_hash(wrong) is None
+
+    async def test_a_revoked_key_opens_nothing_but_is_still_listed(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        key, secret = a_key(tenant.org), secrets.token_bytes(32)
+        await store.add_key(key, secret)
+        await store.revoke_key(tenant.org.id, key.id)
+        assert await store.key_by_hash(secret) is None
+        revoked = next(each for each in await store.keys(tenant.org.id) if each.id == key.id)
+        assert revoked.revoked_at == database.now
+        await database.advance(seconds=1)
+        await store.revoke_key(tenant.org.id, key.id)
+
+    async def test_a_key_of_another_org_or_none_is_not_found(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        key, secret = a_key(tenant.org), secrets.token_bytes(32)
+        await store.add_key(key, secret)
+        stranger = await a_tenant(store, "Other")
+        async with nothing_written(database):
+            with pytest.raises(NotFound):
+                await store.revoke_key(stranger.org.id, key.id)
+            with pytest.raises(NotFound):
+                await store.revoke_key(tenant.org.id, new_key_id())
+        assert await store.key_by_hash(secret) == key
+        assert key not in await store.keys(stranger.org.id)
+
+    async def test_the_secret_is_nowhere_in_what_is_shown(self, store: Store, tenant: Tenant) -> None:
+        key, secret = a_key(tenant.org), secrets.token_bytes(32)
+        await store.add_key(key, secret)
+        assert repr(secret) not in repr(await store.keys(tenant.org.id))
+        assert secret.hex() not in repr(await store.keys(tenant.org.id))
+
+    @pytest.mark.parametrize(
+        "fields",
+        [{"name": ""}, {"name": "a\0b"}, {"monthly_message_limit": -1}, {"allowed_tools": ("\ud800",)}],
+        ids=ascii,
+    )
+    async def test_values_that_cannot_be_kept_are_refused(
+        self, store: Store, tenant: Tenant, database: Database, fields: dict[str, object]
+    ) -> None:
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.add_key(a_key(tenant.org, **fields), secrets.token_bytes(32))
+
+    async def test_a_key_for_an_org_that_does_not_exist_is_refused(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.add_key(
+                    structs.replace(a_key(tenant.org), org_id=OrgId(new_org_id())), secrets.token_bytes(32)
+                )
+
+
+class TestAgents:
+    async def test_created_read_changed_deleted(self, store: Store, tenant: Tenant, database: Database) -> None:
+        spec = AgentSpec(
+            name="Guide",
+            instructions="Be kind. \U0001f600",
+            model="m-1",
+            tools=("weather", {"name": "http", "idempotent": True}),
+            mcp_servers=({"url": "https://example.org"},),
+            sandbox=True,
+            environment={"A": "b"},
+        )
+        created = await store.create_agent(tenant.service, spec)
+        assert created.spec == spec
+        assert created.workspace_id == tenant.workspace.id
+        assert created.created_at == created.updated_at == database.now
+        assert await store.agent(tenant.ann, created.id) == created
+        await database.advance(seconds=1)
+        renamed = structs.replace(spec, name="Other")
+        changed = await store.change_agent(tenant.service, created.id, renamed)
+        assert changed == structs.replace(created, spec=renamed, updated_at=database.now)
+        assert await store.agent(tenant.ann, created.id) == changed
+        await store.delete_agent(tenant.service, created.id)
+        for attempt in (
+            store.agent(tenant.ann, created.id),
+            store.change_agent(tenant.service, created.id, spec),
+            store.delete_agent(tenant.service, created.id),
+        ):
+            with pytest.raises(NotFound):
+                await attempt
+        assert (await store.agents(tenant.ann)).data == ()
+
+    async def test_newest_first_and_page_by_page(self, store: Store, tenant: Tenant) -> None:
+        made = [await store.create_agent(tenant.service, AgentSpec(name=f"A{n}")) for n in range(5)]
+        met: list[Agent] = []
+        cursor: str | None = None
+        while not met or cursor is not None:
+            page = await store.agents(tenant.ann, limit=2, cursor=cursor)
+            met += page.data
+            cursor = page.next_cursor
+        assert met == made[::-1]
+
+    async def test_of_another_workspace_they_do_not_exist(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
+        stranger = await a_tenant(store, "Other")
+        other = structs.replace(tenant.service, workspace_id=(await store.create_workspace(tenant.org.id, "Lab")).id)
+        async with nothing_written(database):
+            for by in (stranger.service, other):
+                assert (await store.agents(by)).data == ()
+                for attempt in (
+                    store.agent(by, agent.id),
+                    store.change_agent(by, agent.id, AgentSpec(name="Stolen")),
+                    store.delete_agent(by, agent.id),
+                ):
+                    with pytest.raises(NotFound):
+                        await attempt
+            with pytest.raises(NotFound):
+                await store.agent(tenant.service, new_agent_id())
+
+    @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+    async def test_a_name_that_cannot_be_kept_is_refused(
+        self, store: Store, tenant: Tenant, database: Database, name: str
+    ) -> None:
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.create_agent(tenant.service, AgentSpec(name=name))
+
+    async def test_a_turn_keeps_the_agent_that_it_began_with(self, store: Store, tenant: Tenant) -> None:
+        agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
+        snapshot = Snapshot(agent_id=agent.id, agent=agent.spec)
+        claimed = await claim(store, tenant.ann, snapshot=snapshot)
+        await store.change_agent(tenant.service, agent.id, AgentSpec(name="Other"))
+        await store.delete_agent(tenant.service, agent.id)
+        assert (await store.turn(tenant.ann, claimed.turn.id)).snapshot == snapshot
+
+
+class TestASecondTenant:
+    async def test_lists_do_not_mix(self, store: Store, tenant: Tenant) -> None:
+        stranger = await a_tenant(store, "Other")
+        mine: list[Workspace] = await store.workspaces(tenant.org.id)
+        theirs = await store.workspaces(stranger.org.id)
+        assert not {workspace.id for workspace in mine} & {workspace.id for workspace in theirs}
+        assert await store.members(stranger.org.id, tenant.workspace.id) == []

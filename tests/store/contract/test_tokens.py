@@ -1,0 +1,88 @@
+"""One-time tokens: bound to a turn and an attempt, spent once, dead with either."""
+
+import asyncio
+import secrets
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.factories import Tenant, answered, begin, nothing_written
+from turnkeep.errors import CallerError
+from turnkeep.ids import new_turn_id
+from turnkeep.model.turns import Held
+from turnkeep.store.commands import TokenBinding, TokenPurpose
+from turnkeep.store.ports import Store
+
+
+async def a_token(
+    store: Store, held: Held, purpose: TokenPurpose = "run", *, seconds: float = 60
+) -> tuple[bytes, TokenBinding]:
+    token = secrets.token_bytes(32)
+    binding = TokenBinding(purpose=purpose, turn_id=held.turn_id, attempt=held.attempt)
+    await store.add_token(token, binding, expires_in_seconds=seconds)
+    return token, binding
+
+
+class TestSpending:
+    async def test_once_and_never_again(self, store: Store, tenant: Tenant) -> None:
+        token, binding = await a_token(store, await begin(store, tenant.ann))
+        assert await store.spend_token(token, "run") == binding
+        assert await store.spend_token(token, "run") is None
+
+    async def test_of_200_at_once_exactly_one_wins(self, store: Store, tenant: Tenant) -> None:
+        token, binding = await a_token(store, await begin(store, tenant.ann))
+        answers = await asyncio.gather(*(store.spend_token(token, "run") for _ in range(200)))
+        assert [answer for answer in answers if answer is not None] == [binding]
+
+    async def test_only_for_its_purpose_and_a_wrong_one_does_not_spend_it(self, store: Store, tenant: Tenant) -> None:
+        token, binding = await a_token(store, await begin(store, tenant.ann), "upload")
+        for purpose in ("setup", "run"):
+            assert await store.spend_token(token, purpose) is None
+        assert await store.spend_token(token, "upload") == binding
+
+    async def test_before_it_expires(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        early, binding = await a_token(store, held, seconds=60)
+        late, _ = await a_token(store, held, seconds=60)
+        await database.advance(seconds=59.999)
+        assert await store.spend_token(early, "run") == binding
+        await database.advance(seconds=0.001)
+        assert await store.spend_token(late, "run") is None
+
+    async def test_an_unknown_one_buys_nothing(self, store: Store, tenant: Tenant) -> None:
+        assert await store.spend_token(secrets.token_bytes(32), "run") is None
+        assert await store.spend_token(b"", "run") is None
+
+
+class TestTheirEnd:
+    async def test_all_unspent_ones_of_a_turn_can_be_ended(self, store: Store, tenant: Tenant) -> None:
+        mine, other = await begin(store, tenant.ann), await begin(store, tenant.bob)
+        tokens = [(await a_token(store, mine))[0] for _ in range(2)]
+        theirs, binding = await a_token(store, other)
+        await store.expire_tokens(mine.turn_id)
+        for token in tokens:
+            assert await store.spend_token(token, "run") is None
+        assert await store.spend_token(theirs, "run") == binding
+
+    async def test_they_die_with_the_attempt(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        old, _ = await a_token(store, held, seconds=3600)
+        await database.advance(seconds=31)
+        [adopted] = await store.adopt("worker-2", lease_seconds=30)
+        assert await store.spend_token(old, "run") is None
+        new, binding = await a_token(store, adopted.held)
+        assert await store.spend_token(new, "run") == binding
+
+    async def test_they_die_with_the_turn(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        token, _ = await a_token(store, held)
+        await store.settle(held, after=1, settlement=answered(held))
+        assert await store.spend_token(token, "run") is None
+
+    async def test_for_a_turn_that_does_not_exist_there_is_none(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        binding = TokenBinding(purpose="run", turn_id=new_turn_id(), attempt=1)
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.add_token(secrets.token_bytes(32), binding, expires_in_seconds=60)

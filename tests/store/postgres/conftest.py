@@ -1,0 +1,45 @@
+"""A migrated database of its own for each test, copied from a template that is migrated once."""
+
+import itertools
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests import servers
+from tests.store.databases import CLIENT_PASSWORD, make_postgres_database
+from tests.store.factories import Tenant, a_tenant
+from turnkeep.store.postgres import PostgresStore
+
+_numbers = itertools.count(1)
+
+
+def worker() -> str:
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+@pytest.fixture(scope="session")
+def template() -> str:
+    """The name of a migrated database to which nobody is connected."""
+    name = f"template_{worker()}"
+    make_postgres_database(name)
+    return name
+
+
+@pytest.fixture
+async def uri(template: str) -> AsyncIterator[str]:
+    name = f"pg_{worker()}_{next(_numbers)}"
+    yield await servers.create_database(servers.shared_postgres_uri(), name, template)
+    await servers.drop_database(servers.shared_postgres_uri(), name)
+
+
+@pytest.fixture
+async def store(uri: str) -> AsyncIterator[PostgresStore]:
+    opened = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def tenant(store: PostgresStore) -> Tenant:
+    return await a_tenant(store)

@@ -1,0 +1,262 @@
+"""Following a turn: subscribe, replay, then follow, and trust numbers only."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import pytest
+
+from tests.streaming.turns import ListSource, Worker
+from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.ids import new_turn_id
+from turnkeep.streaming.cursor import START, Cursor
+from turnkeep.streaming.follow import PAGE, POLL_SECONDS, follow, is_over
+from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
+from turnkeep.streaming.hub import LocalHub
+
+SOON = 0.01
+
+
+@pytest.fixture
+def source() -> ListSource:
+    return ListSource()
+
+
+@pytest.fixture
+def worker(source: ListSource) -> Worker:
+    worker = Worker(source)
+    worker.begin()
+    return worker
+
+
+class Reading:
+    """A reader in the background."""
+
+    def __init__(
+        self, source: ListSource, hub: LocalHub, worker: Worker, cursor: Cursor = START, poll: float = 60
+    ) -> None:
+        self.frames: list[Frame] = []
+        self.idle = 0
+        self._batches = follow(source, hub, worker.turn_id, cursor, poll_seconds=poll)
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with aclosing(self._batches) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                self.frames += batch
+                self.idle += not batch
+
+    def shown(self) -> list[int | str]:
+        return [frame.text if isinstance(frame, DeltaFrame) else frame.seq for frame in self.frames]
+
+    async def until(self, *shown: int | str) -> None:
+        async with asyncio.timeout(5):
+            while self.shown() != [*shown]:  # noqa: ASYNC110 - nobody sets an event here
+                await asyncio.sleep(0.001)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def ended(frames: Sequence[Frame]) -> bool:
+    return isinstance(frames[-1], EventFrame) and frames[-1].is_terminal
+
+
+class TestASettledTurn:
+    async def test_it_is_replayed_from_the_store_and_ends(self, source: ListSource, worker: Worker) -> None:
+        worker.answer()
+        reading = Reading(source, LocalHub(), worker)
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.shown() == [1, 2]
+        assert ended(reading.frames)
+
+    async def test_a_long_one_is_read_page_by_page_without_waiting(self, source: ListSource, worker: Worker) -> None:
+        for _ in range(3 * PAGE):
+            worker.step()
+        worker.answer()
+        reading = Reading(source, LocalHub(), worker, poll=60)
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.shown() == list(range(1, 3 * PAGE + 3))
+        assert source.reads == 4
+
+    async def test_nothing_follows_its_terminal_event(self, source: ListSource, worker: Worker) -> None:
+        worker.answer()
+        assert await is_over(source, worker.turn_id, Cursor(2))
+        reading = Reading(source, LocalHub(), worker, Cursor(2))
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.frames == []
+
+    async def test_a_cursor_before_its_end_gets_the_rest(self, source: ListSource, worker: Worker) -> None:
+        worker.step()
+        worker.answer()
+        assert not await is_over(source, worker.turn_id, Cursor(2, 17))
+        reading = Reading(source, LocalHub(), worker, Cursor(2, 17))
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.shown() == [3]
+
+
+class TestImpossiblePlaces:
+    @pytest.mark.parametrize("cursor", [Cursor(2), Cursor(2, 5), Cursor(999_999_999)])
+    async def test_a_place_that_the_turn_has_not_reached(
+        self, source: ListSource, worker: Worker, cursor: Cursor
+    ) -> None:
+        with pytest.raises(InvalidRequest):
+            await is_over(source, worker.turn_id, cursor)
+        with pytest.raises(InvalidRequest):
+            await anext(follow(source, LocalHub(), worker.turn_id, cursor))
+
+    async def test_words_after_the_end(self, source: ListSource, worker: Worker) -> None:
+        worker.answer()
+        with pytest.raises(InvalidRequest):
+            await is_over(source, worker.turn_id, Cursor(2, 1))
+
+    async def test_a_turn_without_events(self, source: ListSource) -> None:
+        with pytest.raises(NotFound):
+            await is_over(source, new_turn_id(), START)
+        with pytest.raises(NotFound):
+            await anext(follow(source, LocalHub(), new_turn_id()))
+
+
+class TestALiveTurn:
+    async def test_what_is_published_arrives_at_once_and_without_the_store(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker)
+        await reading.until(1)
+        reads = source.reads
+        hub.preview(worker.say("Hel"))
+        hub.preview(worker.say("lo"))
+        await reading.until(1, "Hel", "lo")
+        hub.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.shown() == [1, "Hel", "lo", 2]
+        assert source.reads == reads
+
+    async def test_a_reader_that_finds_all_in_the_hub_does_not_ask_the_store(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        hub.preview(worker.say("Hello"))
+        first = Reading(source, hub, worker)
+        await first.until(1, "Hello")
+        reads = source.reads
+        second = Reading(source, hub, worker)
+        await second.until(1, "Hello")
+        assert source.reads == reads
+        await first.stop()
+        await second.stop()
+
+    async def test_a_reader_in_the_middle_of_a_preview_gets_the_missing_words(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        for text in ("Hel", "lo ", "world"):
+            hub.preview(worker.say(text))
+        reading = Reading(source, hub, worker, Cursor(1, 4))
+        await reading.until("o ", "world")
+        await reading.stop()
+
+    async def test_a_lost_wake_up_is_made_good_by_the_next_one(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker)
+        await reading.until(1)
+        worker.step()
+        hub.publish(worker.turn_id, [worker.step()])
+        await reading.until(1, 2, 3)
+        await reading.stop()
+
+    async def test_words_on_an_event_that_was_not_announced_send_the_reader_to_the_store(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker)
+        await reading.until(1)
+        worker.step()
+        hub.preview(worker.say("Hello"))
+        await reading.until(1, 2, "Hello")
+        await reading.stop()
+
+    async def test_without_any_hub_the_store_is_asked_again_and_again(self, source: ListSource, worker: Worker) -> None:
+        reading = Reading(source, LocalHub(), worker, poll=SOON)
+        await reading.until(1)
+        worker.step()
+        await reading.until(1, 2)
+        worker.answer()
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.shown() == [1, 2, 3]
+
+    async def test_also_while_a_worker_that_lost_the_turn_goes_on_talking(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker, poll=SOON)
+        await reading.until(1)
+        worker.take_over()
+        worker.answer()
+        async with asyncio.timeout(5):
+            while not reading.task.done():
+                hub.preview(worker.say_late(1, 1, "x"))
+                await asyncio.sleep(0)
+        assert [one for one in reading.shown() if one != "x"] == [1, 2, 3]
+
+    async def test_an_event_that_is_announced_but_not_there_is_not_asked_for_in_a_frenzy(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker, poll=60)
+        await reading.until(1)
+        before = source.reads
+        for _ in range(200):
+            hub.hear(worker.turn_id, 7)
+            await asyncio.sleep(0.0005)
+        assert 1 <= source.reads - before <= 5
+        worker.answer()
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.shown() == [1, 2]
+
+    async def test_while_nothing_happens_there_are_empty_batches(self, source: ListSource, worker: Worker) -> None:
+        reading = Reading(source, LocalHub(), worker, poll=SOON)
+        await reading.until(1)
+        await asyncio.sleep(10 * SOON)
+        assert 3 <= reading.idle <= 40
+        await reading.stop()
+
+    async def test_the_store_is_asked_every_two_seconds(self) -> None:
+        assert POLL_SECONDS == 2.0
+
+
+class TestAStoreThatIsAway:
+    async def test_the_reader_waits_and_goes_on(
+        self, source: ListSource, worker: Worker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        reading = Reading(source, LocalHub(), worker, poll=SOON)
+        await reading.until(1)
+        source.is_away = True
+        worker.answer()
+        with caplog.at_level(logging.WARNING):
+            await asyncio.sleep(5 * SOON)
+        assert not reading.task.done()
+        assert worker.turn_id in caplog.text
+        source.is_away = False
+        await asyncio.wait_for(reading.task, 5)
+        assert reading.shown() == [1, 2]
+
+    async def test_a_new_reader_waits_too(self, source: ListSource, worker: Worker) -> None:
+        source.is_away = True
+        reading = Reading(source, LocalHub(), worker, poll=SOON)
+        await asyncio.sleep(3 * SOON)
+        source.is_away = False
+        await reading.until(1)
+        await reading.stop()
+
+
+async def test_a_reader_who_leaves_leaves_nothing_behind(source: ListSource, worker: Worker) -> None:
+    hub = LocalHub()
+    reading = Reading(source, hub, worker)
+    await reading.until(1)
+    assert hub.turn_count == 1
+    await reading.stop()
+    assert hub.turn_count == 0

@@ -1,0 +1,274 @@
+"""The hub of one process: shared logs, places instead of queues, and bounded memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.streaming.turns import ListSource, Worker
+from turnkeep.errors import Unavailable
+from turnkeep.streaming import log as log_module
+from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
+from turnkeep.streaming.hub import Ear, LocalHub
+from turnkeep.streaming.log import TAIL_BYTES, TAIL_EVENTS, TAIL_PIECES, TurnLog
+
+
+@pytest.fixture
+def source() -> ListSource:
+    return ListSource()
+
+
+@pytest.fixture
+def worker(source: ListSource) -> Worker:
+    return Worker(source)
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[LocalHub]:
+    hub = LocalHub()
+    yield hub
+    await hub.close()
+
+
+def texts(frames: object) -> list[str]:
+    assert isinstance(frames, list | tuple)
+    return [frame.text for frame in frames if isinstance(frame, DeltaFrame)]
+
+
+def seqs(frames: object) -> list[int]:
+    assert isinstance(frames, list | tuple)
+    return [frame.seq for frame in frames if isinstance(frame, EventFrame)]
+
+
+async def heard(ear: Ear, seconds: float = 0.01) -> bool:
+    return await ear.wait(asyncio.get_running_loop().time() + seconds)
+
+
+class TestListening:
+    async def test_a_reader_hears_what_is_published_and_said(self, hub: LocalHub, worker: Worker) -> None:
+        async with hub.subscribe(worker.turn_id) as ear:
+            hub.publish(worker.turn_id, [worker.begin()])
+            hub.preview(worker.say("Hello "))
+            hub.preview(worker.say("world"))
+            assert await heard(ear)
+            frames = ear.frames(0, 0)
+            assert (seqs(frames), texts(frames)) == ([1], ["Hello ", "world"])
+            assert ear.frames(1, 11) == ()
+
+    async def test_a_wait_ends_when_something_is_heard_or_the_time_has_come(
+        self, hub: LocalHub, worker: Worker
+    ) -> None:
+        async with hub.subscribe(worker.turn_id) as ear:
+            assert not await heard(ear, 0.02)
+            waiting = asyncio.ensure_future(ear.wait(asyncio.get_running_loop().time() + 30))
+            hub.publish(worker.turn_id, [worker.begin()])
+            assert await asyncio.wait_for(waiting, 1)
+
+    async def test_a_wait_that_is_followed_by_a_shorter_one_does_not_delay_it(
+        self, hub: LocalHub, worker: Worker
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        async with hub.subscribe(worker.turn_id) as ear:
+            long = asyncio.ensure_future(ear.wait(loop.time() + 30))
+            hub.publish(worker.turn_id, [worker.begin()])
+            assert await long
+            ear.frames(0, 0)
+            began = loop.time()
+            assert not await heard(ear, 0.02)
+            assert loop.time() - began < 5
+
+    async def test_news_between_two_waits_is_not_missed(self, hub: LocalHub, worker: Worker) -> None:
+        async with hub.subscribe(worker.turn_id) as ear:
+            ear.frames(0, 0)
+            hub.publish(worker.turn_id, [worker.begin()])
+            assert await heard(ear, 0)
+            ear.frames(0, 0)
+            assert not await heard(ear, 0)
+
+    async def test_readers_of_other_turns_are_left_alone(
+        self, hub: LocalHub, worker: Worker, source: ListSource
+    ) -> None:
+        other = Worker(source)
+        async with hub.subscribe(other.turn_id) as ear:
+            hub.publish(worker.turn_id, [worker.begin()])
+            hub.preview(worker.say("Hello"))
+            assert not await heard(ear, 0)
+            assert ear.frames(0, 0) == ()
+
+
+class TestPlaces:
+    async def test_a_reader_in_the_middle_of_a_piece_gets_the_rest_of_it(self, hub: LocalHub, worker: Worker) -> None:
+        worker.begin()
+        async with hub.subscribe(worker.turn_id) as ear:
+            for text in ("Hel", "lo ", "wörld"):
+                hub.preview(worker.say(text))
+            assert texts(ear.frames(1, 4)) == ["o ", "wörld"]
+            assert texts(ear.frames(1, 7)) == ["örld"]
+
+    async def test_a_reader_far_behind_gets_what_it_lacks_in_one_frame_for_each_kind(
+        self, hub: LocalHub, worker: Worker
+    ) -> None:
+        worker.begin()
+        async with hub.subscribe(worker.turn_id) as ear:
+            for number in range(150):
+                hub.preview(worker.say(f"{number} ", "reasoning"))
+            for number in range(150):
+                hub.preview(worker.say(f"{number} "))
+            frames = ear.frames(1, 7)
+            assert [frame.kind for frame in frames if isinstance(frame, DeltaFrame)] == ["reasoning", "text"]
+            assert "".join(texts(frames)) == worker.spoken[1][7:]
+            assert [frame.offset for frame in frames][-1] == len(worker.spoken[1])
+
+    async def test_every_place_gives_exactly_the_words_after_it(self, hub: LocalHub, worker: Worker) -> None:
+        worker.begin()
+        async with hub.subscribe(worker.turn_id) as ear:
+            for number in range(2 * TAIL_PIECES + 10):
+                hub.preview(worker.say(f"{number % 7}" * (1 + number % 3)))
+            whole = worker.spoken[1]
+            for offset in range(len(whole) + 1):
+                frames = ear.frames(1, offset)
+                assert "".join(texts(frames)) == whole[offset:]
+                place = offset
+                for frame in frames:
+                    assert isinstance(frame, DeltaFrame)
+                    assert frame.start == place
+                    place = frame.offset
+
+    async def test_a_reader_behind_the_tail_must_ask_the_store(self, hub: LocalHub, worker: Worker) -> None:
+        async with hub.subscribe(worker.turn_id) as ear:
+            hub.publish(worker.turn_id, [worker.begin()])
+            for _ in range(TAIL_EVENTS):
+                hub.publish(worker.turn_id, [worker.step()])
+            assert ear.frames(0, 0) == ()
+            assert ear.head == TAIL_EVENTS + 1
+            assert seqs(ear.frames(TAIL_EVENTS - 1, 0)) == [TAIL_EVENTS, TAIL_EVENTS + 1]
+
+    async def test_words_are_void_once_an_event_followed_them(self, hub: LocalHub, worker: Worker) -> None:
+        async with hub.subscribe(worker.turn_id) as ear:
+            hub.publish(worker.turn_id, [worker.begin()])
+            late = worker.say("Hello")
+            hub.preview(late)
+            hub.publish(worker.turn_id, [worker.take_over()])
+            hub.preview(late)
+            frames = ear.frames(1, 0)
+            assert (seqs(frames), texts(frames)) == ([2], [])
+
+    async def test_words_before_their_event_tell_that_it_exists(self, hub: LocalHub, worker: Worker) -> None:
+        async with hub.subscribe(worker.turn_id) as ear:
+            worker.begin()
+            hub.preview(worker.say("Hello"))
+            assert ear.head == 1
+            assert ear.frames(0, 0) == ()
+
+    async def test_another_attempt_on_the_same_event_is_not_mixed_in(self, hub: LocalHub, worker: Worker) -> None:
+        worker.begin()
+        async with hub.subscribe(worker.turn_id) as ear:
+            hub.preview(worker.say("Hello"))
+            hub.preview(worker.say_late(1, 7, " there"))
+            assert texts(ear.frames(1, 0)) == ["Hello"]
+
+
+class TestSharing:
+    async def test_all_readers_are_given_the_same_frames(self, hub: LocalHub, worker: Worker) -> None:
+        async with hub.subscribe(worker.turn_id) as ann, hub.subscribe(worker.turn_id) as bob:
+            hub.publish(worker.turn_id, [worker.begin()])
+            hub.preview(worker.say("Hello"))
+            pairs = zip(ann.frames(0, 0), bob.frames(0, 0), strict=True)
+            assert [one is other for one, other in pairs] == [True, True]
+
+    async def test_readers_who_ask_the_store_for_the_same_share_one_read(
+        self, hub: LocalHub, worker: Worker, source: ListSource
+    ) -> None:
+        worker.begin()
+        async with hub.subscribe(worker.turn_id) as ann, hub.subscribe(worker.turn_id) as bob:
+            found = await asyncio.gather(*(ear.read(source, after=0, limit=9) for ear in (ann, bob, ann)))
+            assert [seqs(frames) for frames in found] == [[1], [1], [1]]
+            assert source.reads == 1
+            assert seqs(bob.frames(0, 0)) == [1]
+
+    async def test_a_reader_who_leaves_does_not_take_the_read_along(
+        self, hub: LocalHub, worker: Worker, source: ListSource
+    ) -> None:
+        worker.begin()
+        async with hub.subscribe(worker.turn_id) as ann, hub.subscribe(worker.turn_id) as bob:
+            reads = [asyncio.ensure_future(ear.read(source, after=0, limit=9)) for ear in (ann, bob)]
+            await asyncio.sleep(0)
+            reads[0].cancel()
+            assert seqs(await reads[1]) == [1]
+
+    async def test_a_read_that_failed_is_told_to_all_and_not_remembered(
+        self, hub: LocalHub, worker: Worker, source: ListSource
+    ) -> None:
+        worker.begin()
+        source.is_away = True
+        async with hub.subscribe(worker.turn_id) as ear:
+            failed = await asyncio.gather(*(ear.read(source, after=0, limit=9) for _ in "ab"), return_exceptions=True)
+            assert [type(one) for one in failed] == [Unavailable, Unavailable]
+            source.is_away = False
+            assert seqs(await ear.read(source, after=0, limit=9)) == [1]
+
+
+class TestMemory:
+    async def test_a_log_holds_the_text_once_and_a_short_tail(self) -> None:
+        worker, log = Worker(ListSource()), TurnLog()
+        worker.begin()
+        for number in range(5_000):
+            log.say(worker.say(f"word {number} "))
+            assert log.speech is not None
+            kept = [*log.speech._joined, *log.speech._pieces]
+            assert len(kept) <= 2 * TAIL_PIECES + number / TAIL_PIECES
+            assert sum(len(frame.text) for frame in kept) == len(worker.spoken[1])
+
+    async def test_large_events_do_not_stay(self) -> None:
+        worker, log = Worker(ListSource()), TurnLog()
+        log.add(log_module.frames_of([worker.begin()]))
+        for _ in range(20):
+            worker.say("x" * 10_000)
+            log.add(log_module.frames_of([worker.call_tool()]))
+            kept: list[Frame] = list(log._events)
+            assert sum(len(frame.native or b"") for frame in kept) <= TAIL_BYTES
+        assert log.head == 21
+
+    async def test_the_last_event_stays_however_large(self) -> None:
+        worker, log = Worker(ListSource()), TurnLog()
+        worker.begin()
+        worker.say("x" * 2 * TAIL_BYTES)
+        log.add(log_module.frames_of([worker.call_tool()]))
+        assert [frame.seq for frame in log.frames(1, 0)] == [2]
+
+    async def test_nothing_is_kept_of_a_turn_that_is_neither_spoken_nor_listened_to(
+        self, hub: LocalHub, worker: Worker
+    ) -> None:
+        hub.publish(worker.turn_id, [worker.begin()])
+        assert hub.turn_count == 0
+        hub.preview(worker.say("Hello"))
+        assert hub.turn_count == 1
+        hub.forget(worker.turn_id)
+        assert hub.turn_count == 0
+        async with hub.subscribe(worker.turn_id):
+            assert hub.turn_count == 1
+        assert hub.turn_count == 0
+
+    async def test_a_turn_that_ended_is_let_go_by_itself(self, hub: LocalHub, worker: Worker) -> None:
+        worker.begin()
+        hub.preview(worker.say("Hello"))
+        async with hub.subscribe(worker.turn_id) as ear:
+            hub.publish(worker.turn_id, [worker.answer()])
+            assert seqs(ear.frames(1, 5)) == [2]
+        assert hub.turn_count == 0
+
+    async def test_a_forgotten_preview_is_void_for_those_who_still_listen(self, hub: LocalHub, worker: Worker) -> None:
+        worker.begin()
+        hub.preview(worker.say("Hello"))
+        async with hub.subscribe(worker.turn_id) as ear:
+            assert texts(ear.frames(1, 0)) == ["Hello"]
+            hub.forget(worker.turn_id)
+            assert ear.frames(1, 0) == ()
+
+
+async def test_half_a_surrogate_pair_becomes_a_replacement_character(hub: LocalHub, worker: Worker) -> None:
+    worker.begin()
+    async with hub.subscribe(worker.turn_id) as ear:
+        hub.preview(worker.say("a\ud83d"))
+        hub.preview(worker.say("b"))
+        assert texts(ear.frames(1, 0)) == ["a\ufffd", "b"]

