@@ -36,6 +36,7 @@ ENGINE_TABLES: Final = frozenset(
         "search_tokens_data",
         "search_tokens_docsize",
         "search_tokens_idx",
+        "unindexed",
         "schema_migrations",
     }
 )

@@ -3,9 +3,8 @@
 -- name: pending_conversations
 -- Conversations with a settled turn right after what is indexed, so that indexing makes progress.
 SELECT c.id, c.indexed_ordinal
-  FROM conversations c INDEXED BY conversations_to_index
- WHERE c.indexed_ordinal < c.next_ordinal - 1
-   AND (:workspace IS NULL OR c.workspace_id = :workspace)
+  FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
+ WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
    AND EXISTS (SELECT 1 FROM turns t
                 WHERE t.conversation_id = c.id AND t.active IN (0, 1) AND t.ordinal = c.indexed_ordinal + 1
                   AND t.settled_at IS NOT NULL)
@@ -14,9 +13,8 @@ SELECT c.id, c.indexed_ordinal
 -- name: pending_titles
 -- Conversations whose title cannot be found yet, because their first turn has not ended.
 SELECT c.id
-  FROM conversations c INDEXED BY conversations_to_index
- WHERE c.indexed_ordinal < c.next_ordinal - 1
-   AND (:workspace IS NULL OR c.workspace_id = :workspace)
+  FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
+ WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
    AND c.title IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM search_entries e
                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)

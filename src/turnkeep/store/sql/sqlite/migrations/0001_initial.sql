@@ -78,12 +78,31 @@ CREATE TABLE conversations (
     updated_at      integer NOT NULL,
     deleted_at      integer
 ) STRICT;
-CREATE INDEX conversations_listed ON conversations (workspace_id, user_id, updated_at DESC, id DESC)
-    WHERE deleted_at IS NULL AND kind <> 'run';
-CREATE INDEX conversations_of_workspace ON conversations (workspace_id, updated_at DESC, id DESC)
+-- One index for the lists of users and of services: every turn moves its conversation to the front of each index that
+-- there is. A user's list passes over the entries of others, ten thousand in a millisecond.
+CREATE INDEX conversations_listed ON conversations (workspace_id, updated_at DESC, id DESC, user_id)
     WHERE deleted_at IS NULL AND kind <> 'run';
 CREATE INDEX conversations_deleted ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
-CREATE INDEX conversations_to_index ON conversations (workspace_id, id) WHERE indexed_ordinal < next_ordinal - 1;
+
+-- Conversations with turns that no search finds yet. A table, as a partial index over the two ordinals would be
+-- rewritten at every turn; here only the first turn after an indexing writes.
+CREATE TABLE unindexed (
+    conversation_id text PRIMARY KEY,
+    workspace_id    text NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER conversations_get_a_turn AFTER UPDATE OF next_ordinal ON conversations BEGIN
+    INSERT OR IGNORE INTO unindexed (conversation_id, workspace_id) VALUES (new.id, new.workspace_id);
+END;
+CREATE TRIGGER conversations_come_with_turns AFTER INSERT ON conversations WHEN new.next_ordinal > 1 BEGIN
+    INSERT OR IGNORE INTO unindexed (conversation_id, workspace_id) VALUES (new.id, new.workspace_id);
+END;
+CREATE TRIGGER conversations_are_indexed AFTER UPDATE OF indexed_ordinal ON conversations
+    WHEN new.indexed_ordinal >= new.next_ordinal - 1 BEGIN
+    DELETE FROM unindexed WHERE conversation_id = new.id;
+END;
+CREATE TRIGGER conversations_are_purged AFTER DELETE ON conversations BEGIN
+    DELETE FROM unindexed WHERE conversation_id = old.id;
+END;
 
 -- Turns and what hangs on them have no foreign keys: every insert joins a parent row that it has just locked, which
 -- proves the same and costs a third of the time.
