@@ -14,7 +14,7 @@ from turnkeep.engine.settings import EngineSettings
 from turnkeep.engine.sweeper import Sweeper
 from turnkeep.engine.watching import Watching
 from turnkeep.engine.worker import Worker
-from turnkeep.errors import Unavailable
+from turnkeep.errors import Unavailable, WorldError
 from turnkeep.ids import TurnId
 from turnkeep.model.blocks import Block
 from turnkeep.model.events import Recorded, TurnBegan
@@ -116,14 +116,20 @@ class Engine:
                 await task
 
     async def ask(self, question: Question) -> Claimed:
-        """Claim a turn and run it. Raises what the store's `claim` raises; nothing is stored then."""
+        """Claim a turn and run it. Raises what the store's `claim` raises; nothing is stored then.
+
+        A claim that was under way when this worker began to drain counts: another worker runs it.
+        """
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
         claim = await self._asking.claim_of(question)
         asked_at = time.monotonic()
         claimed = await self._store.claim(claim)
         turn, held = claimed.turn, claimed.held
-        if held is not None and not self._worker.holds(turn.id):
+        if held is not None and self.draining.is_set():
+            with suppress(WorldError):  # then its lease ends, and somebody adopts it a little later
+                await self._store.hand_over([held])
+        elif held is not None and not self._worker.holds(turn.id):
             began = _first_event(claimed)
             self._observer.reached("claimed", turn.id)
             self._worker.start(turn, held, asked_at=asked_at, events=[began])

@@ -37,6 +37,8 @@ class Recorder:
     ) -> None:
         self.held = held
         self.rows = list(rows)
+        self.settled: Settled | None = None
+        """How the turn ended, once that is durable; also when nobody waited for the answer any more."""
         self._store = store
         self._hub = hub
         self._events: list[TurnEvent] = [recorded.event for recorded in events]
@@ -108,6 +110,7 @@ class Recorder:
                 final = structs.replace(final, turn_sequence=self._next_sequence + len(rows))
             numbered = structs.replace(settlement, rows=tuple(rows), final=final)
             settled = await self._store.settle(self.held, after=self._last_seq, settlement=numbered)
+            self.settled = settled
             self._recorded([*rows, *([final] if final else [])], (*settlement.events, settlement.terminal))
             return settled
 

@@ -88,7 +88,6 @@ class Run:
         self.turn = turn
         self.recorder = recorder
         self.stop_reason: StopReason | None = None
-        self.settled: Settled | None = None
         self._history = tuple(history)
         self._provider = provider
         self._toolbox = toolbox
@@ -101,6 +100,10 @@ class Run:
         self._progress = progress_of(recorder.rows, recorder.events)
         self._iteration = self._progress.iterations
         self.usage = self._progress.usage
+
+    @property
+    def settled(self) -> Settled | None:
+        return self.recorder.settled
 
     @property
     def rounds_left(self) -> int:
@@ -194,7 +197,7 @@ class Run:
 
     async def settle(self, settlement: Settlement) -> None:
         self._observer.reached("settling", self.turn.id)
-        self.settled = await self.recorder.settle(settlement)
+        await self.recorder.settle(settlement)
         self._observer.reached("settled", self.turn.id)
 
     def final_row(self, text: str, *, display: Display) -> Message:

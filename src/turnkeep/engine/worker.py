@@ -89,11 +89,14 @@ class Worker:
         grip.task = asyncio.create_task(self._drive(turn, grip, lease, events), name=f"turn {turn.id}")
 
     async def adopt(self, *, limit: int, turn_id: TurnId | None = None) -> int:
-        """Take over turns that nobody holds; return how many."""
+        """Take over turns that nobody holds; return how many. Those that come while draining are let go again."""
         asked_at = time.monotonic()
         adopted = await self._store.adopt(
             self.name, lease_seconds=self._settings.lease_seconds, limit=limit, turn_id=turn_id
         )
+        if self._is_draining:
+            await self._store.hand_over([each.held for each in adopted])
+            return 0
         for each in adopted:
             self._observer.reached("adopted", each.turn.id)
             self.start(each.turn, each.held, asked_at=asked_at)
@@ -219,15 +222,15 @@ class Worker:
                 return
         finally:
             await _end(loop)
+        await run.recorder.quiesce()
         if run.settled is not None:
-            return
+            return  # the answer was being written when the stop came, and was quicker
         if not grip.stop.done():
             limit = self._settings.turn_timeout_seconds
             await settle_failed(run, "turn_timeout", f"The turn took longer than {limit:g} seconds.")
         elif grip.stop.result() == "cancelled":
             await settle_cancelled(run)
         else:
-            await run.recorder.quiesce()
             raise LeaseLost("Handed over." if grip.stop.result() == "handover" else "Taken over by another worker.")
 
     async def _conclude(self, run: Run, loop: asyncio.Task[None]) -> None:
