@@ -1,4 +1,4 @@
-"""Streams: hub → follow → native SSE on uvicorn (uvloop, httptools), beside a bare ASGI app that forwards the same bytes.
+"""Streams: hub → follow → native SSE on uvicorn (uvloop, httptools), beside a bare ASGI app with the same bytes.
 
 Both serve the same words to the same client over loopback, one word at a time: in each turn of the loop every stream
 gets one. The bare app takes ready bytes from a queue and sends them; ours is handed the words, as the engine hands them
@@ -257,7 +257,7 @@ async def _rate(site: Site) -> tuple[float, float]:
     gc.freeze()
     wall, cpu = time.perf_counter(), time.process_time()
     await site.speak()
-    while server.server_state.tasks:
+    while server.server_state.tasks:  # noqa: ASYNC110 - uvicorn has only a set
         await asyncio.sleep(0.001)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     server.should_exit = True
@@ -315,8 +315,9 @@ async def _first_word(rounds: int) -> float:
         await reader.readuntil(b"\n\n\r\n")
         began = time.perf_counter()
         site.hub.preview(_piece(TurnId(f"/turn{number}"), 0, "Hello"))
-        await reader.readuntil(b"\n\n")
+        arrived = await reader.readuntil(b"\n\n")
         seconds.append(time.perf_counter() - began)
+        assert b"Hello" in arrived
         site.end(TurnId(f"/turn{number}"))
         writer.close()
     server.should_exit = True

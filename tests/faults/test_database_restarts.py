@@ -27,7 +27,13 @@ def server() -> Iterator[PostgresServer]:
 
 
 async def restart_under_turns(
-    site: Site, server: PostgresServer, mode: Literal["fast", "immediate"], *, turns: int, times: int
+    site: Site,
+    server: PostgresServer,
+    mode: Literal["fast", "immediate"],
+    *,
+    turns: int,
+    times: int,
+    lease_seconds: float,
 ) -> None:
     """Two workers with turns in all stages while the server is restarted; then everything must have settled."""
     async with AsyncExitStack() as stack:
@@ -35,7 +41,11 @@ async def restart_under_turns(
         for name in ("worker-1", "worker-2"):
             store = await open_store(site.url)
             stack.push_async_callback(store.close)
-            engines.append(await stack.enter_async_context(running_engine(store, site.journal, name=name, pace=0.02)))
+            engines.append(
+                await stack.enter_async_context(
+                    running_engine(store, site.journal, name=name, pace=0.02, lease_seconds=lease_seconds)
+                )
+            )
         waiting: list[asyncio.Task[object]] = []
 
         async def settled(n: int, turn_id: TurnId) -> None:
@@ -51,7 +61,7 @@ async def restart_under_turns(
             await asyncio.gather(*waiting)
     examined = await site.examine()
     assert examined.violations == ()
-    assert {turn.status for turn in examined.turns} == {"succeeded"}
+    assert [turn.error for turn in examined.turns if turn.status != "succeeded"] == []
     assert len(examined.turns) == turns
 
 
@@ -61,7 +71,7 @@ class TestARestartOfTheDatabase:
         self, server: PostgresServer, tmp_path: Path, mode: Literal["fast", "immediate"]
     ) -> None:
         site = await Site.open(server.uri(), tmp_path)
-        await restart_under_turns(site, server, mode, turns=12, times=1)
+        await restart_under_turns(site, server, mode, turns=12, times=1, lease_seconds=1)
 
     @pytest.mark.nightly
     @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -69,4 +79,4 @@ class TestARestartOfTheDatabase:
         self, server: PostgresServer, tmp_path: Path, mode: Literal["fast", "immediate"]
     ) -> None:
         site = await Site.open(server.uri(), tmp_path)
-        await restart_under_turns(site, server, mode, turns=120, times=10)
+        await restart_under_turns(site, server, mode, turns=120, times=10, lease_seconds=10)

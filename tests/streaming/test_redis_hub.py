@@ -287,6 +287,19 @@ class TestLosingRedis:
         server.start()
 
 
+class TestClosing:
+    async def test_it_ends_also_in_the_moment_when_redis_hangs_up(self, server: RedisServer, worker: Worker) -> None:
+        for number in range(20):
+            hub = await RedisHub.open(server.url)
+            async with hub.subscribe(worker.turn_id):
+                await asyncio.sleep(0.01)
+                killing = asyncio.to_thread(server.ask, "CLIENT", "KILL", "TYPE", "pubsub")
+                await asyncio.gather(killing, asyncio.sleep(0.0005 * number))
+            async with asyncio.timeout(5):
+                await hub.close()
+            assert hub.turn_count == 0
+
+
 class TestTheOutbox:
     """What waits for Redis is marks, so it cannot grow."""
 

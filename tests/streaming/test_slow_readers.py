@@ -147,6 +147,26 @@ class TestAReaderThatNeverReads:
             sloth.close()
 
 
+class TestDrainingASlowReader:
+    async def test_half_a_frame_is_never_completed_by_something_else(self, source: ListSource, worker: Worker) -> None:
+        worker.say("x" * 20_000_000)
+        worker.answer()
+        streams = OpenStreams(draining=asyncio.Event())
+        async with served(Site(source=source, streams=streams)) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            parser = SseParser()
+            frames = parser.feed(await client.body(most=1_000))
+            async with asyncio.timeout(5):
+                while max(buffered(site), default=0) < 65_536:  # noqa: ASYNC110 - until the server has to wait
+                    await asyncio.sleep(0.01)
+            streams.draining.set()
+            frames += parser.feed(await client.whole() + client.cut_chunk())
+            assert [frame.event for frame in frames] == ["turn"]
+            assert parser.last_id == "1"
+            assert not client.is_complete
+            client.close()
+
+
 class TestAReaderOfOneByteASecond:
     async def test_it_is_served_as_long_as_it_takes_anything(self, source: ListSource, worker: Worker) -> None:
         """Here a byte every 20 ms, with time running fifty times as fast as in life."""

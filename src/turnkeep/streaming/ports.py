@@ -4,7 +4,7 @@ The hub never holds a fact that the store lacks: what it carries may be lost, la
 with the same text, because they check numbers and read the store whenever something is missing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -12,13 +12,15 @@ from msgspec import Struct
 
 from turnkeep.ids import TurnId
 from turnkeep.model.events import Recorded
+from turnkeep.streaming.frames import EventFrame, Frame
 
 
 class PreviewPiece(Struct, frozen=True, kw_only=True):
     """Characters of the iteration now being spoken.
 
     `base_seq` is the last durable event before them, `offset` counts code points of all preview text (both kinds)
-    since that event. A reader takes only contiguous pieces of its attempt and base.
+    since that event. A reader takes only contiguous pieces of its attempt and base. The next event is one that
+    makes the words true, drops them or ends the turn: nothing else is recorded in the middle of an iteration.
     """
 
     turn_id: TurnId
@@ -42,17 +44,28 @@ class Publisher(Protocol):
         """This worker no longer runs the turn (settled, lost or handed over): its preview is void."""
 
 
+class EventSource(Protocol):
+    """The one thing that readers ask of the store."""
+
+    async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
+        """Events later than `after`, in order."""
+
+
 class Subscription(Protocol):
     """One reader's ear at one turn."""
 
-    async def wait(self, seconds: float) -> None:
-        """Return when something was published since the last call, or after that time."""
+    @property
+    def head(self) -> int:
+        """The highest event number that the hub has heard of. The store has it, the hub perhaps not."""
 
-    def events(self, *, after: int) -> Sequence[Recorded]:
-        """Published events from `after + 1` on, contiguous; empty if the hub does not have that one (any more)."""
+    def wait(self, until: float) -> Awaitable[bool]:
+        """True when something was heard since `frames` was last called; False at that time of the event loop."""
 
-    def pieces(self, *, base_seq: int, offset: int) -> Sequence[PreviewPiece]:
-        """Preview text that follows `offset` on top of event `base_seq`, contiguous; the first may be cut to fit."""
+    def frames(self, seq: int, offset: int) -> Sequence[Frame]:
+        """What follows that place, without a gap, as far as the hub has it; perhaps nothing."""
+
+    async def read(self, source: EventSource, *, after: int, limit: int) -> Sequence[EventFrame]:
+        """Events later than `after`, from the store. Readers who ask for the same at the same time share one read."""
 
 
 class Hub(Publisher, Protocol):

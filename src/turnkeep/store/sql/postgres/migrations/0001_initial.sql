@@ -90,6 +90,7 @@ CREATE INDEX conversations_listed ON turnkeep.conversations (workspace_id, user_
     WHERE deleted_at IS NULL AND kind <> 'run';
 CREATE INDEX conversations_of_workspace ON turnkeep.conversations (workspace_id, updated_at DESC, id DESC)
     WHERE deleted_at IS NULL AND kind <> 'run';
+CREATE INDEX conversations_to_index ON turnkeep.conversations (workspace_id, id) WHERE indexed_ordinal < next_ordinal - 1;
 CREATE INDEX conversations_deleted ON turnkeep.conversations (deleted_at) WHERE deleted_at IS NOT NULL;
 
 -- Turns and what hangs on them have no foreign keys: every insert joins a parent row that it has just locked, which

@@ -1,0 +1,95 @@
+"""One PostgreSQL database as a store: opened, migrated, its boundary checked, and closed in order."""
+
+from typing import Any, Self
+
+import asyncpg
+
+from turnkeep.errors import TurnkeepError, Unavailable
+from turnkeep.model.principals import Principal
+from turnkeep.store.postgres.conversations import PostgresConversations
+from turnkeep.store.postgres.database import Database
+from turnkeep.store.postgres.directory import PostgresDirectory
+from turnkeep.store.postgres.files import PostgresFiles
+from turnkeep.store.postgres.migrate import check_schema, migrate, renew_login
+from turnkeep.store.postgres.pools import Pool
+from turnkeep.store.postgres.roles import check_boundary, client_login
+from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.transfer import PostgresTransfer
+from turnkeep.store.postgres.turns import PostgresTurns
+from turnkeep.store.postgres.writing import GroupedWrites
+
+POOL_SIZE = 10
+RETRY_SECONDS = 10.0
+
+
+class PostgresStore(
+    PostgresTurns, GroupedWrites, PostgresConversations, PostgresTransfer, PostgresDirectory, PostgresFiles
+):
+    """A `Store` on one database. Make it with `open`, and close it: closing finishes what has begun."""
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        client_url: str | None = None,
+        client_password: str | None = None,
+        pool_size: int = POOL_SIZE,
+        prepared_statements: bool = True,
+        retry_seconds: float = RETRY_SECONDS,
+        auto_migrate: bool = True,
+    ) -> Self:
+        """Open the database, migrated as needed (without `auto_migrate`: SchemaMismatch if it is not).
+
+        The client path logs in at `client_url`, or at `url` as the role `turnkeep_client_<database>` with
+        `client_password`, which is made if it is not there. Raises BoundaryBroken if that login could see more than its
+        users may. Without `prepared_statements` the store works behind a PgBouncer older than 1.21. While the database
+        is away each verb tries again for `retry_seconds`, then raises Unavailable.
+        """
+        if auto_migrate:
+            await migrate(url, client_password=client_password, make_login=client_url is None)
+        else:
+            await check_schema(url)
+        common: dict[str, Any] = {
+            "size": pool_size,
+            "prepared": prepared_statements,
+            "retry_seconds": retry_seconds,
+        }
+        engine = Pool(url, **common)
+        options: dict[str, Any] = {}
+        if client_url is None:
+            _, name = (await engine.fetch(statements()["who_am_i"]))[0]
+            options = {"user": client_login(name)}
+            if client_password is not None:
+                options["password"] = client_password
+        client = Pool(client_url or url, **common, **options)
+        store = cls(Database(engine, client))
+        try:
+            try:
+                await check_boundary(engine, client)
+            except Unavailable as exc:
+                if client_url is not None or not auto_migrate or not _is_wrong_password(exc):
+                    raise
+                await renew_login(url, client_password)
+                await check_boundary(engine, client)
+        except TurnkeepError:
+            await store.close()
+            raise
+        return store
+
+    def __init__(self, database: Database) -> None:
+        for part in type(self).__bases__:
+            part.__init__(self, database)  # type: ignore[misc]
+
+    async def client_query(self, principal: Principal, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Any SQL on the client path, as that principal: the boundary holds whatever it says (see `Database`)."""
+        return await self._database.client_query(principal, sql, *values)
+
+    async def close(self) -> None:
+        """Finish what has begun, then let the connections go. Closing twice is fine."""
+        await self.finish_writes()
+        await self._database.close()
+
+
+def _is_wrong_password(exc: Unavailable) -> bool:
+    return isinstance(exc.__cause__, asyncpg.InvalidPasswordError | asyncpg.InvalidAuthorizationSpecificationError)

@@ -1,0 +1,280 @@
+"""Record, settle and append: what is written most, grouped across conversations into one statement and one commit."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from turnkeep.clock import month_of
+from turnkeep.errors import (
+    Defect,
+    InvalidRequest,
+    LeaseLost,
+    TurnkeepError,
+    TurnSettled,
+)
+from turnkeep.ids import ConversationId, check_id
+from turnkeep.model.blocks import text_of
+from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, first_line
+from turnkeep.model.events import LogLine, TurnEvent
+from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Held
+from turnkeep.model.usage import Usage
+from turnkeep.store.checks import check_appended, check_events, check_logs, check_rows, check_settlement
+from turnkeep.store.commands import Appended, Receipt, Settled, Settlement
+from turnkeep.store.postgres.database import Database, owner_of
+from turnkeep.store.postgres.groups import Groups
+from turnkeep.store.postgres.translating import AlreadyThere
+from turnkeep.store.rows import event_values, json_text, message_values, to_turn
+from turnkeep.store.shapes import check_usage
+
+
+class Entries(Struct, frozen=True):
+    """Rows, events and log lines of one turn, as far as they are texts and as far as they are numbers, one after the
+    other (see `functions/31_append.sql`). The numbers still lack the number of the job."""
+
+    row_texts: list[str | None]
+    row_numbers: list[tuple[int, int, int | None, int]]
+    event_texts: list[str]
+    log_texts: list[str]
+    log_numbers: list[tuple[int, int | None]]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, filter(None, self.row_texts))) + sum(map(len, self.event_texts))
+
+
+class _Recording(Struct, frozen=True):
+    held: Held
+    after: int
+    entries: Entries
+
+
+class _Settling(Struct, frozen=True):
+    held: Held
+    after: int
+    settlement: Settlement
+    entries: Entries
+
+
+class _Appending(Struct, frozen=True):
+    """A turn as the function `append` takes it, packed."""
+
+    conversation_id: ConversationId
+    texts: tuple[str | None, ...]
+    numbers: tuple[int, ...]
+    row_texts: list[str | None]
+    row_numbers: list[tuple[int, int, int | None, int]]
+
+
+class GroupedWrites:
+    """The three grouped verbs. Each answers only after its commit."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._records: Groups[_Recording, Receipt] = Groups(self._flush_records)
+        self._settlements: Groups[_Settling, Settled] = Groups(self._flush_settlements)
+        self._appends: Groups[_Appending, int] = Groups(self._flush_appends)
+
+    async def record(
+        self,
+        held: Held,
+        *,
+        after: int,
+        rows: Sequence[Message] = (),
+        events: Sequence[TurnEvent] = (),
+        logs: Sequence[LogLine] = (),
+    ) -> Receipt:
+        if rows:
+            check_rows(rows)
+        if events:
+            check_events(events)
+        if logs:
+            check_logs(logs)
+        _check_own(held, rows)
+        entries = entries_of(rows, events, logs)
+        return await self._records.submit(held.turn_id, _Recording(held, after, entries), size=entries.size)
+
+    async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
+        check_settlement(settlement)
+        check_usage(settlement.usage)
+        rows = settlement.rows if settlement.final is None else (*settlement.rows, settlement.final)
+        _check_own(held, rows)
+        entries = entries_of(rows, (*settlement.events, settlement.terminal), settlement.logs)
+        job = _Settling(held, after, settlement, entries)
+        return await self._settlements.submit(held.conversation_id, job, size=entries.size)
+
+    async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
+        check_id(conversation_id, "conv")
+        check_appended(turn)
+        check_usage(turn.usage)
+        job = _appending(principal, conversation_id, turn)
+        size = sum(map(len, filter(None, job.row_texts)))
+        return await self._appends.submit(conversation_id, job, size=size)
+
+    async def finish_writes(self) -> None:
+        """Wait for everything that has begun."""
+        for groups in (self._records, self._settlements, self._appends):
+            await groups.close()
+
+    async def _flush_records(self, jobs: Sequence[_Recording]) -> list[Receipt | TurnkeepError]:
+        order = sorted(range(len(jobs)), key=lambda n: jobs[n].held.turn_id)
+        ordered = [jobs[n] for n in order]
+        found = await self._database.write_group(
+            "record",
+            [job.held.turn_id for job in ordered],
+            [job.held.attempt for job in ordered],
+            [job.after for job in ordered],
+            *packed([job.entries for job in ordered]),
+        )
+        answers: list[Receipt | TurnkeepError] = [Defect("unanswered")] * len(jobs)
+        for n, job, (outcome, last_seq, cancel_requested) in zip(order, ordered, found, strict=True):
+            if outcome in {"held", "known"}:
+                answers[n] = Receipt(last_seq=last_seq, cancel_requested=cancel_requested)
+            else:
+                answers[n] = _refused(outcome, job.held, job.after, last_seq)
+        return answers
+
+    async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
+        order = sorted(range(len(jobs)), key=lambda n: jobs[n].held.conversation_id)
+        ordered = [jobs[n] for n in order]
+        by_turn = sorted(range(len(ordered)), key=lambda n: ordered[n].held.turn_id)
+        settlements = [job.settlement for job in ordered]
+        found = await self._database.write_group(
+            "settle",
+            [job.held.turn_id for job in ordered],
+            [job.held.attempt for job in ordered],
+            [job.after for job in ordered],
+            [job.held.conversation_id for job in ordered],
+            [n + 1 for n in by_turn],
+            [each.status for each in settlements],
+            [None if each.error is None else json_text(each.error) for each in settlements],
+            _tokens(each.usage for each in settlements),
+            [each.final is not None for each in settlements],
+            *packed([job.entries for job in ordered]),
+        )
+        answers: list[Settled | TurnkeepError] = [Defect("unanswered")] * len(jobs)
+        for number, outcome, promoted, *turn in found:
+            job = ordered[number - 1]
+            if outcome in {"held", "known"}:
+                answers[order[number - 1]] = Settled(turn=to_turn(turn), promoted=promoted)
+            else:
+                answers[order[number - 1]] = _refused(outcome, job.held, job.after, turn[10])
+        return answers
+
+    async def _flush_appends(self, jobs: Sequence[_Appending]) -> list[int | TurnkeepError]:
+        order = sorted(range(len(jobs)), key=lambda n: jobs[n].conversation_id)
+        ordered = [jobs[n] for n in order]
+        try:
+            found = await self._database.write_group(
+                "append" if len(jobs) > 1 else "append_one",
+                [text for job in ordered for text in job.texts],
+                [number for job in ordered for number in job.numbers],
+                [text for job in ordered for text in job.row_texts],
+                [n for place, job in enumerate(ordered, start=1) for row in job.row_numbers for n in (place, *row)],
+            )
+        except AlreadyThere as exc:
+            if len(jobs) > 1:
+                raise
+            return [exc.ordinal]
+        ordinals = dict(zip(order, found[0][0], strict=True))
+        return [ordinals[n] for n in range(len(jobs))]
+
+
+def _check_own(held: Held, rows: Sequence[Message]) -> None:
+    if any(row.turn_id != held.turn_id or row.conversation_id != held.conversation_id for row in rows):
+        raise InvalidRequest(f"A row belongs to another turn than {held.turn_id}.")
+
+
+def entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
+    texts, numbers = _row_values(rows)
+    return Entries(
+        texts,
+        numbers,
+        [text for event in events for text in event_values(event)],
+        [text for line in logs for text in (line.level, line.message)],
+        [(line.after_seq, line.ts) for line in logs],
+    )
+
+
+def packed(entries: Sequence[Entries]) -> list[list[Any]]:
+    """The arrays that `record`, `settle` and import share: texts and numbers of rows, events and log lines."""
+    jobs = list(enumerate(entries, start=1))
+    return [
+        [text for each in entries for text in each.row_texts],
+        [number for job, each in jobs for row in each.row_numbers for number in (job, *row)],
+        [text for each in entries for text in each.event_texts],
+        [job for job, each in jobs for _ in range(len(each.event_texts) // 2)],
+        [text for each in entries for text in each.log_texts],
+        [number for job, each in jobs for line in each.log_numbers for number in (job, *line)],
+    ]
+
+
+def _row_values(
+    rows: Sequence[Message],
+) -> tuple[list[str | None], list[tuple[int, int, int | None, int]]]:
+    """Texts and numbers of rows, without the ids of turn and conversation: those are the turn's, whatever rows say."""
+    texts: list[str | None] = []
+    numbers: list[tuple[int, int, int | None, int]] = []
+    for row in rows:
+        _, sequence, id_, _, role, internal, iteration, *rest, created_at = message_values(row)
+        texts += (id_, role, *rest)
+        numbers.append((sequence, int(internal), iteration, created_at))
+    return texts, numbers
+
+
+def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
+    org_id, workspace_id, owner = owner_of(principal)
+    visible = sum(not row.internal for row in turn.rows)
+    return _Appending(
+        conversation_id,
+        (
+            org_id,
+            workspace_id,
+            principal.user_id,
+            owner,
+            principal.key_id,
+            conversation_id,
+            turn.turn_id,
+            turn.source,
+            turn.model,
+            month_of(turn.started_at),
+            *_beginning(turn),
+        ),
+        (turn.started_at, turn.settled_at, *_tokens((turn.usage,)), visible),
+        *_row_values(turn.rows),
+    )
+
+
+def _beginning(turn: Appended) -> tuple[str | None, str | None]:
+    """Title and preview, from what the user said first."""
+    asked = next((row for row in turn.rows if row.role == "user"), None)
+    text = "" if asked is None else text_of(asked.blocks)
+    return first_line(text, limit=TITLE_CHARS), first_line(text, limit=PREVIEW_CHARS)
+
+
+def _tokens(usages: Iterable[Usage]) -> list[int]:
+    """Four numbers for each, one after the other."""
+    return [
+        number
+        for usage in usages
+        for number in (
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        )
+    ]
+
+
+def _refused(outcome: str, held: Held, after: int, last_seq: int | None) -> TurnkeepError:
+    match outcome:
+        case "lost":
+            return LeaseLost(f"Turn {held.turn_id} is not held by attempt {held.attempt} any more.")
+        case "settled":
+            return TurnSettled(f"Turn {held.turn_id} has ended.")
+        case _:
+            return Defect(
+                f"Two writers for turn {held.turn_id}: it is at event {last_seq}, but the next write says {after}."
+            )

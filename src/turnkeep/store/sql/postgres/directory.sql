@@ -1,0 +1,123 @@
+-- Tenants, who may act in them, agents, one-time tokens and usage. Ids are made by the caller, so that a write whose
+-- answer was lost can be repeated.
+
+-- name: insert_org
+INSERT INTO turnkeep.orgs (id, name, created_at) VALUES ($1, $2, turnkeep.now_ms())
+ON CONFLICT (id) DO UPDATE SET name = excluded.name
+RETURNING id, name, created_at
+
+-- name: orgs
+SELECT id, name, created_at FROM turnkeep.orgs ORDER BY id
+
+-- name: insert_workspace
+INSERT INTO turnkeep.workspaces AS w (id, org_id, name, is_default, model, created_at)
+SELECT $1, o.id, $3, $4, $5, turnkeep.now_ms() FROM turnkeep.orgs o WHERE o.id = $2
+ON CONFLICT (id) DO UPDATE SET name = excluded.name
+RETURNING {w.workspace_columns}
+
+-- name: workspace
+SELECT {w.workspace_columns} FROM turnkeep.workspaces w
+ WHERE w.org_id = $1 AND (w.id = $2::text OR ($2::text IS NULL AND w.is_default))
+
+-- name: workspaces
+SELECT {w.workspace_columns} FROM turnkeep.workspaces w WHERE w.org_id = $1 ORDER BY w.id
+
+-- name: change_workspace
+UPDATE turnkeep.workspaces w
+   SET name = $3, model = $4, monthly_message_limit = $5, user_monthly_message_limit = $6
+ WHERE w.org_id = $1 AND w.id = $2
+RETURNING {w.workspace_columns}
+
+-- name: lock_workspace
+SELECT w.is_default, EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.workspace_id = w.id),
+       EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.workspace_id = w.id)
+  FROM turnkeep.workspaces w WHERE w.org_id = $1 AND w.id = $2
+   FOR UPDATE
+
+-- name: delete_members
+DELETE FROM turnkeep.members WHERE workspace_id = $1
+
+-- name: delete_agents
+DELETE FROM turnkeep.agents WHERE workspace_id = $1
+
+-- name: delete_workspace
+DELETE FROM turnkeep.workspaces WHERE id = $1
+
+-- name: ensure_member
+-- The member with that host id. A role that is given is stored, one that is not leaves the old one.
+INSERT INTO turnkeep.members AS m (id, org_id, workspace_id, external_id, role, created_at)
+SELECT $1, w.org_id, w.id, $4, coalesce($5::text, 'member'), turnkeep.now_ms()
+  FROM turnkeep.workspaces w WHERE w.org_id = $2 AND w.id = $3
+ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce($5::text, m.role)
+RETURNING {m.member_columns}
+
+-- name: members
+SELECT {m.member_columns} FROM turnkeep.members m WHERE m.org_id = $1 AND m.workspace_id = $2 ORDER BY m.id
+
+-- name: insert_key
+INSERT INTO turnkeep.api_keys
+       (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools, created_at, revoked_at)
+SELECT $1, o.id, $3, $4, $5, $6, $7, $8, $9 FROM turnkeep.orgs o WHERE o.id = $2
+ON CONFLICT DO NOTHING
+RETURNING id
+
+-- name: same_key
+SELECT 1 FROM turnkeep.api_keys k WHERE k.id = $1 AND k.org_id = $2 AND k.secret_hash = $3
+
+-- name: key_by_hash
+SELECT {k.key_columns}, k.secret_hash FROM turnkeep.api_keys k WHERE k.secret_hash = $1 AND k.revoked_at IS NULL
+
+-- name: keys
+SELECT {k.key_columns} FROM turnkeep.api_keys k WHERE k.org_id = $1 ORDER BY k.id
+
+-- name: revoke_key
+UPDATE turnkeep.api_keys SET revoked_at = coalesce(revoked_at, turnkeep.now_ms()) WHERE org_id = $1 AND id = $2
+RETURNING id
+
+-- name: insert_agent
+INSERT INTO turnkeep.agents AS a (id, org_id, workspace_id, spec, created_at, updated_at)
+SELECT $1, w.org_id, w.id, $4, n.now, n.now
+  FROM turnkeep.workspaces w, (SELECT turnkeep.now_ms() AS now) n WHERE w.org_id = $2 AND w.id = $3
+ON CONFLICT (id) DO UPDATE SET spec = excluded.spec
+RETURNING {a.agent_columns}
+
+-- name: my_agent
+SELECT {a.agent_columns} FROM turnkeep.my_agent($1, $2, $3, $4) a
+
+-- name: my_agents
+SELECT {a.agent_columns} FROM turnkeep.my_agents($1, $2, $3, $4, $5) a
+
+-- name: change_agent
+UPDATE turnkeep.agents a SET spec = $4, updated_at = turnkeep.now_ms()
+ WHERE a.id = $3 AND a.org_id = $1 AND a.workspace_id = $2 AND a.deleted_at IS NULL
+RETURNING {a.agent_columns}
+
+-- name: delete_agent
+UPDATE turnkeep.agents a SET deleted_at = turnkeep.now_ms()
+ WHERE a.id = $3 AND a.org_id = $1 AND a.workspace_id = $2 AND a.deleted_at IS NULL
+RETURNING a.id
+
+-- name: usage
+-- The month (the present one if none is named), what was used in it, and the limits that may apply.
+SELECT m.month, coalesce(u.ui_messages, 0), coalesce(u.api_messages, 0), coalesce(u.input_tokens, 0),
+       coalesce(u.output_tokens, 0), w.monthly_message_limit, w.user_monthly_message_limit
+  FROM (SELECT coalesce($5::text, turnkeep.month_of(turnkeep.now_ms())) AS month) m
+  JOIN turnkeep.workspaces w ON w.org_id = $1 AND w.id = $2
+  LEFT JOIN turnkeep.usage u ON u.org_id = $1 AND u.scope = $3 AND u.scope_id = $4 AND u.month = m.month
+
+-- name: insert_token
+INSERT INTO turnkeep.one_time_tokens AS o (token_hash, org_id, turn_id, attempt, purpose, expires_at)
+SELECT $1, t.org_id, t.id, $3, $4, turnkeep.now_ms() + $5::bigint FROM turnkeep.turns t WHERE t.id = $2
+ON CONFLICT (token_hash) DO UPDATE SET purpose = excluded.purpose
+ WHERE (o.turn_id, o.attempt, o.purpose) = (excluded.turn_id, excluded.attempt, excluded.purpose)
+RETURNING o.turn_id
+
+-- name: spend_token
+-- One statement, so that of many who come at once exactly one is given the binding.
+UPDATE turnkeep.one_time_tokens o SET used_at = turnkeep.now_ms()
+ WHERE o.token_hash = $1 AND o.purpose = $2 AND o.used_at IS NULL AND o.expires_at > turnkeep.now_ms()
+   AND EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.id = o.turn_id AND t.status = 'running' AND t.attempt = o.attempt)
+RETURNING o.purpose, o.turn_id, o.attempt
+
+-- name: expire_tokens
+UPDATE turnkeep.one_time_tokens o SET expires_at = turnkeep.now_ms() WHERE o.turn_id = $1 AND o.used_at IS NULL

@@ -1,0 +1,77 @@
+-- Who may see what, as the database itself enforces it.
+--
+-- Row-level security is forced on every table of the schema, so that a table which somebody adds and forgets is closed
+-- to the client role instead of open. `turnkeep_engine` works with all rows. `turnkeep_client` may read (90_rights.sql:
+-- it has no other right) and gets only rows of the identity that its transaction has set: turnkeep.org,
+-- turnkeep.workspace and turnkeep.user, where the user '*' means every user of the workspace. A setting that was
+-- never made is NULL and one that has ended is '': neither equals an id, so no identity sees nothing. A setting is read
+-- in a subquery, so that it is looked up once for a query and not for every row.
+
+DO $$
+DECLARE
+    v_table record;
+BEGIN
+    FOR v_table IN
+        SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity,
+               EXISTS (SELECT 1 FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'engine') AS has_engine
+          FROM pg_class c
+         WHERE c.relnamespace = 'turnkeep'::regnamespace AND c.relkind IN ('r', 'p')
+         ORDER BY c.relname
+    LOOP
+        IF NOT v_table.relrowsecurity THEN
+            EXECUTE format('ALTER TABLE turnkeep.%I ENABLE ROW LEVEL SECURITY', v_table.relname);
+        END IF;
+        IF NOT v_table.relforcerowsecurity THEN
+            EXECUTE format('ALTER TABLE turnkeep.%I FORCE ROW LEVEL SECURITY', v_table.relname);
+        END IF;
+        IF NOT v_table.has_engine THEN
+            EXECUTE format('CREATE POLICY engine ON turnkeep.%I TO turnkeep_engine USING (true) WITH CHECK (true)',
+                           v_table.relname);
+        END IF;
+    END LOOP;
+END $$;
+
+DROP POLICY IF EXISTS client ON turnkeep.conversations;
+CREATE POLICY client ON turnkeep.conversations FOR SELECT TO turnkeep_client USING (
+    org_id = (SELECT current_setting('turnkeep.org', true))
+    AND workspace_id = (SELECT current_setting('turnkeep.workspace', true))
+    AND (user_id = (SELECT current_setting('turnkeep.user', true))
+         OR (SELECT current_setting('turnkeep.user', true)) = '*')
+    AND deleted_at IS NULL
+);
+
+-- Children belong to whom their conversation belongs; its own policy holds inside the EXISTS. A foreign id is
+-- found out by one lookup, so the time of the answer tells nothing. OFFSET 0 forbids the planner to read all
+-- conversations into a hash table instead, which it likes to do for a long conversation.
+DROP POLICY IF EXISTS client ON turnkeep.turns;
+CREATE POLICY client ON turnkeep.turns FOR SELECT TO turnkeep_client USING (
+    EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.id = turns.conversation_id OFFSET 0)
+);
+
+DROP POLICY IF EXISTS client ON turnkeep.messages;
+CREATE POLICY client ON turnkeep.messages FOR SELECT TO turnkeep_client USING (
+    NOT internal
+    AND EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.id = messages.conversation_id OFFSET 0)
+);
+
+-- A file without a conversation belongs to the user who brought it.
+DROP POLICY IF EXISTS client ON turnkeep.files;
+CREATE POLICY client ON turnkeep.files FOR SELECT TO turnkeep_client USING (
+    org_id = (SELECT current_setting('turnkeep.org', true))
+    AND workspace_id = (SELECT current_setting('turnkeep.workspace', true))
+    AND deleted_at IS NULL
+    AND CASE WHEN conversation_id IS NULL
+             THEN user_id = (SELECT current_setting('turnkeep.user', true))
+                  OR (SELECT current_setting('turnkeep.user', true)) = '*'
+             ELSE EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.id = files.conversation_id OFFSET 0)
+        END
+);
+
+-- Agents are shared by the users of a workspace; an identity without a user has none.
+DROP POLICY IF EXISTS client ON turnkeep.agents;
+CREATE POLICY client ON turnkeep.agents FOR SELECT TO turnkeep_client USING (
+    org_id = (SELECT current_setting('turnkeep.org', true))
+    AND workspace_id = (SELECT current_setting('turnkeep.workspace', true))
+    AND (SELECT current_setting('turnkeep.user', true)) <> ''
+    AND deleted_at IS NULL
+);

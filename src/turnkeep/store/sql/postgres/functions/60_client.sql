@@ -1,0 +1,211 @@
+-- The client path: one function per query, which takes an identity, reads as the role that called it, and drops the
+-- identity again. So an identity lives inside one call: not in the session, and not even in a transaction around it
+-- (after an error the transaction is over, and what was set in it with it). The functions run with the rights of the
+-- caller: what they can see is decided by the policies alone, whatever stands in the query.
+
+-- It answers something only because an assignment costs a third of a PERFORM.
+CREATE FUNCTION turnkeep.become(p_org text, p_workspace text, p_user text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    v_set text;
+BEGIN
+    v_set := set_config('turnkeep.org', p_org, true);
+    v_set := set_config('turnkeep.workspace', p_workspace, true);
+    v_set := set_config('turnkeep.user', p_user, true);
+    RETURN v_set;
+END $$;
+
+CREATE FUNCTION turnkeep.my_conversation(p_org text, p_workspace text, p_user text, p_conversation text)
+RETURNS TABLE (conversation turnkeep.conversations, running_turn_id text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+      FROM turnkeep.conversations c WHERE c.id = p_conversation;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- A page of the list, newest change first, behind (p_updated_at, p_id).
+CREATE FUNCTION turnkeep.my_conversations(p_org text, p_workspace text, p_user text,
+                                          p_updated_at bigint, p_id text, p_limit integer)
+RETURNS TABLE (conversation turnkeep.conversations, running_turn_id text) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    IF p_user = '*' THEN
+        RETURN QUERY
+        SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+          FROM turnkeep.conversations c
+         WHERE c.workspace_id = p_workspace AND c.deleted_at IS NULL AND c.kind <> 'run'
+           AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
+         ORDER BY c.updated_at DESC, c.id DESC LIMIT p_limit;
+    ELSE
+        RETURN QUERY
+        SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+          FROM turnkeep.conversations c
+         WHERE c.workspace_id = p_workspace AND c.user_id = p_user AND c.deleted_at IS NULL AND c.kind <> 'run'
+           AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
+         ORDER BY c.updated_at DESC, c.id DESC LIMIT p_limit;
+    END IF;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- What a search has found, as far as its reader may see it.
+CREATE FUNCTION turnkeep.my_found(p_org text, p_workspace text, p_user text, p_conversations text[])
+RETURNS TABLE (conversation turnkeep.conversations, running_turn_id text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+      FROM turnkeep.conversations c WHERE c.id = ANY (p_conversations)
+     ORDER BY c.updated_at DESC, c.id DESC;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_messages(p_org text, p_workspace text, p_user text, p_turns text[], p_sequences integer[])
+RETURNS TABLE (conversation_id text, blocks text, display text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT m.conversation_id, m.blocks, m.display
+      FROM unnest(p_turns, p_sequences) AS wanted (turn_id, turn_sequence)
+      JOIN turnkeep.messages m ON m.turn_id = wanted.turn_id AND m.turn_sequence = wanted.turn_sequence
+     WHERE NOT m.internal;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- A page of visible rows along the visible chain, behind (p_ordinal, p_sequence) in that order. The rows of a turn come in
+-- any order, and those of the turn at the limit come all, so that nothing is sorted or copied here. A reader's row
+-- needs its display or else its blocks, never both. Turns beside one of the chain are inactive, so `siblings` looks only
+-- among those, and only where there are any. The conversation is looked at first: a foreign one must cost nothing more.
+-- Nested loops keep the order of the index, so that a page costs what it shows.
+CREATE FUNCTION turnkeep.my_transcript(p_org text, p_workspace text, p_user text, p_conversation text,
+                                       p_is_ascending boolean, p_ordinal integer, p_sequence integer, p_limit integer)
+RETURNS TABLE (id text, turn_id text, turn_sequence integer, ordinal integer, role text, blocks text, display text,
+               attachments text, sources text, usage text, status text, created_at bigint, siblings text[])
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_user     text;
+    v_branched boolean;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    SELECT EXISTS (SELECT 1 FROM turnkeep.turns s
+                    WHERE s.conversation_id = c.id AND NOT s.active AND s.started_at IS NOT NULL)
+      INTO v_branched
+      FROM turnkeep.conversations c WHERE c.id = p_conversation;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TK001', MESSAGE = 'No such conversation.';
+    END IF;
+    IF p_is_ascending THEN
+        RETURN QUERY
+        SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
+               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at,
+               CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
+          FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+         WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
+           AND t.ordinal >= p_ordinal AND (t.ordinal > p_ordinal OR m.turn_sequence > p_sequence)
+         ORDER BY t.ordinal FETCH FIRST (p_limit) ROWS WITH TIES;
+    ELSE
+        RETURN QUERY
+        SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
+               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at,
+               CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
+          FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+         WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
+           AND t.ordinal <= p_ordinal AND (t.ordinal < p_ordinal OR m.turn_sequence < p_sequence)
+         ORDER BY t.ordinal DESC FETCH FIRST (p_limit) ROWS WITH TIES;
+    END IF;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- The turns that start where this one of the visible chain starts, itself among them, if there are others.
+CREATE FUNCTION turnkeep.siblings(p_conversation text, p_turn text, p_parent text, p_ordinal integer) RETURNS text[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT array_agg(s.id ORDER BY s.ordinal)
+              FROM (SELECT t.id, t.ordinal FROM turnkeep.turns t
+                     WHERE t.conversation_id = p_conversation AND NOT t.active AND t.started_at IS NOT NULL
+                       AND t.parent_turn_id IS NOT DISTINCT FROM p_parent
+                     UNION ALL SELECT p_turn, p_ordinal) s
+            HAVING count(*) > 1);
+END $$;
+
+CREATE FUNCTION turnkeep.my_turn(p_org text, p_workspace text, p_user text, p_turn text)
+RETURNS TABLE (id text, conversation_id text, workspace_id text, user_id text, parent_turn_id text, ordinal integer,
+               active boolean, status text, attempt integer, failures integer, last_seq integer,
+               cancel_requested_at bigint, background boolean, source text, model text, snapshot text,
+               input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint,
+               month text, error text, metadata text, created_at bigint, started_at bigint, settled_at bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT t.id, t.conversation_id, t.workspace_id, t.user_id, t.parent_turn_id, t.ordinal, t.active, t.status,
+           t.attempt, t.failures, t.last_seq, t.cancel_requested_at, t.background, t.source, t.model, t.snapshot,
+           t.input_tokens, t.output_tokens, t.cache_read_tokens, t.cache_write_tokens, t.month, t.error, t.metadata,
+           t.created_at, t.started_at, t.settled_at
+      FROM turnkeep.turns t WHERE t.id = p_turn;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_file(p_org text, p_workspace text, p_user text, p_file text)
+RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY SELECT * FROM turnkeep.files f WHERE f.id = p_file;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_files(p_org text, p_workspace text, p_user text, p_conversation text)
+RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    PERFORM 1 FROM turnkeep.conversations c WHERE c.id = p_conversation;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TK001', MESSAGE = 'No such conversation.';
+    END IF;
+    RETURN QUERY
+    SELECT * FROM turnkeep.files f
+     WHERE f.conversation_id = p_conversation AND f.status = 'ready' ORDER BY f.created_at, f.id;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_agent(p_org text, p_workspace text, p_user text, p_agent text)
+RETURNS SETOF turnkeep.agents LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY SELECT * FROM turnkeep.agents a WHERE a.id = p_agent;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- A page of agents, newest first, before p_before.
+CREATE FUNCTION turnkeep.my_agents(p_org text, p_workspace text, p_user text, p_before text, p_limit integer)
+RETURNS SETOF turnkeep.agents LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT * FROM turnkeep.agents a
+     WHERE a.workspace_id = p_workspace AND a.deleted_at IS NULL AND a.id < p_before COLLATE "C"
+     ORDER BY a.id DESC LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;

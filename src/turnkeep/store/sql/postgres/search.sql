@@ -1,0 +1,56 @@
+-- The index of titles and visible messages. It is the engine's; what it finds is read through the client path.
+
+-- name: pending_conversations
+-- Conversations with a settled turn right after what is indexed, so that indexing makes progress.
+SELECT c.id, c.indexed_ordinal
+  FROM turnkeep.conversations c
+ WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1)
+   AND EXISTS (SELECT 1 FROM turnkeep.turns t
+                WHERE t.conversation_id = c.id AND t.active IN (true, false) AND t.ordinal = c.indexed_ordinal + 1
+                  AND t.settled_at IS NOT NULL)
+ ORDER BY c.id LIMIT $2
+
+-- name: pending_titles
+-- Conversations whose title cannot be found yet, because their first turn has not ended.
+SELECT c.id, c.title
+  FROM turnkeep.conversations c
+ WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1) AND c.title IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
+                    WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
+ LIMIT $2
+
+-- name: index_titles
+SELECT turnkeep.index_titles($1, $2, $3)
+
+-- name: settled_up_to
+-- The highest ordinal below the first turn that has not ended, and the title.
+SELECT coalesce((SELECT min(t.ordinal) FROM turnkeep.turns t
+                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1, c.title
+  FROM turnkeep.conversations c WHERE c.id = $1
+
+-- name: rows_to_index
+SELECT m.turn_id, m.turn_sequence, m.blocks, m.display
+  FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+ WHERE t.conversation_id = $1 AND t.active IN (true, false) AND t.ordinal > $2 AND t.ordinal <= $3 AND NOT m.internal
+
+-- name: index_turns
+SELECT turnkeep.index_turns($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: found_conversations
+-- A page of conversations with an entry that matches: of the visible chain, or the title's.
+SELECT c.id
+  FROM turnkeep.conversations c
+ WHERE c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
+   AND c.deleted_at IS NULL AND c.kind <> 'run' AND (c.updated_at, c.id) < ($5::bigint, $6::text)
+   AND c.id IN (SELECT e.conversation_id
+                  FROM turnkeep.search_entries e LEFT JOIN turnkeep.turns t ON t.id = e.turn_id
+                 WHERE e.workspace_id = $2 AND ($3::text IS NULL OR e.user_id = $3)
+                   AND e.tokens @@ $4::text::tsquery AND (e.turn_sequence = -1 OR t.active))
+ ORDER BY c.updated_at DESC, c.id DESC LIMIT $7
+
+-- name: found_messages
+-- The newest message that matches, of each of these conversations.
+SELECT DISTINCT ON (e.conversation_id) e.turn_id, e.turn_sequence
+  FROM turnkeep.search_entries e JOIN turnkeep.turns t ON t.id = e.turn_id
+ WHERE e.conversation_id = ANY ($1::text[]) AND e.tokens @@ $2::text::tsquery AND t.active
+ ORDER BY e.conversation_id, t.ordinal DESC, e.turn_sequence DESC

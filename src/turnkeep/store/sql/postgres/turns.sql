@@ -1,0 +1,94 @@
+-- Turns: the calls of the functions that write them, and the engine's reads.
+
+-- name: claim
+SELECT {(c.turn).turn_columns}, c.user_message_id, c.is_new, c.is_held
+  FROM turnkeep.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+                      $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37) c
+
+-- name: lock_conversation
+SELECT 1 FROM turnkeep.conversations c
+ WHERE c.id = $4 AND c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
+   FOR UPDATE
+
+-- name: attachments
+-- What a claim needs to know of its files before it can name them in the bag.
+SELECT f.id, f.name, f.mime_type, f.size, f.conversation_id FROM turnkeep.files f WHERE f.id = ANY ($1::text[])
+
+-- name: taken_names
+SELECT f.name_key FROM turnkeep.files f WHERE f.conversation_id = $1 AND f.deleted_at IS NULL
+
+-- name: append
+SELECT turnkeep.append($1, $2, $3, $4)
+
+-- name: append_one
+SELECT turnkeep.append_one($1, $2, $3, $4)
+
+-- name: record
+SELECT r.outcome, r.last_seq, r.cancel_requested FROM turnkeep.record($1, $2, $3, $4, $5, $6, $7, $8, $9) r
+
+-- name: settle
+SELECT s.job, s.outcome, s.promoted, {(s.turn).turn_columns}
+  FROM turnkeep.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) s
+
+-- name: renew
+SELECT r.turn_id, r.attempt, r.cancel_requested FROM turnkeep.renew($1, $2, $3) r
+
+-- name: hand_over
+SELECT turnkeep.hand_over($1, $2)
+
+-- name: adopt
+SELECT a.is_first_start, {(a.turn).turn_columns} FROM turnkeep.adopt($1, $2, $3, $4) a
+
+-- name: promote_waiting
+SELECT p FROM turnkeep.promote_waiting() p ORDER BY p COLLATE "C"
+
+-- name: request_cancel
+SELECT {t.turn_columns} FROM turnkeep.request_cancel($1, $2, $3, $4) t
+
+-- name: watch
+SELECT turnkeep.watch($1, $2)
+
+-- name: cancel_unwatched
+SELECT c FROM turnkeep.cancel_unwatched() c ORDER BY c COLLATE "C"
+
+-- name: my_turn
+SELECT {t.turn_columns} FROM turnkeep.my_turn($1, $2, $3, $4) t
+
+-- name: own_turn
+-- A turn of the owner's conversations, on the engine's path: for what reads internal rows next.
+SELECT {t.turn_columns}
+  FROM turnkeep.turns t JOIN turnkeep.conversations c ON c.id = t.conversation_id
+ WHERE t.id = $4 AND c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
+   AND c.deleted_at IS NULL
+
+-- name: turn_by_id
+SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1
+
+-- name: events_after
+-- The content of a result is the display of the turn's final row.
+SELECT e.seq, e.payload,
+       CASE WHEN e.type = 'result' THEN
+           (SELECT m.display FROM turnkeep.messages m
+             WHERE m.turn_id = e.turn_id AND NOT m.internal AND m.display IS NOT NULL
+             ORDER BY m.turn_sequence DESC LIMIT 1) END
+  FROM turnkeep.turn_events e
+ WHERE e.turn_id = $1 AND e.seq > $2
+ ORDER BY e.seq LIMIT $3
+
+-- name: turn_rows
+SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = $1 ORDER BY m.turn_sequence
+
+-- name: turn_logs
+SELECT l.after_seq, l.level, l.message, l.ts FROM turnkeep.turn_logs l WHERE l.turn_id = $1 ORDER BY l.n
+
+-- name: window
+-- The newest turns of the visible chain, newest first, with all their rows: one range of an index for the turns, one for
+-- each turn's rows, so it is flat in the conversation's length. The rows of a turn come in any order, and those of the
+-- turn at the limit come all: sorting them here would copy every row once more. A plain statement, as a function would
+-- copy them too.
+SELECT {m.replayed_columns}, newest.ordinal
+  FROM (SELECT t.id, t.ordinal FROM turnkeep.turns t
+         WHERE t.conversation_id = $1 AND t.active
+         ORDER BY t.ordinal DESC LIMIT $2) newest
+  JOIN turnkeep.messages m ON m.turn_id = newest.id
+ ORDER BY newest.ordinal DESC FETCH FIRST ($3) ROWS WITH TIES

@@ -1,0 +1,121 @@
+"""Following a turn: the one algorithm behind every stream.
+
+Subscribe, replay, then follow. Only the event after the last one is ever given, whatever the hub says; if the hub does
+not have it, the store is asked, and it is asked every two seconds in any case. So wake-ups may be lost, late, doubled
+or out of order, previews may come from a worker that has lost the turn, and a reader still ends with the same text and
+the same events. The end is the terminal event, never a status.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Sequence
+
+from turnkeep.errors import InvalidRequest, NotFound, WorldError
+from turnkeep.ids import TurnId
+from turnkeep.streaming.cursor import START, Cursor
+from turnkeep.streaming.frames import EventFrame, Frame, event_frame
+from turnkeep.streaming.ports import EventSource, Hub, Subscription
+
+POLL_SECONDS = 2.0
+"""No longer than this does a reader trust the hub alone."""
+
+PAGE = 50
+"""Events in one read of the store. A step may be large, so a page is short."""
+
+_AGAIN_SECONDS = 0.05
+
+_logger = logging.getLogger(__name__)
+
+
+async def is_over(source: EventSource, turn_id: TurnId, cursor: Cursor) -> bool:
+    """Whether nothing will ever follow this cursor. For a caller that must answer before a stream begins.
+
+    Raises InvalidRequest if the turn has not come that far, NotFound if it has no events at all.
+    """
+    here = await source.events(turn_id, after=max(cursor.seq - 1, 0), limit=1)
+    if not here and not cursor.seq:
+        raise NotFound(f"Turn {turn_id} has no events.")
+    if not here:
+        raise InvalidRequest(f"The cursor {cursor} lies in the future: this turn has not come that far.")
+    ended = cursor.seq > 0 and event_frame(here[0]).is_terminal
+    if ended and cursor.offset:
+        raise InvalidRequest(f"The cursor {cursor} lies in the future: the turn ended with event {cursor.seq}.")
+    return ended
+
+
+async def follow(
+    source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor = START, *, poll_seconds: float = POLL_SECONDS
+) -> AsyncIterator[Sequence[Frame]]:
+    """Everything after `cursor`, in batches of what is there; ends after the terminal event.
+
+    While nothing happens an empty batch comes every `poll_seconds` or sooner. A store that is away is asked again;
+    the reader only waits. Raises as `is_over` does, before the first batch.
+    """
+    if cursor.seq and await is_over(source, turn_id, cursor):
+        return
+    async with hub.subscribe(turn_id) as subscription:
+        now = asyncio.get_running_loop().time
+        seq, offset = cursor.seq, cursor.offset
+        shelf = _Shelf(source, subscription, turn_id, poll_seconds)
+        while True:
+            frames = subscription.frames(seq, offset)
+            if not frames or now() >= shelf.due:
+                frames = await shelf.look(seq) or frames
+            if frames:
+                last = frames[-1]
+                seq, offset = last.seq, last.offset
+                yield frames
+                if isinstance(last, EventFrame) and last.is_terminal:
+                    return
+            if not await subscription.wait(shelf.due):
+                yield ()
+
+
+class _Shelf:
+    """The store as one reader sees it: when to look there, and what to make of it if nothing is found."""
+
+    __slots__ = ("_again", "_has_looked", "_missed", "_now", "_poll", "_source", "_subscription", "_turn_id", "due")
+
+    def __init__(self, source: EventSource, subscription: Subscription, turn_id: TurnId, poll_seconds: float) -> None:
+        self._source = source
+        self._subscription = subscription
+        self._turn_id = turn_id
+        self._poll = poll_seconds
+        self._now = asyncio.get_running_loop().time
+        self.due = self._now() + poll_seconds
+        """When the store must be looked at, whatever the hub says."""
+        self._has_looked = False
+        self._again = _AGAIN_SECONDS
+        self._missed = 0
+        """The highest event that had been heard of when the store did not show it."""
+
+    async def look(self, seq: int) -> Sequence[Frame]:
+        """The events after `seq` in the store, or nothing, if there is no reason to look or nothing was found."""
+        if self._has_looked and self._now() < self.due and self._subscription.head <= max(seq, self._missed):
+            return ()
+        self._has_looked = True
+        try:
+            frames = await self._subscription.read(self._source, after=seq, limit=PAGE)
+        except WorldError as error:
+            _logger.warning("The events of %s cannot be read now: %s", self._turn_id, error)
+            self._found_nothing(seq)
+            return ()
+        if frames:
+            self._again = _AGAIN_SECONDS
+            self.due = self._now() + (0.0 if len(frames) == PAGE else self._poll)
+            return frames
+        if not seq and not self._subscription.head:
+            raise NotFound(f"Turn {self._turn_id} has no events.")
+        self._found_nothing(seq)
+        return ()
+
+    def _found_nothing(self, seq: int) -> None:
+        # Readers that began together should not all ask at the same moment for ever.
+        self.due = self._now() + self._poll * random.uniform(0.8, 1.0)
+        head = self._subscription.head
+        if head > seq:
+            # Heard of, but not there (a replica that lags, or a wake-up that was not true): ask again, ever less often.
+            self._missed = head
+            self.due = min(self.due, self._now() + self._again)
+            self._again = min(2 * self._again, self._poll)

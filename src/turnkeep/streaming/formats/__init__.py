@@ -1,0 +1,49 @@
+"""Formats: the same frames as bytes of different dialects. Each keeps the cursor as `id`, so each can be resumed."""
+
+from typing import Literal, Protocol, assert_never
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import TurnId
+from turnkeep.streaming.cursor import START, Cursor
+from turnkeep.streaming.formats.anthropic import AnthropicEncoder
+from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.formats.openai import OpenAIEncoder
+from turnkeep.streaming.frames import Frame
+
+__all__ = ["Encoder", "FormatName", "encoder_for", "format_named"]
+
+FormatName = Literal["native", "openai", "anthropic"]
+
+
+class Encoder(Protocol):
+    """One reader's encoder. Frames must come in order, beginning after the cursor it was made with."""
+
+    def encode(self, frame: Frame) -> bytes:
+        """The frame as server-sent events; empty if this format does not show it."""
+
+
+def format_named(name: str) -> FormatName:
+    """The format of that name, else InvalidRequest."""
+    match name:
+        case "native" | "openai" | "anthropic":
+            return name
+        case _:
+            raise InvalidRequest(f"There is no format {name[:40]!r}; use native, openai or anthropic.")
+
+
+def encoder_for(
+    name: FormatName, *, turn_id: TurnId, model: str | None, created_at: int, cursor: Cursor = START
+) -> Encoder:
+    """An encoder that goes on after `cursor`. InvalidRequest if the cursor's state is not one that it wrote.
+
+    `created_at` is the turn's, in Unix milliseconds, so that a resumed stream says the same.
+    """
+    match name:
+        case "native":
+            return NativeEncoder()
+        case "openai":
+            return OpenAIEncoder(turn_id=turn_id, model=model or "", created=created_at // 1000, cursor=cursor)
+        case "anthropic":
+            return AnthropicEncoder(turn_id=turn_id, model=model or "", cursor=cursor)
+        case _:
+            assert_never(name)

@@ -1,0 +1,147 @@
+"""Anthropic style: `message_start`, content blocks and their deltas, `message_stop`; and `event: tool_calls`.
+
+Text and reasoning become `text` and `thinking` blocks, numbered 0, 1, 2 … through the whole turn; an iteration's last
+block is closed by the event that completes it. Steps, sources and files are left out. As in the OpenAI style only the
+last frame of an event has its id; a `content_block_start` that is seen twice opens the same empty block again.
+"""
+
+from typing import Any, Literal, assert_never
+
+import msgspec
+
+from turnkeep.ids import TurnId
+from turnkeep.model.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
+from turnkeep.model.usage import Usage
+from turnkeep.streaming import sse
+from turnkeep.streaming.cursor import START, Cursor, written
+from turnkeep.streaming.formats.spoken import Spoken, numbers_of
+from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind
+
+_json = msgspec.json.Encoder().encode
+
+_EMPTY: dict[Kind, dict[str, str]] = {
+    "text": {"type": "text", "text": ""},
+    "reasoning": {"type": "thinking", "thinking": "", "signature": ""},
+}
+_OPEN: tuple[Kind | None, ...] = (None, "text", "reasoning")
+"""How the open block is written in a cursor: by its place here."""
+
+
+class AnthropicEncoder:
+    """Remembers the open block and what was said of the present iteration; its ids tell the same to its successor."""
+
+    def __init__(self, *, turn_id: TurnId, model: str, cursor: Cursor = START) -> None:
+        text, reasoning, index, opened = numbers_of(cursor, 4) or (cursor.offset, 0, 0, 0)
+        self._turn_id = turn_id
+        self._model = model
+        self._spoken = Spoken(text, reasoning)
+        self._index = index
+        self._open: Kind | None = _OPEN[opened] if opened < len(_OPEN) else None
+
+    def encode(self, frame: Frame) -> bytes:
+        if isinstance(frame, DeltaFrame):
+            return self._delta(frame)
+        return b"".join(self._event(frame))
+
+    def _event(self, frame: EventFrame) -> list[bytes]:
+        event, seq = frame.recorded.event, frame.seq
+        match event:
+            case TurnBegan():
+                return [self._began(seq)] if seq == 1 else []
+            case Step() | Sources() | Files():
+                return []
+            case ToolCalls():
+                return self._complete(event, seq)
+            case Reset():
+                dropped, self._spoken = self._spoken, Spoken()
+                closed = self._close()
+                data = _json({**msgspec.to_builtins(event), "drop": dropped})
+                return [*closed, sse.frame(data, event="reset", id=self._id(seq))]
+            case Result():
+                said = [*self._rest(event, seq), *self._close()]
+                changed = _data("message_delta", delta=_STOPPED, usage=_usage(event.usage))
+                return [*said, changed, _data("message_stop", id_=self._id(seq))]
+            case Failure():
+                error = {"type": "api_error", "message": event.message, "code": event.code}
+                return [*self._close(), _data("error", error=error, id_=self._id(seq))]
+            case _:
+                assert_never(event)
+
+    def _began(self, seq: int) -> bytes:
+        message: dict[str, Any] = {
+            "id": self._turn_id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": _usage(Usage()),
+        }
+        return _data("message_start", message=message, id_=self._id(seq))
+
+    def _complete(self, event: ToolCalls, seq: int) -> list[bytes]:
+        rest = self._rest(event, seq)
+        if not event.calls:
+            return [*rest, *self._close(seq)]
+        closed = self._close()
+        return [*rest, *closed, sse.frame(_json(event), event="tool_calls", id=self._id(seq))]
+
+    def _rest(self, event: ToolCalls | Result, seq: int) -> list[bytes]:
+        frames = [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]
+        self._spoken = Spoken()
+        return frames
+
+    def _delta(self, frame: DeltaFrame) -> bytes:
+        turned = b"" if self._open == frame.kind else b"".join((*self._close(), self._begin(frame.kind)))
+        self._spoken.add(frame.kind, len(frame.text))
+        if frame.kind == "text":
+            delta = {"type": "text_delta", "text": frame.text}
+        else:
+            delta = {"type": "thinking_delta", "thinking": frame.text}
+        id_ = self._id(frame.seq, frame.offset)
+        return turned + _data("content_block_delta", index=self._index, delta=delta, id_=id_)
+
+    def _begin(self, kind: Kind) -> bytes:
+        self._open = kind
+        return _data("content_block_start", index=self._index, content_block=_EMPTY[kind])
+
+    def _close(self, seq: int | None = None) -> list[bytes]:
+        """End the open block, if there is one; with the event's id, if nothing else of the event follows."""
+        if self._open is None:
+            return []
+        index, self._open = self._index, None
+        self._index += 1
+        return [_data("content_block_stop", index=index, id_=None if seq is None else self._id(seq))]
+
+    def _id(self, seq: int, offset: int = 0) -> str:
+        spoken, opened = self._spoken, _OPEN.index(self._open)
+        state = (spoken.text, spoken.reasoning, self._index, opened)
+        is_plain = state == (offset, 0, 0, 0)
+        return written(seq, offset, "" if is_plain else ".".join(map(str, state)))
+
+
+_STOPPED = {"stop_reason": "end_turn", "stop_sequence": None}
+
+_Name = Literal[
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+    "error",
+]
+
+
+def _data(name: _Name, *, id_: str | None = None, **fields: Any) -> bytes:
+    return sse.frame(_json({"type": name, **fields}), event=name, id=id_)
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+    }

@@ -1,0 +1,39 @@
+"""The native format: every event as it was stored, and previews between them. It has no state."""
+
+import msgspec
+
+from turnkeep.model.events import Recorded, TurnEvent
+from turnkeep.streaming.frames import DeltaFrame, Frame
+
+_json = msgspec.json.Encoder().encode
+
+
+class NativeEncoder:
+    """Bytes are made once for each frame and shared by all readers of the process."""
+
+    def encode(self, frame: Frame) -> bytes:
+        native = frame.native
+        if native is None:
+            native = encode_delta(frame) if isinstance(frame, DeltaFrame) else encode_event(frame.recorded)
+            frame.native = native
+        return native
+
+
+def encode_event(recorded: Recorded) -> bytes:
+    name = name_of(recorded.event).encode()
+    return b"event: %b\nid: %d\ndata: %b\n\n" % (name, recorded.seq, _json(recorded.event))
+
+
+def encode_delta(frame: DeltaFrame) -> bytes:
+    return b'event: delta\nid: %d.%d\ndata: {"iteration":%d,"kind":"%b","text":%b}\n\n' % (
+        frame.seq,
+        frame.offset,
+        frame.iteration,
+        frame.kind.encode(),
+        _json(frame.text),
+    )
+
+
+def name_of(event: TurnEvent) -> str:
+    """The event's name on the wire, which is its tag in the store."""
+    return str(event.__struct_config__.tag)

@@ -1,0 +1,244 @@
+"""The hub of one process: who is listening to which turn, and the log that they share.
+
+A turn has a log while this worker speaks it or somebody here listens. Readers have a place in the log and a flag;
+nothing is queued for them, so a slow one costs nothing and holds nobody up.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from msgspec import structs
+
+from turnkeep.ids import TurnId
+from turnkeep.model.events import Failure, Recorded, Result
+from turnkeep.streaming.frames import EventFrame, Frame
+from turnkeep.streaming.log import TurnLog, frames_of
+from turnkeep.streaming.ports import EventSource, PreviewPiece
+
+TIMER_SLACK = 0.005
+"""Seconds by which a wait may end early rather than start another timer."""
+
+
+class LocalHub:
+    """The hub for one worker alone. All calls come from one event loop."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[TurnId, _Room] = {}
+
+    def publish(self, turn_id: TurnId, recorded: Sequence[Recorded]) -> None:
+        room = self._rooms.get(turn_id)
+        if room is None or not recorded:
+            return
+        room.log.add(frames_of(recorded))
+        room.wake()
+        if isinstance(recorded[-1].event, Result | Failure):
+            room.is_live = False
+            self._close_if_empty(room)
+
+    def preview(self, piece: PreviewPiece) -> None:
+        room = self._rooms.get(piece.turn_id) or self._open(piece.turn_id)
+        room.is_live = True
+        if not piece.text.isascii():
+            piece = _encodable(piece)
+        room.log.say(piece)
+        for ear in room.ears:
+            ear.wake()
+
+    def forget(self, turn_id: TurnId) -> None:
+        room = self._rooms.get(turn_id)
+        if room is not None:
+            room.is_live = False
+            room.log.speech = None
+            self._close_if_empty(room)
+
+    def subscribe(self, turn_id: TurnId) -> "Ear":
+        return Ear(self, turn_id)
+
+    async def close(self) -> None:
+        """End reads that are under way. Readers are not told; their streams end by other means."""
+        reads = [read for room in self._rooms.values() for read in room.reads.values()]
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+
+    @property
+    def turn_count(self) -> int:
+        """Turns that are spoken or listened to here."""
+        return len(self._rooms)
+
+    # What comes from other workers
+
+    def hear(self, turn_id: TurnId, seq: int) -> None:
+        """Another worker says that this event is durable."""
+        room = self._rooms.get(turn_id)
+        if room is not None:
+            room.log.hear(seq)
+            room.wake()
+
+    def overhear(self, piece: PreviewPiece) -> bool:
+        """Another worker speaks. False if words before these are missing."""
+        room = self._rooms.get(piece.turn_id)
+        if room is None:
+            return True
+        is_whole = room.log.say(piece)
+        room.wake()
+        return is_whole
+
+    def log_of(self, turn_id: TurnId, *, spoken_here: bool = False) -> TurnLog | None:
+        room = self._rooms.get(turn_id)
+        return None if room is None or (spoken_here and not room.is_live) else room.log
+
+    # Rooms
+
+    def _enter(self, ear: "Ear") -> "_Room":
+        room = self._rooms.get(ear.turn_id) or self._open(ear.turn_id)
+        room.ears[ear] = None
+        return room
+
+    def _leave(self, ear: "Ear", room: "_Room") -> None:
+        room.ears.pop(ear, None)
+        self._close_if_empty(room)
+
+    def _open(self, turn_id: TurnId) -> "_Room":
+        room = self._rooms[turn_id] = _Room(turn_id)
+        return room
+
+    def _close_if_empty(self, room: "_Room") -> None:
+        if not room.ears and not room.is_live and self._rooms.get(room.turn_id) is room:
+            del self._rooms[room.turn_id]
+
+
+class _Room:
+    """One turn: its log, and the ears at it."""
+
+    __slots__ = ("ears", "is_live", "log", "reads", "turn_id")
+
+    def __init__(self, turn_id: TurnId) -> None:
+        self.turn_id = turn_id
+        self.log = TurnLog()
+        self.ears: dict[Ear, None] = {}
+        self.is_live = False
+        """The engine of this process speaks the turn."""
+        self.reads: dict[int, asyncio.Task[list[EventFrame]]] = {}
+
+    def wake(self) -> None:
+        for ear in self.ears:
+            ear.wake()
+
+    async def read(self, source: EventSource, after: int, limit: int) -> list[EventFrame]:
+        """One task for all who want to know the same, so that a reader who leaves does not take it along."""
+        task = self.reads.get(after)
+        if task is None:
+            task = self.reads[after] = asyncio.create_task(self._read(source, after, limit))
+            task.add_done_callback(_note_outcome)
+        return await asyncio.shield(task)
+
+    async def _read(self, source: EventSource, after: int, limit: int) -> list[EventFrame]:
+        try:
+            frames = frames_of(await source.events(self.turn_id, after=after, limit=limit))
+        finally:
+            del self.reads[after]
+        if frames:
+            self.log.add(frames)
+            self.wake()
+        return frames
+
+
+class Ear:
+    """One reader's subscription. Enter it to begin listening."""
+
+    __slots__ = ("_deadline", "_has_news", "_hub", "_loop", "_rings_at", "_room", "_timer", "_waiter", "turn_id")
+
+    def __init__(self, hub: LocalHub, turn_id: TurnId) -> None:
+        self.turn_id = turn_id
+        self._hub = hub
+        self._room = _NOWHERE
+        self._has_news = False
+        self._waiter: asyncio.Future[bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._rings_at = 0.0
+        self._loop = asyncio.get_running_loop()
+
+    async def __aenter__(self) -> Self:
+        self._room = self._hub._enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hub._leave(self, self._room)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def head(self) -> int:
+        return self._room.log.head
+
+    def frames(self, seq: int, offset: int) -> Sequence[Frame]:
+        self._has_news = False
+        return self._room.log.frames(seq, offset)
+
+    async def read(self, source: EventSource, *, after: int, limit: int) -> Sequence[EventFrame]:
+        return await self._room.read(source, after, limit)
+
+    def wake(self) -> None:
+        waiter = self._waiter
+        if waiter is None:
+            self._has_news = True
+            return
+        self._waiter = None
+        if not waiter.done():
+            waiter.set_result(True)
+
+    def wait(self, until: float) -> "asyncio.Future[bool]":
+        waiter = self._loop.create_future()
+        if self._has_news:
+            waiter.set_result(True)
+            return waiter
+        self._waiter = waiter
+        self._deadline = until
+        # A timer that runs is left alone: it looks at the deadline when it fires. Readers of a busy turn wait a
+        # hundred times before it does.
+        if self._timer is None or self._rings_at > until + TIMER_SLACK:
+            self._arm()
+        return waiter
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        if self._loop.time() < self._deadline - TIMER_SLACK:
+            self._arm()
+        else:
+            self._waiter = None
+            waiter.set_result(False)
+
+
+_NOWHERE = _Room(TurnId(""))
+
+
+def _note_outcome(read: "asyncio.Task[list[EventFrame]]") -> None:
+    """Everybody who wanted to know may have left; then nobody else looks at the error."""
+    if not read.cancelled():
+        read.exception()
+
+
+def _encodable(piece: PreviewPiece) -> PreviewPiece:
+    """Half a surrogate pair, as some providers send it, cannot be written as UTF-8: it becomes U+FFFD."""
+    with suppress(UnicodeEncodeError):
+        piece.text.encode()
+        return piece
+    text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in piece.text)
+    return structs.replace(piece, text=text)

@@ -1,0 +1,233 @@
+"""The event stream as a bare ASGI response: frames in, bytes out, until the turn or the connection ends.
+
+It knows neither the engine nor the API: it is given batches of frames, an encoder, and something to hold while it is
+open (so that the turn counts as watched). All frames that wait go out in one write. One `OpenStreams` per process
+looks after all of them: it notices readers that accept nothing, and ends every stream when the worker drains.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from typing import Any, Literal, cast
+
+from turnkeep.streaming import sse
+from turnkeep.streaming.connection import Connection, connection_of
+from turnkeep.streaming.formats import Encoder
+from turnkeep.streaming.frames import Frame
+from turnkeep.streaming.slow_readers import Pace, SlowReaderPolicy
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Batches = AsyncIterator[Sequence[Frame]]
+Header = tuple[bytes, bytes]
+
+HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+"""Proxies must neither keep nor gather nor compress it."""
+
+Ending = Literal["gone", "draining", "stalled", "failed"]
+
+_DEFAULT_POLICY = SlowReaderPolicy()
+
+_logger = logging.getLogger(__name__)
+
+
+class OpenStreams:
+    """The streams of this process. Make one; `draining` is the event that ends them all."""
+
+    def __init__(
+        self,
+        *,
+        draining: asyncio.Event | None = None,
+        slow_readers: SlowReaderPolicy = _DEFAULT_POLICY,
+        heartbeat_seconds: float = 15.0,
+        retry_milliseconds: int = 1_000,
+    ) -> None:
+        self.draining = draining or asyncio.Event()
+        self.slow_readers = slow_readers
+        self.heartbeat_seconds = heartbeat_seconds
+        self.retry_milliseconds = retry_milliseconds
+        self._open: dict[EventStream, None] = {}
+        self._overseer: asyncio.Task[None] | None = None
+
+    def respond(
+        self,
+        batches: Batches,
+        encoder: Encoder,
+        *,
+        attach: Callable[[], AbstractContextManager[object]] = nullcontext,
+        headers: Iterable[Header] = (),
+    ) -> "EventStream":
+        """A stream of these batches. `attach` is entered while it is open."""
+        return EventStream(self, batches, encoder, attach, (*HEADERS, *headers))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __bool__(self) -> bool:
+        """Always: none being open does not make it absent."""
+        return True
+
+    def add(self, stream: "EventStream") -> None:
+        self._open[stream] = None
+        if self._overseer is None:
+            self._overseer = asyncio.create_task(self._oversee())
+
+    def discard(self, stream: "EventStream") -> None:
+        self._open.pop(stream, None)
+        if not self._open and self._overseer is not None:
+            self._overseer.cancel()
+            self._overseer = None
+
+    async def _oversee(self) -> None:
+        """One task for all streams, as a timer for each would cost more than the stream."""
+        tick = min(1.0, self.slow_readers.stall_seconds / 4)
+        now = asyncio.get_running_loop().time
+        while not self.draining.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.draining.wait(), tick)
+            for stream in tuple(self._open):
+                stream.look(now())
+        for stream in tuple(self._open):
+            stream.end("draining")
+
+
+class EventStream:
+    """One open stream: an ASGI application for one request."""
+
+    def __init__(
+        self,
+        streams: OpenStreams,
+        batches: Batches,
+        encoder: Encoder,
+        attach: Callable[[], AbstractContextManager[object]],
+        headers: Sequence[Header],
+    ) -> None:
+        self._streams = streams
+        self._batches = batches
+        self._encoder = encoder
+        self._attach = attach
+        self._headers = headers
+        self._task: asyncio.Task[Any] | None = None
+        self._ending: Ending | None = None
+        self._is_cancelled = False
+        self._connection: Connection | None = None
+        self._pace = Pace(streams.slow_readers, None)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        self._connection = connection_of(scope)
+        self._pace = Pace(self._streams.slow_readers, self._connection)
+        await send({"type": "http.response.start", "status": 200, "headers": list(self._headers)})
+        with self._attach():
+            await self._until_ended(self._serve(receive, send))
+        match self._ending:
+            case None:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            case "draining" | "failed" if not self._pace.is_blocked:
+                await self._part(send)
+            case "draining" | "failed" | "stalled":
+                # Perhaps in the middle of a frame. Anything that followed would become a part of it.
+                await self._cut(receive)
+            case "gone":
+                pass
+
+    def end(self, reason: "Ending") -> None:
+        """Stop serving, from outside. The first reason counts."""
+        if self._ending is None and self._task is not None:
+            self._ending = reason
+            self._is_cancelled = self._task.cancel()
+
+    def look(self, now: float) -> None:
+        """Is the reader still taking anything?"""
+        if self._pace.is_stalled(now):
+            self.end("stalled")
+
+    async def _until_ended(self, serving: Awaitable[None]) -> None:
+        """Serve until done or until `end` was called, which cancels; other cancellations pass through."""
+        task = self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._streams.add(self)
+        try:
+            if self._streams.draining.is_set():
+                self.end("draining")
+            await serving
+            if self._is_cancelled:
+                # `end` came in the very moment when all was done: let its cancellation arrive here, not later.
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not self._is_cancelled or task.uncancel() > 0:
+                raise
+        finally:
+            self._task = None
+            self._streams.discard(self)
+
+    async def _serve(self, receive: Receive, send: Send) -> None:
+        watcher = asyncio.create_task(self._watch(receive))
+        try:
+            async with aclosing(cast(Any, self._batches)):
+                await self._pump(send)
+        except Exception:
+            # The reader has its cursor and will come back; the operator has the line.
+            _logger.exception("A stream failed and was ended")
+            self._ending = self._ending or "failed"
+        finally:
+            watcher.cancel()
+
+    async def _pump(self, send: Send) -> None:
+        now = asyncio.get_running_loop().time
+        encode, pace, limit = self._encoder.encode, self._pace, self._streams.slow_readers.write_bytes
+        woken = written = now()
+        async for batch in self._batches:
+            before, woken = woken, now()
+            if batch:
+                body = encode(batch[0]) if len(batch) == 1 else b"".join([encode(frame) for frame in batch])
+            elif woken + (woken - before) >= written + self._streams.heartbeat_seconds:
+                body = sse.HEARTBEAT
+            else:
+                body = b""
+            if not body:
+                continue
+            written = woken
+            pace.is_blocked = True
+            for piece in (body,) if len(body) <= limit else _pieces(body, limit):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                pace.sent += len(piece)
+            pace.is_blocked = False
+
+    async def _watch(self, receive: Receive) -> None:
+        await _disconnected(receive)
+        self.end("gone")
+
+    async def _part(self, send: Send) -> None:
+        """Say when to come back, and end cleanly; but do not wait long for a reader that does not read."""
+        body = sse.retry(self._streams.retry_milliseconds)
+        try:
+            await asyncio.wait_for(send({"type": "http.response.body", "body": body, "more_body": False}), 1.0)
+        except TimeoutError:
+            self._abort()
+
+    async def _cut(self, receive: Receive) -> None:
+        _logger.info("A reader that took nothing was cut (%s)", self._ending)
+        self._abort()
+        if self._connection is not None:
+            # The server learns of it in the next turns of the loop, and says so here.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(_disconnected(receive), 5.0)
+
+    def _abort(self) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+
+
+def _pieces(body: bytes, size: int) -> Iterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,183 @@
+"""Opening a database: migrated once, by whoever comes first, and refused when it is not what this release expects."""
+
+import asyncio
+from importlib.resources import files
+
+import asyncpg
+import msgspec
+import pytest
+
+from tests import servers
+from tests.store.databases import CLIENT_PASSWORD
+from tests.store.factories import a_tenant, finish, transcript_of
+from turnkeep.errors import Defect, SchemaMismatch
+from turnkeep.ids import new_conversation_id, new_message_id, new_turn_id
+from turnkeep.model.events import Failure, Reset, TurnBegan, TurnEvent
+from turnkeep.store.postgres import PostgresStore
+from turnkeep.store.postgres.roles import client_login, scram_verifier
+from turnkeep.store.postgres.statements import statements
+
+
+class TestMigrating:
+    async def test_many_at_once_into_new_databases_of_one_server(self) -> None:
+        admin = servers.shared_postgres_uri()
+        names = [f"fresh_{n}" for n in range(4)]
+        uris = [await servers.create_database(admin, name) for name in names]
+        try:
+            stores = await asyncio.gather(
+                *(PostgresStore.open(uri, client_password=CLIENT_PASSWORD) for uri in uris for _ in range(2))
+            )
+            for store in stores:
+                await store.close()
+        finally:
+            for name in names:
+                await servers.drop_database(admin, name)
+
+    async def test_again_changes_nothing(self, uri: str, store: PostgresStore) -> None:
+        before = await catalogue(uri)
+        await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
+        assert await catalogue(uri) == before
+
+    async def test_functions_of_another_build_are_replaced_and_leftovers_removed(
+        self, uri: str, store: PostgresStore
+    ) -> None:
+        expected = {name for name, _ in await catalogue(uri)}
+        await execute(
+            uri,
+            "UPDATE turnkeep.migrations_of_functions SET checksum = 'another'; "
+            "CREATE FUNCTION turnkeep.leftover() RETURNS int LANGUAGE sql AS 'SELECT 1'; "
+            "DROP FUNCTION turnkeep.promote_waiting()",
+        )
+        await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
+        assert {name for name, _ in await catalogue(uri)} == expected
+
+    async def test_a_store_that_is_open_meanwhile_works_on(self, uri: str, store: PostgresStore) -> None:
+        tenant = await a_tenant(store)
+        turn = await finish(store, tenant.ann)
+        await execute(uri, "UPDATE turnkeep.migrations_of_functions SET checksum = 'another'")
+        await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
+        await finish(store, tenant.ann, conversation_id=turn.conversation_id)
+        assert len(await transcript_of(store, tenant.ann, turn.conversation_id)) == 4
+
+    async def test_a_newer_database_is_refused(self, uri: str) -> None:
+        await execute(uri, "INSERT INTO turnkeep.migrations (version, name, checksum) VALUES (999, 'later', 'x')")
+        for is_automatic in (True, False):
+            with pytest.raises(SchemaMismatch):
+                await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=is_automatic)
+
+    async def test_without_migrating_an_old_one_is_refused(self, uri: str) -> None:
+        await execute(uri, "UPDATE turnkeep.migrations_of_functions SET checksum = 'older'")
+        with pytest.raises(SchemaMismatch, match="turnkeep migrate"):
+            await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=False)
+
+
+class TestRoles:
+    async def test_a_user_without_rights_is_told_what_an_administrator_must_run(self, uri: str) -> None:
+        async with limited_owner(uri) as (owner, admin):
+            with pytest.raises(Defect, match="GRANT turnkeep_engine TO"):
+                await PostgresStore.open(owner, client_password=CLIENT_PASSWORD)
+            await execute(admin, f"GRANT turnkeep_engine TO {LIMITED}")
+            with pytest.raises(Defect, match="CREATE ROLE"):
+                await PostgresStore.open(owner, client_password=CLIENT_PASSWORD)
+
+    async def test_an_owner_who_is_no_superuser_works_under_forced_row_level_security(self, uri: str) -> None:
+        async with limited_owner(uri) as (owner, admin):
+            login = client_login(database_name(owner))
+            await execute(
+                admin,
+                f"GRANT turnkeep_engine TO {LIMITED}; CREATE ROLE {login} LOGIN "
+                f"PASSWORD '{scram_verifier(CLIENT_PASSWORD)}'; GRANT turnkeep_client TO {login}",
+            )
+            store = await PostgresStore.open(owner, client_password=CLIENT_PASSWORD)
+            tenant = await a_tenant(store)
+            turn = await finish(store, tenant.ann)
+            assert len(await transcript_of(store, tenant.ann, turn.conversation_id)) == 2
+            assert len((await store.conversations(tenant.ann, query="hello")).data) == 1
+            await store.close()
+
+    def test_a_long_database_name_still_has_a_login(self) -> None:
+        names = {client_login("d" * 60), client_login("d" * 61)}
+        assert len(names) == 2
+        assert all(len(name) <= 63 for name in names)
+
+
+class TestWhatTheDatabaseWrites:
+    async def test_its_events_are_byte_for_byte_those_of_the_model(self, uri: str) -> None:
+        turn, conversation, message = new_turn_id(), new_conversation_id(), new_message_id()
+        expected: list[tuple[str, TurnEvent]] = [
+            (
+                f"turnkeep.began_json('{turn}', '{conversation}', '{message}', 'queued', 0)",
+                TurnBegan(
+                    turn_id=turn,
+                    conversation_id=conversation,
+                    user_message_id=message,
+                    status="queued",
+                    attempt=0,
+                ),
+            ),
+            ("turnkeep.reset_json(3, 'lease_expired')", Reset(attempt=3, reason="lease_expired")),
+            ("turnkeep.stopped_json()", Failure(code="cancelled", message="Stopped before it began.")),
+        ]
+        connection = await asyncpg.connect(uri)
+        try:
+            for sql, event in expected:
+                assert await connection.fetchval(f"SELECT {sql}") == msgspec.json.encode(event).decode()
+        finally:
+            await connection.close()
+
+    async def test_every_named_query_is_valid_sql(self, uri: str) -> None:
+        connection = await asyncpg.connect(uri)
+        try:
+            for text in statements().values():
+                await connection.prepare(text)
+        finally:
+            await connection.close()
+
+    def test_no_function_runs_with_the_rights_of_its_owner(self) -> None:
+        folder = files("turnkeep.store") / "sql" / "postgres" / "functions"
+        assert not [file.name for file in folder.iterdir() if "SECURITY DEFINER" in file.read_text()]
+
+
+LIMITED = "limited_owner"
+
+
+class limited_owner:
+    """A new database that belongs to a user who may neither make roles nor pass over row-level security."""
+
+    def __init__(self, uri: str) -> None:
+        self._admin = servers.shared_postgres_uri()
+        self._name = f"limited_{abs(hash(uri)) % 10**8}"
+
+    async def __aenter__(self) -> tuple[str, str]:
+        await execute(self._admin, f"DROP ROLE IF EXISTS {LIMITED}; CREATE ROLE {LIMITED} LOGIN")
+        uri = await servers.create_database(self._admin, self._name)
+        await execute(uri, f"ALTER DATABASE {self._name} OWNER TO {LIMITED}")
+        return servers.database_uri(uri, self._name, LIMITED), uri
+
+    async def __aexit__(self, *_: object) -> None:
+        await servers.drop_database(self._admin, self._name)
+        await execute(self._admin, f"DROP ROLE IF EXISTS {client_login(self._name)}; DROP ROLE {LIMITED}")
+
+
+def database_name(uri: str) -> str:
+    return uri.partition("?")[0].rpartition("/")[2]
+
+
+async def catalogue(uri: str) -> list[tuple[str, int]]:
+    connection = await asyncpg.connect(uri)
+    try:
+        rows = await connection.fetch(
+            "SELECT p.proname::text, p.oid::bigint FROM pg_proc p WHERE p.pronamespace = 'turnkeep'::regnamespace "
+            "UNION ALL SELECT c.relname, c.oid FROM pg_class c WHERE c.relnamespace = 'turnkeep'::regnamespace"
+        )
+        return sorted((row[0], row[1]) for row in rows)
+    finally:
+        await connection.close()
+
+
+async def execute(uri: str, sql: str) -> None:
+    connection = await asyncpg.connect(uri)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
