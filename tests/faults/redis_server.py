@@ -14,7 +14,7 @@ class RedisServer:
     """Listens on a Unix socket in a directory with a short name, and keeps nothing."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="faults-redis-", dir="/tmp")
+        self._directory = tempfile.TemporaryDirectory(prefix="faults-redis-")
         self._socket = Path(self._directory.name) / "socket"
         self._process: asyncio.subprocess.Process | None = None
 

@@ -25,7 +25,7 @@ ROUNDS = ("look+pay", "left+right")
 @pytest.fixture
 def socket_directory() -> Iterator[Path]:
     """A path short enough for a socket."""
-    with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
         yield Path(name)
 
 

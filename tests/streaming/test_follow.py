@@ -188,6 +188,21 @@ class TestALiveTurn:
         await asyncio.wait_for(reading.task, 5)
         assert reading.shown() == [1, 2, 3]
 
+    async def test_a_hub_that_was_deaf_for_a_while_sends_its_readers_to_the_store(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker)
+        await reading.until(1)
+        worker.step()
+        hub.doubt(worker.turn_id)
+        await reading.until(1, 2)
+        reads = source.reads
+        hub.preview(worker.say("Hello"))
+        await reading.until(1, 2, "Hello")
+        assert source.reads == reads
+        await reading.stop()
+
     async def test_also_while_a_worker_that_lost_the_turn_goes_on_talking(
         self, source: ListSource, worker: Worker
     ) -> None:

@@ -69,6 +69,7 @@ async def follow(
                 if isinstance(last, EventFrame) and last.is_terminal:
                     return
             if not await subscription.wait(shelf.due):
+                shelf.due = 0.0
                 yield ()
 
 

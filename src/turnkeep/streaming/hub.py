@@ -87,6 +87,12 @@ class LocalHub:
         room.wake()
         return is_whole
 
+    def doubt(self, turn_id: TurnId) -> None:
+        """Other workers were out of hearing until now: readers should look at the store."""
+        room = self._rooms.get(turn_id)
+        for ear in room.ears if room is not None else ():
+            ear.doubt()
+
     def log_of(self, turn_id: TurnId, *, spoken_here: bool = False) -> TurnLog | None:
         room = self._rooms.get(turn_id)
         return None if room is None or (spoken_here and not room.is_live) else room.log
@@ -150,13 +156,25 @@ class _Room:
 class Ear:
     """One reader's subscription. Enter it to begin listening."""
 
-    __slots__ = ("_deadline", "_has_news", "_hub", "_loop", "_rings_at", "_room", "_timer", "_waiter", "turn_id")
+    __slots__ = (
+        "_deadline",
+        "_has_news",
+        "_hub",
+        "_is_in_doubt",
+        "_loop",
+        "_rings_at",
+        "_room",
+        "_timer",
+        "_waiter",
+        "turn_id",
+    )
 
     def __init__(self, hub: LocalHub, turn_id: TurnId) -> None:
         self.turn_id = turn_id
         self._hub = hub
         self._room = _NOWHERE
         self._has_news = False
+        self._is_in_doubt = False
         self._waiter: asyncio.Future[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
@@ -195,8 +213,16 @@ class Ear:
         if not waiter.done():
             waiter.set_result(True)
 
+    def doubt(self) -> None:
+        self._is_in_doubt = True
+        self.wake()
+
     def wait(self, until: float) -> "asyncio.Future[bool]":
         waiter = self._loop.create_future()
+        if self._is_in_doubt:
+            self._is_in_doubt = False
+            waiter.set_result(False)
+            return waiter
         if self._has_news:
             waiter.set_result(True)
             return waiter

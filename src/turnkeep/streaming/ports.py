@@ -59,7 +59,10 @@ class Subscription(Protocol):
         """The highest event number that the hub has heard of. The store has it, the hub perhaps not."""
 
     def wait(self, until: float) -> Awaitable[bool]:
-        """True when something was heard since `frames` was last called; False at that time of the event loop."""
+        """True when something was heard since `frames` was last called.
+
+        False at that time of the event loop, or when something may have been missed: then look at the store.
+        """
 
     def frames(self, seq: int, offset: int) -> Sequence[Frame]:
         """What follows that place, without a gap, as far as the hub has it; perhaps nothing."""

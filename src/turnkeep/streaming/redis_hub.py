@@ -223,6 +223,7 @@ class RedisHub:
                 turn_id = TurnId(message["channel"].decode().removeprefix(self._prefix))
                 if turn_id in self._wanted:
                     self._ask(turn_id)
+                    self._local.doubt(turn_id)
             case _:
                 pass
 

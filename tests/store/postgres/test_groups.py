@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
 
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import (
@@ -152,6 +153,28 @@ class TestOnTheDatabase:
         ]  # fmt: skip
         for each in good:
             assert (await store.conversation(tenant.ann, each.id)).turn_count == 1
+
+    async def test_a_user_without_a_name_appends_nowhere_alone_or_in_a_group(
+        self, store: PostgresStore, tenant: Tenant
+    ) -> None:
+        conversations = [await a_conversation(store, tenant.ann) for _ in range(6)]
+        nobody = structs.replace(tenant.ann, user_id=None, role="admin")
+        answers = await asyncio.gather(
+            *(store.append(nobody, each.id, elsewhere(each.id)) for each in conversations), return_exceptions=True
+        )
+        assert [type(answer) for answer in answers] == [NotFound] * 6
+        for each in conversations:
+            assert (await store.conversation(tenant.ann, each.id)).turn_count == 0
+
+    async def test_a_separator_inside_a_name_is_refused(self, store: PostgresStore, tenant: Tenant) -> None:
+        conversations = [await a_conversation(store, tenant.ann) for _ in range(4)]
+        turns = [elsewhere(each.id, model="a\x1fb") for each in conversations]
+        rows = structs.replace(turns[0], model=None, rows=(structs.replace(turns[0].rows[0], provider="a\x1fb"),))
+        with pytest.raises(InvalidRequest):
+            await store.append(tenant.ann, conversations[0].id, rows)
+        appends = (store.append(tenant.ann, turn.rows[0].conversation_id, turn) for turn in turns)
+        assert await asyncio.gather(*appends) == [1] * 4
+        assert (await store.export_conversation(tenant.service, conversations[0].id)).turns[0].turn.model == "a\x1fb"
 
     async def test_a_record_with_a_taken_place_fails_alone(self, store: PostgresStore, tenant: Tenant) -> None:
         held = [await begin(store, tenant.ann) for _ in range(8)]

@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 EVERY_USER = "*"
 """The user of an identity that sees its whole workspace."""
+NOBODY = "nobody"
+"""The owner of nothing. Not the empty text, which becomes NULL where values are packed (see `writing.py`)."""
 
 
 class Database:
@@ -114,9 +116,9 @@ def identity_of(principal: Principal) -> tuple[str, str, str]:
 
 
 def owner_of(principal: Principal) -> tuple[str, str, str | None]:
-    """The same for writes on the engine's path, where NULL means every user."""
+    """The same for writes on the engine's path, where NULL means every user, and nobody has a name that no id has."""
     org_id, workspace_id, user = identity_of(principal)
-    return org_id, workspace_id, None if user == EVERY_USER else user
+    return org_id, workspace_id, None if user == EVERY_USER else user or NOBODY
 
 
 def check_service(principal: Principal) -> None:

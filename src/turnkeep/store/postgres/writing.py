@@ -1,7 +1,6 @@
 """Record, settle and append: what is written most, grouped across conversations into one statement and one commit."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from msgspec import Struct
 
@@ -29,20 +28,20 @@ from turnkeep.store.postgres.translating import AlreadyThere
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
 from turnkeep.store.shapes import check_usage
 
+SEPARATOR = "\x1f"
+_ROW_FIELDS = 14
+
 
 class Entries(Struct, frozen=True):
-    """Rows, events and log lines of one turn, as far as they are texts and as far as they are numbers, one after the
-    other (see `functions/31_append.sql`). The numbers still lack the number of the job."""
+    """Rows, events and log lines of one turn, as `functions/31_append.sql` says, but for the number of their job."""
 
-    row_texts: list[str | None]
-    row_numbers: list[tuple[int, int, int | None, int]]
-    event_texts: list[str]
-    log_texts: list[str]
-    log_numbers: list[tuple[int, int | None]]
+    rows: list[str]
+    events: list[str]
+    logs: tuple[LogLine, ...]
 
     @property
     def size(self) -> int:
-        return sum(map(len, filter(None, self.row_texts))) + sum(map(len, self.event_texts))
+        return sum(map(len, self.rows)) + sum(map(len, self.events))
 
 
 class _Recording(Struct, frozen=True):
@@ -59,13 +58,14 @@ class _Settling(Struct, frozen=True):
 
 
 class _Appending(Struct, frozen=True):
-    """A turn as the function `append` takes it, packed."""
+    """A turn as the function `append_one` takes it, but for its rows."""
 
-    conversation_id: ConversationId
-    texts: tuple[str | None, ...]
-    numbers: tuple[int, ...]
-    row_texts: list[str | None]
-    row_numbers: list[tuple[int, int, int | None, int]]
+    values: tuple[str | int | None, ...]
+    rows: list[str]
+
+    @property
+    def conversation_id(self) -> str:
+        return str(self.values[5])
 
 
 class GroupedWrites:
@@ -110,8 +110,7 @@ class GroupedWrites:
         check_appended(turn)
         check_usage(turn.usage)
         job = _appending(principal, conversation_id, turn)
-        size = sum(map(len, filter(None, job.row_texts)))
-        return await self._appends.submit(conversation_id, job, size=size)
+        return await self._appends.submit(conversation_id, job, size=sum(map(len, job.rows)))
 
     async def finish_writes(self) -> None:
         """Wait for everything that has begun."""
@@ -165,15 +164,14 @@ class GroupedWrites:
 
     async def _flush_appends(self, jobs: Sequence[_Appending]) -> list[int | TurnkeepError]:
         order = sorted(range(len(jobs)), key=lambda n: jobs[n].conversation_id)
-        ordered = [jobs[n] for n in order]
         try:
-            found = await self._database.write_group(
-                "append" if len(jobs) > 1 else "append_one",
-                [text for job in ordered for text in job.texts],
-                [number for job in ordered for number in job.numbers],
-                [text for job in ordered for text in job.row_texts],
-                [n for place, job in enumerate(ordered, start=1) for row in job.row_numbers for n in (place, *row)],
-            )
+            if len(jobs) == 1:
+                found = await self._database.write_group("append_one", *jobs[0].values, _joined([jobs[0].rows]))
+            else:
+                ordered = [jobs[n] for n in order]
+                heads = SEPARATOR.join([_field(value) for job in ordered for value in job.values])
+                _check_separators(heads, len(ordered) * len(ordered[0].values))
+                found = await self._database.write_group("append", heads, _joined([job.rows for job in ordered]))
         except AlreadyThere as exc:
             if len(jobs) > 1:
                 raise
@@ -188,63 +186,64 @@ def _check_own(held: Held, rows: Sequence[Message]) -> None:
 
 
 def entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
-    texts, numbers = _row_values(rows)
-    return Entries(
-        texts,
-        numbers,
-        [text for event in events for text in event_values(event)],
-        [text for line in logs for text in (line.level, line.message)],
-        [(line.after_seq, line.ts) for line in logs],
+    return Entries([_row(row) for row in rows], [SEPARATOR.join(event_values(event)) for event in events], tuple(logs))
+
+
+def packed(entries: Sequence[Entries]) -> tuple[str, str, list[str], list[int | None]]:
+    """What `record`, `settle` and import share: rows, events, and log lines."""
+    return (
+        _joined([each.rows for each in entries]),
+        _joined([each.events for each in entries]),
+        [text for each in entries for line in each.logs for text in (line.level, line.message)],
+        [n for job, each in enumerate(entries, start=1) for line in each.logs for n in (job, line.after_seq, line.ts)],
     )
 
 
-def packed(entries: Sequence[Entries]) -> list[list[Any]]:
-    """The arrays that `record`, `settle` and import share: texts and numbers of rows, events and log lines."""
-    jobs = list(enumerate(entries, start=1))
-    return [
-        [text for each in entries for text in each.row_texts],
-        [number for job, each in jobs for row in each.row_numbers for number in (job, *row)],
-        [text for each in entries for text in each.event_texts],
-        [job for job, each in jobs for _ in range(len(each.event_texts) // 2)],
-        [text for each in entries for text in each.log_texts],
-        [number for job, each in jobs for line in each.log_numbers for number in (job, *line)],
-    ]
+def _joined(groups: Sequence[Sequence[str]]) -> str:
+    """The records of all jobs, each behind the number of its job."""
+    return SEPARATOR.join(
+        [f"{job}{SEPARATOR}{record}" for job, group in enumerate(groups, start=1) for record in group]
+    )
 
 
-def _row_values(
-    rows: Sequence[Message],
-) -> tuple[list[str | None], list[tuple[int, int, int | None, int]]]:
-    """Texts and numbers of rows, without the ids of turn and conversation: those are the turn's, whatever rows say."""
-    texts: list[str | None] = []
-    numbers: list[tuple[int, int, int | None, int]] = []
-    for row in rows:
-        _, sequence, id_, _, role, internal, iteration, *rest, created_at = message_values(row)
-        texts += (id_, role, *rest)
-        numbers.append((sequence, int(internal), iteration, created_at))
-    return texts, numbers
+def _row(message: Message) -> str:
+    """A row without the ids of its turn and conversation: those are the turn's, whatever the row says."""
+    _, sequence, id_, _, role, internal, iteration, *rest, created_at = message_values(message)
+    numbers = f"{sequence}{SEPARATOR}{int(internal)}{SEPARATOR}{'' if iteration is None else iteration}"
+    row = SEPARATOR.join((numbers, str(created_at), id_, role, *[value or "" for value in rest]))
+    _check_separators(row, _ROW_FIELDS)
+    return row
+
+
+def _field(value: str | int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _check_separators(text: str, fields: int) -> None:
+    if text.count(SEPARATOR) != fields - 1:
+        raise InvalidRequest("A name holds the control character U+001F, which separates values here. Remove it.")
 
 
 def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
     org_id, workspace_id, owner = owner_of(principal)
-    visible = sum(not row.internal for row in turn.rows)
-    return _Appending(
+    values = (
+        org_id,
+        workspace_id,
+        principal.user_id,
+        owner,
+        principal.key_id,
         conversation_id,
-        (
-            org_id,
-            workspace_id,
-            principal.user_id,
-            owner,
-            principal.key_id,
-            conversation_id,
-            turn.turn_id,
-            turn.source,
-            turn.model,
-            month_of(turn.started_at),
-            *_beginning(turn),
-        ),
-        (turn.started_at, turn.settled_at, *_tokens((turn.usage,)), visible),
-        *_row_values(turn.rows),
+        turn.turn_id,
+        turn.source,
+        turn.model,
+        month_of(turn.started_at),
+        *_beginning(turn),
+        turn.started_at,
+        turn.settled_at,
+        *_tokens((turn.usage,)),
+        sum(not row.internal for row in turn.rows),
     )
+    return _Appending(values, [_row(row) for row in turn.rows])
 
 
 def _beginning(turn: Appended) -> tuple[str | None, str | None]:

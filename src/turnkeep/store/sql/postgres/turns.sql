@@ -18,17 +18,17 @@ SELECT f.id, f.name, f.mime_type, f.size, f.conversation_id FROM turnkeep.files 
 SELECT f.name_key FROM turnkeep.files f WHERE f.conversation_id = $1 AND f.deleted_at IS NULL
 
 -- name: append
-SELECT turnkeep.append($1, $2, $3, $4)
+SELECT turnkeep.append($1, $2)
 
 -- name: append_one
-SELECT turnkeep.append_one($1, $2, $3, $4)
+SELECT turnkeep.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 
 -- name: record
-SELECT r.outcome, r.last_seq, r.cancel_requested FROM turnkeep.record($1, $2, $3, $4, $5, $6, $7, $8, $9) r
+SELECT r.outcome, r.last_seq, r.cancel_requested FROM turnkeep.record($1, $2, $3, $4, $5, $6, $7) r
 
 -- name: settle
 SELECT s.job, s.outcome, s.promoted, {(s.turn).turn_columns}
-  FROM turnkeep.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) s
+  FROM turnkeep.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) s
 
 -- name: renew
 SELECT r.turn_id, r.attempt, r.cancel_requested FROM turnkeep.renew($1, $2, $3) r

@@ -22,14 +22,13 @@ BEGIN
 END $$;
 
 -- The payloads of one job's events; NULL if it has none.
-CREATE FUNCTION turnkeep.payloads_of(p_job integer, e_text text[], e_jobs integer[]) RETURNS text[]
-LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION turnkeep.payloads_of(p_job integer, e_events text[]) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     v_payloads text[];
 BEGIN
-    FOR i IN 1 .. coalesce(array_length(e_jobs, 1), 0) LOOP
-        IF e_jobs[i] = p_job THEN
-            v_payloads := v_payloads || e_text[2 * i];
+    FOR i IN 0 .. coalesce(array_length(e_events, 1), 0) / 3 - 1 LOOP
+        IF e_events[3 * i + 1] = p_job::text THEN
+            v_payloads := v_payloads || e_events[3 * i + 3];
         END IF;
     END LOOP;
     RETURN v_payloads;
@@ -46,10 +45,12 @@ END $$;
 
 CREATE FUNCTION turnkeep.record(
     p_turn text[], p_attempt integer[], p_after integer[],
-    r_text text[], r_numbers bigint[], e_text text[], e_jobs integer[], l_text text[], l_numbers bigint[]
+    r_rows text, e_events text, l_text text[], l_numbers bigint[]
 ) RETURNS TABLE (outcome text, last_seq integer, cancel_requested boolean)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    r_             text[] := string_to_array(r_rows, E'\x1f', '');
+    e_             text[] := string_to_array(e_events, E'\x1f', '');
     v_fence        record;
     v_payloads     text[];
     v_is_known     boolean;
@@ -60,10 +61,10 @@ BEGIN
     FOR i IN 1 .. array_length(p_turn, 1) LOOP
         SELECT * INTO v_fence FROM turnkeep.fence(p_turn[i], p_attempt[i], p_after[i]);
         outcome := v_fence.stand;
-        v_payloads := turnkeep.payloads_of(i, e_text, e_jobs);
+        v_payloads := turnkeep.payloads_of(i, e_);
         IF outcome IN ('held', 'ahead') THEN
             v_is_known := CASE WHEN v_payloads IS NULL
-                               THEN turnkeep.has_rows_or_logs(p_turn[i], i, r_text, r_numbers, l_text, l_numbers)
+                               THEN turnkeep.has_rows_or_logs(p_turn[i], i, r_, l_text, l_numbers)
                                ELSE outcome = 'ahead' AND turnkeep.has_events(p_turn[i], p_after[i], v_payloads) END;
             IF v_is_known THEN
                 outcome := 'known';
@@ -80,23 +81,21 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
-    PERFORM turnkeep.write_entries(p_turn, v_held, v_org, v_conversation, p_after, r_text, r_numbers, e_text, e_jobs,
-                                   l_text, l_numbers);
+    PERFORM turnkeep.write_entries(p_turn, v_held, v_org, v_conversation, p_after, r_, e_, l_text, l_numbers);
 END $$;
 
 -- A write without events leaves no number to know it by. Its first row does; log lines have no id of their own, so they
 -- are compared with the last ones of the turn.
-CREATE FUNCTION turnkeep.has_rows_or_logs(p_turn text, p_job integer, r_text text[], r_numbers bigint[],
-                                          l_text text[], l_numbers bigint[]) RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION turnkeep.has_rows_or_logs(p_turn text, p_job integer, r_ text[], l_text text[], l_numbers bigint[])
+RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_lines text[];
 BEGIN
-    FOR i IN 0 .. coalesce(array_length(r_numbers, 1), 0) / 5 - 1 LOOP
-        IF r_numbers[5 * i + 1] = p_job THEN
+    FOR i IN 0 .. coalesce(array_length(r_, 1), 0) / 15 - 1 LOOP
+        IF r_[15 * i + 1] = p_job::text THEN
             RETURN EXISTS (SELECT 1 FROM turnkeep.messages m
-                            WHERE m.turn_id = p_turn AND m.turn_sequence = r_numbers[5 * i + 2]
-                              AND m.id = r_text[10 * i + 1]);
+                            WHERE m.turn_id = p_turn AND m.turn_sequence = r_[15 * i + 2]::integer
+                              AND m.id = r_[15 * i + 6]);
         END IF;
     END LOOP;
     FOR i IN 0 .. coalesce(array_length(l_numbers, 1), 0) / 3 - 1 LOOP
@@ -113,26 +112,25 @@ END $$;
 -- Write the rows, events and log lines of the jobs that hold their turns.
 CREATE FUNCTION turnkeep.write_entries(
     p_turn text[], p_held boolean[], p_org text[], p_conversation text[], p_after integer[],
-    r_text text[], r_numbers bigint[], e_text text[], e_jobs integer[], l_text text[], l_numbers bigint[]
+    r_ text[], e_ text[], l_text text[], l_numbers bigint[]
 ) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    IF r_numbers <> '{}' THEN
+    IF r_ <> '{}' THEN
         INSERT INTO turnkeep.messages
                (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, iteration, blocks, display,
                 attachments, sources, metadata, usage, legacy, provider, created_at)
-        SELECT p_turn[r.job], r_numbers[5 * i + 2], r_text[10 * i + 1], p_org[r.job], p_conversation[r.job],
-               r_text[10 * i + 2], r_numbers[5 * i + 3] = 1, r_numbers[5 * i + 4], r_text[10 * i + 3],
-               r_text[10 * i + 4], r_text[10 * i + 5], r_text[10 * i + 6], r_text[10 * i + 7], r_text[10 * i + 8],
-               r_text[10 * i + 9], r_text[10 * i + 10], r_numbers[5 * i + 5]
-          FROM generate_series(0, array_length(r_numbers, 1) / 5 - 1) i,
-               LATERAL (SELECT r_numbers[5 * i + 1]::integer AS job) r
+        SELECT p_turn[r.job], r_[15 * i + 2]::integer, r_[15 * i + 6], p_org[r.job], p_conversation[r.job],
+               r_[15 * i + 7], r_[15 * i + 3] = '1', r_[15 * i + 4]::integer, r_[15 * i + 8], r_[15 * i + 9],
+               r_[15 * i + 10], r_[15 * i + 11], r_[15 * i + 12], r_[15 * i + 13], r_[15 * i + 14], r_[15 * i + 15],
+               r_[15 * i + 5]::bigint
+          FROM generate_series(0, array_length(r_, 1) / 15 - 1) i, LATERAL (SELECT r_[15 * i + 1]::integer AS job) r
          WHERE p_held[r.job];
     END IF;
-    IF e_jobs <> '{}' THEN
+    IF e_ <> '{}' THEN
         INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
-        SELECT p_turn[e.job], p_after[e.job] + row_number() OVER (PARTITION BY e.job ORDER BY e.n), p_org[e.job],
-               e_text[2 * e.n - 1], e_text[2 * e.n]
-          FROM unnest(e_jobs) WITH ORDINALITY AS e (job, n)
+        SELECT p_turn[e.job], p_after[e.job] + row_number() OVER (PARTITION BY e.job ORDER BY i), p_org[e.job],
+               e_[3 * i + 2], e_[3 * i + 3]
+          FROM generate_series(0, array_length(e_, 1) / 3 - 1) i, LATERAL (SELECT e_[3 * i + 1]::integer AS job) e
          WHERE p_held[e.job];
     END IF;
     IF l_numbers <> '{}' THEN

@@ -5,10 +5,12 @@
 CREATE FUNCTION turnkeep.settle(
     p_turn text[], p_attempt integer[], p_after integer[], p_conversation text[], p_turn_order integer[],
     p_status text[], p_error text[], p_usage bigint[], p_has_final boolean[],
-    r_text text[], r_numbers bigint[], e_text text[], e_jobs integer[], l_text text[], l_numbers bigint[]
+    r_rows text, e_events text, l_text text[], l_numbers bigint[]
 ) RETURNS TABLE (job integer, outcome text, turn turnkeep.turns, promoted text)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    r_             text[] := string_to_array(r_rows, E'\x1f', '');
+    e_             text[] := string_to_array(e_events, E'\x1f', '');
     v_fence        record;
     v_payloads     text[];
     v_last         integer;
@@ -26,7 +28,7 @@ BEGIN
         SELECT * INTO v_fence FROM turnkeep.fence(p_turn[job], p_attempt[job], p_after[job]);
         outcome := v_fence.stand;
         turn := v_fence.turn;
-        v_payloads := turnkeep.payloads_of(job, e_text, e_jobs);
+        v_payloads := turnkeep.payloads_of(job, e_);
         v_last := p_after[job] + array_length(v_payloads, 1);
         IF outcome = 'settled' AND turn.last_seq = v_last AND turnkeep.has_events(
                p_turn[job], v_last - 1, v_payloads[array_length(v_payloads, 1):]) THEN
@@ -56,8 +58,7 @@ BEGIN
         v_conversation[job] := turn.conversation_id;
         v_turns[job] := turn;
     END LOOP;
-    PERFORM turnkeep.write_entries(p_turn, v_held, v_org, v_conversation, p_after, r_text, r_numbers, e_text, e_jobs,
-                                   l_text, l_numbers);
+    PERFORM turnkeep.write_entries(p_turn, v_held, v_org, v_conversation, p_after, r_, e_, l_text, l_numbers);
     PERFORM turnkeep.add_tokens(v_turns, v_held);
     -- Last, since the next turn may start on another branch, which counts the rows that were just written.
     FOR i IN 1 .. array_length(p_turn, 1) LOOP
