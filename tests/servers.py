@@ -390,9 +390,5 @@ def _may(account: pwd.struct_passwd | None, test: str, path: Path) -> bool:
 
 def _environment() -> dict[str, str]:
     """The caller's variables less those that steer PostgreSQL or its messages."""
-    kept = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("PG", "LC_")) and k not in {"LANG", "LANGUAGE"}
-    }
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_")) and k not in {"LANG", "LANGUAGE"}}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
