@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tests.engine.rooms import QUICK, Gate, Room, kinds
 from turnkeep.engine import Draining, Options
-from turnkeep.errors import Defect
+from turnkeep.errors import Defect, Unavailable
 from turnkeep.model.blocks import Text, ToolResult
 from turnkeep.model.events import Reset, TurnBegan
 from turnkeep.providers.ports import ModelRequest
@@ -103,6 +103,33 @@ class TestAWorkerThatDies:
         turn = await heir.wait(room.ann, claimed.turn.id)
         assert turn.error is not None
         assert (turn.status, turn.error.code) == ("failed", "worker_lost")
+
+
+class TestADatabaseThatWasAway:
+    async def test_gives_holders_a_lease_to_renew_before_anybody_adopts(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gate = Gate()
+        holder = await room.enter([["Half", Until(gate.pass_through), " and half."]], start=False)
+        claimed = await room.ask(holder)
+        await gate.reached.wait()
+        away = True
+        real = room.store.promote_waiting
+
+        async def promote_waiting() -> object:
+            if away:
+                raise Unavailable("away")
+            return await real()
+
+        monkeypatch.setattr(room.store, "promote_waiting", promote_waiting)
+        other = await room.enter([["Never asked."]], settings=structs.replace(QUICK, lease_seconds=5.0))
+        await asyncio.sleep(QUICK.lease_seconds + 0.3)
+        away = False
+        await asyncio.sleep(0.5)
+        assert (await room.store.turn(room.ann, claimed.turn.id)).attempt == 1
+        gate.open()
+        turn = await other.wait(room.ann, claimed.turn.id)
+        assert (turn.status, turn.attempt) == ("succeeded", 1)
 
 
 class TestATurnThatCannotBeRead:

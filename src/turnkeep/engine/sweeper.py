@@ -1,6 +1,7 @@
 """The sweeper: what some worker must do now and then, whoever it is. Every part may run on all workers at once."""
 
 import asyncio
+import time
 
 from turnkeep.clock import Clock
 from turnkeep.engine.observer import Observer
@@ -25,6 +26,8 @@ class Sweeper:
         self._settings = settings
         self._observer = observer
         self._clock = clock
+        self._adopt_from = 0.0
+        """Monotonic. While the database was away nobody could renew; holders get one lease to do so first."""
 
     async def sweep_for_ever(self) -> None:
         sweeps = 0
@@ -34,7 +37,7 @@ class Sweeper:
                 if sweeps % PURGE_EVERY_SWEEPS == 0:
                     await self._purge()
             except WorldError:
-                pass  # the database is away; the next sweep tries again
+                self._adopt_from = time.monotonic() + self._settings.lease_seconds
             except Exception as exc:  # a sweep that fails must not end all sweeps
                 self._observer.defect(None, exc)
             sweeps += 1
@@ -43,7 +46,8 @@ class Sweeper:
     async def sweep(self) -> None:
         """Once: first what lets turns run, then what tidies up."""
         await self._store.promote_waiting()
-        if limit := min(self._worker.room, ADOPT_AT_ONCE):
+        limit = min(self._worker.room, ADOPT_AT_ONCE)
+        if limit and time.monotonic() >= self._adopt_from:
             await self._worker.adopt(limit=limit)
         for turn_id in await self._store.cancel_unwatched():
             self._worker.stop(turn_id)
