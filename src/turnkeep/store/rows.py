@@ -58,6 +58,9 @@ _snapshot = msgspec.json.Decoder(Snapshot).decode
 _error = msgspec.json.Decoder(TurnError).decode
 _event = msgspec.json.Decoder(TurnEvent).decode
 _spec = msgspec.json.Decoder(AgentSpec).decode
+_extras = msgspec.json.Decoder(
+    tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
+).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -147,6 +150,35 @@ def to_message(row: Row) -> Message:
         usage=_usage(usage) if usage else None,
         legacy=_legacy(legacy) if legacy else None,
         provider=provider,
+    )
+
+
+def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
+    """A message without its display, from `turn_id, turn_sequence, id, role, internal, iteration, blocks, usage,
+    provider, created_at, extras` (and what may follow). `extras` is None for most rows, else the JSON list of
+    attachments, sources, metadata and legacy."""
+    extras = row[10]
+    if extras is None:
+        return Message(
+            id=row[2],
+            turn_id=row[0],
+            conversation_id=conversation_id,
+            turn_sequence=row[1],
+            role=row[3],
+            blocks=_blocks(row[6]),
+            created_at=row[9],
+            iteration=row[5],
+            internal=row[4],
+            usage=_usage(row[7]) if row[7] else None,
+            provider=row[8],
+        )
+    attachments, sources, metadata, legacy = _extras(extras)
+    return structs.replace(
+        to_replayed(conversation_id, (*row[:10], None)),
+        attachments=attachments or (),
+        sources=sources or (),
+        metadata=metadata or {},
+        legacy=legacy,
     )
 
 

@@ -55,28 +55,39 @@ async def follow(
     if cursor.seq and await is_over(source, turn_id, cursor):
         return
     async with hub.subscribe(turn_id) as subscription:
-        now = asyncio.get_running_loop().time
-        seq, offset = cursor.seq, cursor.offset
+        seq, offset, must_look = cursor.seq, cursor.offset, False
         shelf = _Shelf(source, subscription, turn_id, poll_seconds)
         while True:
             frames = subscription.frames(seq, offset)
-            if not frames or now() >= shelf.due:
-                frames = await shelf.look(seq) or frames
+            if not frames or must_look:
+                frames = await shelf.look(seq, is_due=must_look) or frames
             if frames:
                 last = frames[-1]
                 seq, offset = last.seq, last.offset
                 yield frames
                 if isinstance(last, EventFrame) and last.is_terminal:
                     return
-            if not await subscription.wait(shelf.due):
-                shelf.due = 0.0
+            must_look = shelf.has_more
+            if not must_look and not await subscription.wait(shelf.due):
+                must_look = True
                 yield ()
 
 
 class _Shelf:
     """The store as one reader sees it: when to look there, and what to make of it if nothing is found."""
 
-    __slots__ = ("_again", "_has_looked", "_missed", "_now", "_poll", "_source", "_subscription", "_turn_id", "due")
+    __slots__ = (
+        "_again",
+        "_has_looked",
+        "_missed",
+        "_now",
+        "_poll",
+        "_source",
+        "_subscription",
+        "_turn_id",
+        "due",
+        "has_more",
+    )
 
     def __init__(self, source: EventSource, subscription: Subscription, turn_id: TurnId, poll_seconds: float) -> None:
         self._source = source
@@ -86,16 +97,19 @@ class _Shelf:
         self._now = asyncio.get_running_loop().time
         self.due = self._now() + poll_seconds
         """When the store must be looked at, whatever the hub says."""
+        self.has_more = False
+        """The last look found so much that there may be more."""
         self._has_looked = False
         self._again = _AGAIN_SECONDS
         self._missed = 0
         """The highest event that had been heard of when the store did not show it."""
 
-    async def look(self, seq: int) -> Sequence[Frame]:
+    async def look(self, seq: int, *, is_due: bool) -> Sequence[Frame]:
         """The events after `seq` in the store, or nothing, if there is no reason to look or nothing was found."""
-        if self._has_looked and self._now() < self.due and self._subscription.head <= max(seq, self._missed):
+        if self._has_looked and not is_due and self._subscription.head <= max(seq, self._missed):
             return ()
         self._has_looked = True
+        self.has_more = False
         try:
             frames = await self._subscription.read(self._source, after=seq, limit=PAGE)
         except WorldError as error:
@@ -103,8 +117,9 @@ class _Shelf:
             self._found_nothing(seq)
             return ()
         if frames:
+            self.has_more = len(frames) == PAGE
             self._again = _AGAIN_SECONDS
-            self.due = self._now() + (0.0 if len(frames) == PAGE else self._poll)
+            self.due = self._now() + self._poll
             return frames
         if not seq and not self._subscription.head:
             raise NotFound(f"Turn {self._turn_id} has no events.")

@@ -243,10 +243,10 @@ class Ear:
     def _ring(self) -> None:
         self._timer = None
         waiter = self._waiter
-        if waiter is None or waiter.done():
-            return
         if self._loop.time() < self._deadline - TIMER_SLACK:
             self._arm()
+        elif waiter is None or waiter.done():
+            self._is_in_doubt = True
         else:
             self._waiter = None
             waiter.set_result(False)

@@ -7,7 +7,6 @@ however slow they may be: a reader has a place in the log, never a queue of its 
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from turnkeep.model.events import Recorded
 from turnkeep.streaming.formats.native import encode_event
@@ -147,12 +146,17 @@ class Speech:
 
 def _join(frames: Sequence[DeltaFrame]) -> list[DeltaFrame]:
     """Neighbours of one kind and iteration become one frame."""
-    joined = []
-    for (iteration, kind), group in groupby(frames, key=lambda frame: (frame.iteration, frame.kind)):
-        members = list(group)
-        text = "".join([frame.text for frame in members])
-        last = members[-1]
-        joined.append(DeltaFrame(seq=last.seq, offset=last.offset, iteration=iteration, kind=kind, text=text))
+    joined: list[DeltaFrame] = []
+    first = 0
+    for place in range(1, len(frames) + 1):
+        begin, last = frames[first], frames[place - 1]
+        after = frames[place] if place < len(frames) else None
+        if after is None or after.kind != begin.kind or after.iteration != begin.iteration:
+            text = "".join([frame.text for frame in frames[first:place]])
+            joined.append(
+                DeltaFrame(seq=last.seq, offset=last.offset, iteration=last.iteration, kind=last.kind, text=text)
+            )
+            first = place
     return joined
 
 

@@ -30,7 +30,7 @@ HEADERS: tuple[Header, ...] = (
 )
 """Proxies must neither keep nor gather nor compress it."""
 
-Ending = Literal["gone", "draining", "stalled", "failed"]
+Ending = Literal["complete", "gone", "draining", "stalled", "failed"]
 
 _DEFAULT_POLICY = SlowReaderPolicy()
 
@@ -75,7 +75,7 @@ class OpenStreams:
 
     def add(self, stream: "EventStream") -> None:
         self._open[stream] = None
-        if self._overseer is None:
+        if self._overseer is None or self._overseer.done():
             self._overseer = asyncio.create_task(self._oversee())
 
     def discard(self, stream: "EventStream") -> None:
@@ -113,69 +113,60 @@ class EventStream:
         self._encoder = encoder
         self._attach = attach
         self._headers = headers
-        self._task: asyncio.Task[Any] | None = None
-        self._ending: Ending | None = None
-        self._is_cancelled = False
         self._connection: Connection | None = None
         self._pace = Pace(streams.slow_readers, None)
+        self._ended: asyncio.Future[Ending] | None = None
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
         self._pace = Pace(self._streams.slow_readers, self._connection)
         await send({"type": "http.response.start", "status": 200, "headers": list(self._headers)})
         with self._attach():
-            await self._until_ended(self._serve(receive, send))
-        match self._ending:
-            case None:
+            ending = await self._serve(receive, send)
+        match ending:
+            case "complete":
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             case "draining" | "failed" if not self._pace.is_blocked:
                 await self._part(send)
             case "draining" | "failed" | "stalled":
                 # Perhaps in the middle of a frame. Anything that followed would become a part of it.
+                _logger.info("A reader that took nothing was cut (%s)", ending)
                 await self._cut(receive)
             case "gone":
                 pass
 
-    def end(self, reason: "Ending") -> None:
-        """Stop serving, from outside. The first reason counts."""
-        if self._ending is None and self._task is not None:
-            self._ending = reason
-            self._is_cancelled = self._task.cancel()
+    def end(self, ending: Ending) -> None:
+        """Stop serving. The first reason counts."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(ending)
 
     def look(self, now: float) -> None:
         """Is the reader still taking anything?"""
         if self._pace.is_stalled(now):
             self.end("stalled")
 
-    async def _until_ended(self, serving: Awaitable[None]) -> None:
-        """Serve until done or until `end` was called, which cancels; other cancellations pass through."""
-        task = self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+    async def _serve(self, receive: Receive, send: Send) -> Ending:
+        """Serve until something ends it. Writing has a task of its own, which is woken for every word."""
+        self._ended = asyncio.get_running_loop().create_future()
+        tasks = [asyncio.create_task(self._write(send)), asyncio.create_task(self._watch(receive))]
         self._streams.add(self)
         try:
-            if self._streams.draining.is_set():
-                self.end("draining")
-            await serving
-            if self._is_cancelled:
-                # `end` came in the very moment when all was done: let its cancellation arrive here, not later.
-                await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            if not self._is_cancelled or task.uncancel() > 0:
-                raise
+            return await self._ended
         finally:
-            self._task = None
             self._streams.discard(self)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
-    async def _serve(self, receive: Receive, send: Send) -> None:
-        watcher = asyncio.create_task(self._watch(receive))
+    async def _write(self, send: Send) -> None:
         try:
             async with aclosing(cast(Any, self._batches)):
                 await self._pump(send)
+            self.end("complete")
         except Exception:
             # The reader has its cursor and will come back; the operator has the line.
             _logger.exception("A stream failed and was ended")
-            self._ending = self._ending or "failed"
-        finally:
-            watcher.cancel()
+            self.end("failed")
 
     async def _pump(self, send: Send) -> None:
         now = asyncio.get_running_loop().time
@@ -211,7 +202,6 @@ class EventStream:
             self._abort()
 
     async def _cut(self, receive: Receive) -> None:
-        _logger.info("A reader that took nothing was cut (%s)", self._ending)
         self._abort()
         if self._connection is not None:
             # The server learns of it in the next turns of the loop, and says so here.

@@ -19,13 +19,13 @@ from turnkeep.store.postgres.statements import statements
 
 
 class TestMigrating:
-    async def test_many_at_once_into_new_databases_of_one_server(self) -> None:
+    async def test_many_at_once_into_new_databases_of_one_server(self, uri: str) -> None:
         admin = servers.shared_postgres_uri()
-        names = [f"fresh_{n}" for n in range(4)]
+        names = [f"fresh_{database_name(uri)}_{n}" for n in range(4)]
         uris = [await servers.create_database(admin, name) for name in names]
         try:
             stores = await asyncio.gather(
-                *(PostgresStore.open(uri, client_password=CLIENT_PASSWORD) for uri in uris for _ in range(2))
+                *(PostgresStore.open(each, client_password=CLIENT_PASSWORD) for each in uris for _ in range(2))
             )
             for store in stores:
                 await store.close()
@@ -73,19 +73,19 @@ class TestMigrating:
 
 class TestRoles:
     async def test_a_user_without_rights_is_told_what_an_administrator_must_run(self, uri: str) -> None:
-        async with limited_owner(uri) as (owner, admin):
+        async with limited_owner(uri) as (owner, admin, role):
             with pytest.raises(Defect, match="GRANT turnkeep_engine TO"):
                 await PostgresStore.open(owner, client_password=CLIENT_PASSWORD)
-            await execute(admin, f"GRANT turnkeep_engine TO {LIMITED}")
+            await execute(admin, f"GRANT turnkeep_engine TO {role}")
             with pytest.raises(Defect, match="CREATE ROLE"):
                 await PostgresStore.open(owner, client_password=CLIENT_PASSWORD)
 
     async def test_an_owner_who_is_no_superuser_works_under_forced_row_level_security(self, uri: str) -> None:
-        async with limited_owner(uri) as (owner, admin):
+        async with limited_owner(uri) as (owner, admin, role):
             login = client_login(database_name(owner))
             await execute(
                 admin,
-                f"GRANT turnkeep_engine TO {LIMITED}; CREATE ROLE {login} LOGIN "
+                f"GRANT turnkeep_engine TO {role}; CREATE ROLE {login} LOGIN "
                 f"PASSWORD '{scram_verifier(CLIENT_PASSWORD)}'; GRANT turnkeep_client TO {login}",
             )
             store = await PostgresStore.open(owner, client_password=CLIENT_PASSWORD)
@@ -138,25 +138,22 @@ class TestWhatTheDatabaseWrites:
         assert not [file.name for file in folder.iterdir() if "SECURITY DEFINER" in file.read_text()]
 
 
-LIMITED = "limited_owner"
-
-
 class limited_owner:
     """A new database that belongs to a user who may neither make roles nor pass over row-level security."""
 
     def __init__(self, uri: str) -> None:
         self._admin = servers.shared_postgres_uri()
-        self._name = f"limited_{abs(hash(uri)) % 10**8}"
+        self._name = f"limited_{database_name(uri)}"  # of the database, and of its owner
 
-    async def __aenter__(self) -> tuple[str, str]:
-        await execute(self._admin, f"DROP ROLE IF EXISTS {LIMITED}; CREATE ROLE {LIMITED} LOGIN")
+    async def __aenter__(self) -> tuple[str, str, str]:
+        await execute(self._admin, f"CREATE ROLE {self._name} LOGIN")
         uri = await servers.create_database(self._admin, self._name)
-        await execute(uri, f"ALTER DATABASE {self._name} OWNER TO {LIMITED}")
-        return servers.database_uri(uri, self._name, LIMITED), uri
+        await execute(uri, f"ALTER DATABASE {self._name} OWNER TO {self._name}")
+        return servers.database_uri(uri, self._name, self._name), uri, self._name
 
     async def __aexit__(self, *_: object) -> None:
         await servers.drop_database(self._admin, self._name)
-        await execute(self._admin, f"DROP ROLE IF EXISTS {client_login(self._name)}; DROP ROLE {LIMITED}")
+        await execute(self._admin, f"DROP ROLE IF EXISTS {client_login(self._name)}; DROP ROLE {self._name}")
 
 
 def database_name(uri: str) -> str:

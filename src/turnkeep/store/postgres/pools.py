@@ -75,6 +75,20 @@ class Pool:
 
     async def fetch(self, query: str, *values: Any) -> Rows:
         """Rows of one statement. Repeated until the deadline while the database is away."""
+        if self._idle and not self._is_closed:  # the usual case, without the bookkeeping of repeats
+            connection = self._idle.pop()
+            try:
+                rows = await connection.fetch(query, *values)
+            except Exception as exc:
+                self._drop_or_release(connection, exc)
+                if not is_retried(exc):
+                    raise _ours(exc) from exc
+            except BaseException:
+                self._drop(connection)
+                raise
+            else:
+                self._release(connection)
+                return rows
 
         async def work(connection: Connection, _: bool) -> Rows:
             return await connection.fetch(query, *values)

@@ -12,7 +12,6 @@ from turnkeep.store.queries import load_queries
 
 _COLUMNS = {
     "message_columns": rows.MESSAGE_COLUMNS,
-    "replayed_columns": rows.REPLAYED_COLUMNS,
     "turn_columns": rows.TURN_COLUMNS,
     "conversation_columns": rows.CONVERSATION_COLUMNS,
     "file_columns": rows.FILE_COLUMNS,
@@ -36,8 +35,6 @@ def _columns(place: re.Match[str]) -> str:
 
 
 def _column(source: str, name: str) -> str:
-    if name.startswith("NULL"):
-        return name.replace("NULL", "NULL::text")
     if name != "running_turn_id":
         return f"{source}.{name}"
     # No column of the table: looked up by the engine, and delivered beside the row by the client's functions.

@@ -17,13 +17,12 @@ from turnkeep.store.checks import check_claim
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
 from turnkeep.store.postgres.attaching import Named, name_attachments
 from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
-from turnkeep.store.rows import json_or_null, json_text, to_message, to_recorded, to_turn
+from turnkeep.store.rows import json_or_null, json_text, to_message, to_recorded, to_replayed, to_turn
 from turnkeep.store.shapes import check_worker
 
 ALL = 2**31 - 1
 _TURN_WIDTH = 26
-_MESSAGE_WIDTH = 16
-_place = itemgetter(_MESSAGE_WIDTH, 1)
+_place = itemgetter(11, 1)
 
 
 class PostgresTurns:
@@ -139,8 +138,8 @@ class PostgresTurns:
         check_id(conversation_id, "conv")
         rows = await self._database.read("window", conversation_id, turns, row_limit + 1)
         rows.sort(key=_place)
-        kept = rows[max(0, len(rows) - row_limit) :]
-        return Window(rows=tuple([to_message(row[:_MESSAGE_WIDTH]) for row in kept]), is_cut=len(rows) > row_limit)
+        kept = rows[-row_limit:] if len(rows) > row_limit else rows
+        return Window(rows=tuple([to_replayed(conversation_id, row) for row in kept]), is_cut=len(rows) > row_limit)
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         check_service(principal)

@@ -7,6 +7,9 @@ from turnkeep.streaming.frames import DeltaFrame, Frame
 
 _json = msgspec.json.Encoder().encode
 
+_TEXT = b'event: delta\nid: %d.%d\ndata: {"iteration":%d,"kind":"text","text":%b}\n\n'
+_REASONING = b'event: delta\nid: %d.%d\ndata: {"iteration":%d,"kind":"reasoning","text":%b}\n\n'
+
 
 class NativeEncoder:
     """Bytes are made once for each frame and shared by all readers of the process."""
@@ -25,13 +28,8 @@ def encode_event(recorded: Recorded) -> bytes:
 
 
 def encode_delta(frame: DeltaFrame) -> bytes:
-    return b'event: delta\nid: %d.%d\ndata: {"iteration":%d,"kind":"%b","text":%b}\n\n' % (
-        frame.seq,
-        frame.offset,
-        frame.iteration,
-        frame.kind.encode(),
-        _json(frame.text),
-    )
+    template = _TEXT if frame.kind == "text" else _REASONING
+    return template % (frame.seq, frame.offset, frame.iteration, _json(frame.text))
 
 
 def name_of(event: TurnEvent) -> str:

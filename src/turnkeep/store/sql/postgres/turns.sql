@@ -85,8 +85,12 @@ SELECT l.after_seq, l.level, l.message, l.ts FROM turnkeep.turn_logs l WHERE l.t
 -- The newest turns of the visible chain, newest first, with all their rows: one range of an index for the turns, one for
 -- each turn's rows, so it is flat in the conversation's length. The rows of a turn come in any order, and those of the
 -- turn at the limit come all: sorting them here would copy every row once more. A plain statement, as a function would
--- copy them too.
-SELECT {m.replayed_columns}, newest.ordinal
+-- copy them too. What most rows lack comes as one column, as each costs.
+SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.blocks, m.usage, m.provider, m.created_at,
+       CASE WHEN num_nonnulls(m.attachments, m.sources, m.metadata, m.legacy) > 0 THEN
+           concat('[', coalesce(m.attachments, 'null'), ',', coalesce(m.sources, 'null'), ',',
+                  coalesce(m.metadata, 'null'), ',', coalesce(m.legacy, 'null'), ']') END,
+       newest.ordinal
   FROM (SELECT t.id, t.ordinal FROM turnkeep.turns t
          WHERE t.conversation_id = $1 AND t.active
          ORDER BY t.ordinal DESC LIMIT $2) newest

@@ -33,11 +33,7 @@ DECLARE
     v_now    bigint := turnkeep.now_ms();
     v_before turnkeep.turns;
 BEGIN
-    FOR v_before IN
-        SELECT * FROM turnkeep.turns t
-         WHERE t.status = 'running' AND t.lease_until < v_now AND (p_turn IS NULL OR t.id = p_turn)
-         ORDER BY t.lease_until, t.id LIMIT p_limit FOR UPDATE SKIP LOCKED
-    LOOP
+    FOR v_before IN SELECT * FROM turnkeep.expired_turns(v_now, p_limit, p_turn) LOOP
         is_first_start := v_before.attempt = 0;
         UPDATE turnkeep.turns t
            SET attempt = t.attempt + 1, worker = p_worker, lease_until = v_now + p_lease_ms,
@@ -58,6 +54,22 @@ BEGIN
                                                                  ELSE 'lease_expired' END) END);
         RETURN NEXT;
     END LOOP;
+END $$;
+
+-- Turns whose lease has ended, locked. For the one that is named this waits: its holder may be writing just now.
+CREATE FUNCTION turnkeep.expired_turns(p_now bigint, p_limit integer, p_turn text)
+RETURNS SETOF turnkeep.turns LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_turn IS NOT NULL THEN
+        RETURN QUERY
+        SELECT * FROM turnkeep.turns t
+         WHERE t.id = p_turn AND t.status = 'running' AND t.lease_until < p_now FOR UPDATE;
+    ELSE
+        RETURN QUERY
+        SELECT * FROM turnkeep.turns t
+         WHERE t.status = 'running' AND t.lease_until < p_now
+         ORDER BY t.lease_until, t.id LIMIT p_limit FOR UPDATE SKIP LOCKED;
+    END IF;
 END $$;
 
 CREATE FUNCTION turnkeep.question_of(p_turn text) RETURNS text LANGUAGE plpgsql STABLE AS $$
