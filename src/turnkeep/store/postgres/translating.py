@@ -44,7 +44,7 @@ _PLAIN: dict[str, type[TurnkeepError]] = {
 }
 
 
-class AlreadyThere(TurnkeepError):
+class AlreadyThere(Conflict):
     """A turn that was to be appended is there already. No error to the caller, who gets its ordinal."""
 
     def __init__(self, ordinal: int) -> None:
