@@ -20,7 +20,12 @@ from rich.table import Table
 
 from bench.harness import machine
 
-PARTS = {"store": "bench.store_run", "compiler": "bench.compiler", "engine": "bench.engine"}
+PARTS = {
+    "store": "bench.store_run",
+    "compiler": "bench.compiler",
+    "engine": "bench.engine",
+    "streaming": "bench.streaming",
+}
 RESULTS = Path(__file__).with_name("results.json")
 
 COLUMNS = ("on", "figure", "turns", "contender", "median", "× limit", "× Turnkeep", "more")

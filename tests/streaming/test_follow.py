@@ -217,6 +217,27 @@ class TestALiveTurn:
                 await asyncio.sleep(0)
         assert [one for one in reading.shown() if one != "x"] == [1, 2, 3]
 
+    async def test_and_while_the_reader_is_too_slow_to_ever_have_heard_it_all(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub, seqs = LocalHub(), []
+
+        async def talk() -> None:
+            while True:
+                hub.preview(worker.say_late(1, 1, "x"))
+                await asyncio.sleep(0)
+
+        async with asyncio.timeout(5), aclosing(follow(source, hub, worker.turn_id, poll_seconds=SOON)) as batches:  # type: ignore[type-var]
+            talking = asyncio.create_task(talk())
+            async for batch in batches:
+                seqs += [frame.seq for frame in batch if isinstance(frame, EventFrame)]
+                if len(seqs) == 1 and worker.seq == 1:
+                    worker.take_over()
+                    worker.answer()
+                await asyncio.sleep(2 * SOON)
+        talking.cancel()
+        assert seqs == [1, 2, 3]
+
     async def test_an_event_that_is_announced_but_not_there_is_not_asked_for_in_a_frenzy(
         self, source: ListSource, worker: Worker
     ) -> None:

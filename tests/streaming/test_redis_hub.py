@@ -201,18 +201,69 @@ class TestTwoWorkers:
     async def test_words_that_nobody_asked_for_are_not_sent(
         self, server: RedisServer, here: RedisHub, worker: Worker
     ) -> None:
+        """A reader on the same worker has them without Redis."""
         client = redis.asyncio.Redis.from_url(server.url)
-        async with client.pubsub() as everything:
+        async with client.pubsub() as everything, here.subscribe(worker.turn_id):
             await everything.psubscribe("*")
+            await asyncio.sleep(0.5)
             for _ in range(50):
                 here.preview(worker.say("word "))
+                await asyncio.sleep(0)
             here.publish(worker.turn_id, [worker.call_tool()])
-            heard = []
-            while message := await everything.get_message(timeout=1):
-                if message["type"] == "pmessage":
-                    heard.append(redis_wire.decode(message["data"]))
-                    break
-            assert heard == [redis_wire.Woke(here.name, worker.turn_id, 2)]
+            heard: list[object] = []
+            woke = redis_wire.Woke(here.name, worker.turn_id, 2)
+            while woke not in heard:
+                message = await everything.get_message(timeout=5)
+                assert message is not None
+                heard += [redis_wire.decode(message["data"])] if message["type"] == "pmessage" else []
+            assert not [message for message in heard if isinstance(message, redis_wire.Said)]
+        await client.aclose()
+
+    async def test_a_reader_who_comes_later_is_heard_of_at_once(
+        self, server: RedisServer, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(redis_hub, "SILENCE_SECONDS", 60)
+        here, there = await RedisHub.open(server.url), await RedisHub.open(server.url)
+        await asyncio.sleep(0.2)
+        here.preview(worker.say("Hello"))
+        reading = Reading(there, worker)
+        await reading.until(lambda reader: reader.preview == "Hello", seconds=5)
+        await reading.stop()
+        await here.close()
+        await there.close()
+
+    async def test_a_gap_is_asked_about_and_filled(
+        self, here: RedisHub, there: RedisHub, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(redis_hub, "ASK_SECONDS", 60)
+        reading = Reading(there, worker)
+        await speak_until_heard(here, worker, reading)
+        await asyncio.sleep(0.4)
+        here.preview(worker.say("never sent "))
+        here._outbox.take()
+        await speak_until_heard(here, worker, reading)
+        await reading.stop()
+
+    async def test_what_could_not_be_sent_is_sent_later(
+        self, server: RedisServer, here: RedisHub, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = redis.asyncio.Redis.from_url(server.url)
+        pipeline, failures = here._redis.pipeline, [redis.ConnectionError("gone"), OSError("gone")]
+
+        def failing(**options: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return pipeline(**options)
+
+        monkeypatch.setattr(here._redis, "pipeline", failing)
+        async with client.pubsub() as listener:
+            await listener.subscribe(f"turnkeep:turn:{worker.turn_id}")
+            await listener.get_message(timeout=5)
+            here.publish(worker.turn_id, [worker.call_tool()])
+            message = await listener.get_message(timeout=5)
+            assert message is not None
+            assert redis_wire.decode(message["data"]) == redis_wire.Woke(here.name, worker.turn_id, 2)
+        assert failures == []
         await client.aclose()
 
     async def test_garbage_on_a_channel_is_ignored(
@@ -244,7 +295,12 @@ class TestLosingRedis:
         assert reading.reader.has_all_of(worker.recorded)
 
     async def test_paused_the_engine_is_not_held_up_and_readers_go_on(
-        self, server: RedisServer, here: RedisHub, there: RedisHub, worker: Worker
+        self,
+        server: RedisServer,
+        here: RedisHub,
+        there: RedisHub,
+        worker: Worker,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         reading = Reading(there, worker, poll=0.1)
         await speak_until_heard(here, worker, reading)
@@ -255,7 +311,8 @@ class TestLosingRedis:
         here.publish(worker.turn_id, [worker.call_tool()])
         assert time.perf_counter() - began < 1
         await reading.until(lambda reader: len(reader.events) == 2)
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(1)
+        assert "no sign of life" in caplog.text
         server.signal(signal.SIGCONT)
         await speak_until_heard(here, worker, reading)
         here.publish(worker.turn_id, [worker.answer()])
@@ -271,6 +328,18 @@ class TestLosingRedis:
         await asyncio.to_thread(server.ask, "CLIENT", "KILL", "TYPE", "pubsub")
         await speak_until_heard(here, worker, reading)
         here.publish(worker.turn_id, [worker.answer()])
+        await asyncio.wait_for(reading.task, 10)
+        assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_what_was_said_while_a_worker_was_deaf_is_looked_up_when_it_hears_again(
+        self, server: RedisServer, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(there, worker, poll=60)
+        await reading.until(lambda reader: len(reader.events) == 1)
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(server.kill)
+        worker.answer()
+        await asyncio.to_thread(server.start)
         await asyncio.wait_for(reading.task, 10)
         assert reading.reader.has_all_of(worker.recorded)
 

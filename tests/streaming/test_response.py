@@ -11,7 +11,9 @@ import pytest
 
 from tests.streaming.serving import Client, Site, served
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
+from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName
+from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.response import OpenStreams
 from turnkeep.streaming.sse import SseParser
@@ -153,6 +155,35 @@ class TestDraining:
             late = await Client.get(site.port, worker.turn_id)
             assert (await asyncio.wait_for(late.whole(), 5)).endswith(b"retry: 700\n\n")
             late.close()
+
+    async def test_one_that_comes_while_others_still_leave_is_sent_away_too(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        streams, bodies = OpenStreams(draining=asyncio.Event()), []
+
+        async def never() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            bodies.append(message.get("body", b""))
+
+        async def stubborn(message: Any) -> None:
+            try:
+                await asyncio.sleep(60 if b"event" in message.get("body", b"") else 0)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.5)
+                raise
+
+        def respond() -> Any:
+            return streams.respond(follow(source, LocalHub(), worker.turn_id), NativeEncoder())
+
+        leaving = asyncio.create_task(respond()({}, never, stubborn))
+        await eventually(lambda: len(streams) == 1)
+        streams.draining.set()
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(respond()({}, never, send), 0.4)
+        assert bodies[-1] == b"retry: 1000\n\n"
+        await leaving
 
     async def test_a_reader_that_was_sent_away_goes_on_where_it_was(self, source: ListSource, worker: Worker) -> None:
         hub, reader = LocalHub(), NativeReader(worker.spoken)

@@ -224,7 +224,8 @@ class Ear:
             waiter.set_result(False)
             return waiter
         if self._has_news:
-            waiter.set_result(True)
+            # A reader that never has to wait must look at the store all the same.
+            waiter.set_result(self._loop.time() < until)
             return waiter
         self._waiter = waiter
         self._deadline = until
