@@ -81,7 +81,7 @@ class TestListening:
         async with hub.subscribe(worker.turn_id) as ear:
             ear.frames(0, 0)
             hub.publish(worker.turn_id, [worker.begin()])
-            assert await heard(ear, 0)
+            assert await heard(ear, 60)
             ear.frames(0, 0)
             assert not await heard(ear, 0)
 

@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,7 @@ from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName
 from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.response import OpenStreams
+from turnkeep.streaming.response import EventStream, OpenStreams
 from turnkeep.streaming.sse import SseParser
 
 
@@ -159,7 +159,12 @@ class TestDraining:
     async def test_one_that_comes_while_others_still_leave_is_sent_away_too(
         self, source: ListSource, worker: Worker
     ) -> None:
-        streams, bodies = OpenStreams(draining=asyncio.Event()), []
+        class Leaving:
+            def end(self, ending: str) -> None:
+                assert ending == "draining"
+
+            def look(self, now: float) -> None:
+                pass
 
         async def never() -> Any:
             await asyncio.Event().wait()
@@ -167,23 +172,14 @@ class TestDraining:
         async def send(message: Any) -> None:
             bodies.append(message.get("body", b""))
 
-        async def stubborn(message: Any) -> None:
-            try:
-                await asyncio.sleep(60 if b"event" in message.get("body", b"") else 0)
-            except asyncio.CancelledError:
-                await asyncio.sleep(0.5)
-                raise
-
-        def respond() -> Any:
-            return streams.respond(follow(source, LocalHub(), worker.turn_id), NativeEncoder())
-
-        leaving = asyncio.create_task(respond()({}, never, stubborn))
-        await eventually(lambda: len(streams) == 1)
+        streams, bodies, leaving = OpenStreams(draining=asyncio.Event()), [], Leaving()
+        streams.add(cast(EventStream, leaving))
         streams.draining.set()
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(respond()({}, never, send), 0.4)
+        response = streams.respond(follow(source, LocalHub(), worker.turn_id), NativeEncoder())
+        await asyncio.wait_for(response({}, never, send), 5)
         assert bodies[-1] == b"retry: 1000\n\n"
-        await leaving
+        streams.discard(cast(EventStream, leaving))
 
     async def test_a_reader_that_was_sent_away_goes_on_where_it_was(self, source: ListSource, worker: Worker) -> None:
         hub, reader = LocalHub(), NativeReader(worker.spoken)

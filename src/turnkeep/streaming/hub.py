@@ -247,6 +247,7 @@ class Ear:
         if self._loop.time() < self._deadline - TIMER_SLACK:
             self._arm()
         elif waiter is None or waiter.done():
+            # It was just woken by something else; the next wait says that the time has come.
             self._is_in_doubt = True
         else:
             self._waiter = None
