@@ -172,7 +172,8 @@ class TestDraining:
         async def send(message: Any) -> None:
             bodies.append(message.get("body", b""))
 
-        streams, bodies, leaving = OpenStreams(draining=asyncio.Event()), [], Leaving()
+        bodies: list[bytes] = []
+        streams, leaving = OpenStreams(draining=asyncio.Event()), Leaving()
         streams.add(cast(EventStream, leaving))
         streams.draining.set()
         await asyncio.sleep(0.05)
