@@ -171,6 +171,7 @@ class NativeReader:
         self.cursor = ""
         self.events: list[dict[str, Any]] = []
         self.preview = ""
+        self.error: str | None = None
         self.is_over = False
         self._spoken = spoken
 
@@ -222,6 +223,7 @@ class OpenAIReader:
             self.reasoning = self.reasoning[: len(self.reasoning) - data["drop"]["reasoning"]]
         else:
             (choice,) = data["choices"]
+            assert not choice["delta"] or (self.finish, self.error) == (None, None), "words after the end"
             self.text += choice["delta"].get("content", "")
             self.reasoning += choice["delta"].get("reasoning_content", "")
             self.finish = choice["finish_reason"] or self.finish

@@ -2,7 +2,8 @@
 
 Text and reasoning become `text` and `thinking` blocks, numbered 0, 1, 2 … through the whole turn; an iteration's last
 block is closed by the event that completes it. Steps, sources and files are left out. As in the OpenAI style only the
-last frame of an event has its id; a `content_block_start` that is seen twice opens the same empty block again.
+last frame of an event has its id, and those before lead to the rest of the event alone. A `content_block_start` has no
+id: seen twice, it opens the same empty block again.
 """
 
 from typing import Any, Literal, assert_never
@@ -13,7 +14,7 @@ from turnkeep.ids import TurnId
 from turnkeep.model.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
 from turnkeep.model.usage import Usage
 from turnkeep.streaming import sse
-from turnkeep.streaming.cursor import START, Cursor, written
+from turnkeep.streaming.cursor import START, WHOLE, Cursor, written
 from turnkeep.streaming.formats.spoken import Spoken, numbers_of
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind
 
@@ -53,17 +54,20 @@ class AnthropicEncoder:
             case ToolCalls():
                 return self._complete(event, seq)
             case Reset():
+                closed = self._close(seq - 1, WHOLE)
                 dropped, self._spoken = self._spoken, Spoken()
-                closed = self._close()
                 data = _json({**msgspec.to_builtins(event), "drop": dropped})
                 return [*closed, sse.frame(data, event="reset", id=self._id(seq))]
             case Result():
-                said = [*self._rest(event, seq), *self._close()]
+                said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
                 changed = _data("message_delta", delta=_STOPPED, usage=_usage(event.usage))
+                self._spoken = Spoken()
                 return [*said, changed, _data("message_stop", id_=self._id(seq))]
             case Failure():
                 error = {"type": "api_error", "message": event.message, "code": event.code}
-                return [*self._close(), _data("error", error=error, id_=self._id(seq))]
+                closed = self._close(seq - 1, WHOLE)
+                self._spoken = Spoken()
+                return [*closed, _data("error", error=error, id_=self._id(seq))]
             case _:
                 assert_never(event)
 
@@ -81,19 +85,19 @@ class AnthropicEncoder:
         return _data("message_start", message=message, id_=self._id(seq))
 
     def _complete(self, event: ToolCalls, seq: int) -> list[bytes]:
-        rest = self._rest(event, seq)
-        if not event.calls:
-            return [*rest, *self._close(seq)]
-        closed = self._close()
-        return [*rest, *closed, sse.frame(_json(event), event="tool_calls", id=self._id(seq))]
+        said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
+        self._spoken = Spoken()
+        return [*said, sse.frame(_json(event), event="tool_calls", id=self._id(seq))] if event.calls else said
 
     def _rest(self, event: ToolCalls | Result, seq: int) -> list[bytes]:
-        frames = [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]
-        self._spoken = Spoken()
-        return frames
+        return [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]
 
     def _delta(self, frame: DeltaFrame) -> bytes:
-        turned = b"" if self._open == frame.kind else b"".join((*self._close(), self._begin(frame.kind)))
+        turned = b""
+        if self._open != frame.kind:
+            # What completes an iteration has no place in the preview; it begins and ends at its end.
+            start = WHOLE if frame.offset == WHOLE else frame.start
+            turned = b"".join((*self._close(frame.seq, start), self._begin(frame.kind)))
         self._spoken.add(frame.kind, len(frame.text))
         if frame.kind == "text":
             delta = {"type": "text_delta", "text": frame.text}
@@ -106,13 +110,13 @@ class AnthropicEncoder:
         self._open = kind
         return _data("content_block_start", index=self._index, content_block=_EMPTY[kind])
 
-    def _close(self, seq: int | None = None) -> list[bytes]:
-        """End the open block, if there is one; with the event's id, if nothing else of the event follows."""
+    def _close(self, seq: int, offset: int) -> list[bytes]:
+        """End the open block, if there is one. The reader is then at that place."""
         if self._open is None:
             return []
         index, self._open = self._index, None
         self._index += 1
-        return [_data("content_block_stop", index=index, id_=None if seq is None else self._id(seq))]
+        return [_data("content_block_stop", index=index, id_=self._id(seq, offset))]
 
     def _id(self, seq: int, offset: int = 0) -> str:
         spoken, opened = self._spoken, _OPEN.index(self._open)

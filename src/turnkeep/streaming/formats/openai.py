@@ -3,8 +3,8 @@
 Steps, sources and files have no place in it and are left out; a page that wants them reads the native format. Named
 events (`tool_calls`, `reset`) carry an empty `choices`, so that a parser which ignores names finds nothing to show.
 
-One event may become several frames. Only the last of them has the event's id, so a reader that is cut between them
-gets the rest, or all of them, again; the words among them carry ids of their own and are never said twice.
+One event may become several frames. Only the last of them has the event's id; those before say that the event has
+begun to be told, so a reader that is cut between them gets the rest of them and no more of the preview.
 """
 
 from typing import Any, assert_never
@@ -15,7 +15,7 @@ from turnkeep.ids import TurnId
 from turnkeep.model.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
 from turnkeep.model.usage import Usage
 from turnkeep.streaming import sse
-from turnkeep.streaming.cursor import START, Cursor, written
+from turnkeep.streaming.cursor import START, WHOLE, Cursor, written
 from turnkeep.streaming.formats.spoken import Spoken, numbers_of
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
 
@@ -38,55 +38,56 @@ class OpenAIEncoder:
         return b"".join(self._event(frame))
 
     def _event(self, frame: EventFrame) -> list[bytes]:
-        event, id_ = frame.recorded.event, str(frame.seq)
+        event, seq = frame.recorded.event, frame.seq
         match event:
             case TurnBegan():
-                first = frame.seq == 1
-                return [self._chunk({"role": "assistant", "content": ""}, id_=id_)] if first else []
+                return [self._chunk({"role": "assistant", "content": ""}, id_=str(seq))] if seq == 1 else []
             case Step() | Sources() | Files():
                 return []
             case ToolCalls():
-                named = [self._named("tool_calls", msgspec.to_builtins(event), id_)] if event.calls else []
-                return [*self._rest(event, frame.seq), *named]
+                said = self._rest(event, seq)
+                self._spoken = Spoken()
+                return [*said, self._named("tool_calls", msgspec.to_builtins(event), seq)] if event.calls else said
             case Reset():
                 dropped, self._spoken = self._spoken, Spoken()
-                return [self._named("reset", {**msgspec.to_builtins(event), "drop": dropped}, id_)]
+                return [self._named("reset", {**msgspec.to_builtins(event), "drop": dropped}, seq)]
             case Result():
-                ended = self._chunk({}, finish_reason="stop", usage=_usage(event.usage))
-                return [*self._rest(event, frame.seq), ended, sse.frame(DONE, id=id_)]
+                said = self._rest(event, seq)
+                ended = self._chunk({}, finish_reason="stop", usage=_usage(event.usage), id_=self._id(seq - 1, WHOLE))
+                return [*said, ended, sse.frame(DONE, id=str(seq))]
             case Failure():
                 error = {"message": event.message, "type": "server_error", "param": None, "code": event.code}
-                return [sse.frame(_json({"error": error})), sse.frame(DONE, id=id_)]
+                return [sse.frame(_json({"error": error}), id=self._id(seq - 1, WHOLE)), sse.frame(DONE, id=str(seq))]
             case _:
                 assert_never(event)
 
     def _rest(self, event: ToolCalls | Result, seq: int) -> list[bytes]:
-        frames = [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]
-        self._spoken = Spoken()
-        return frames
+        return [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]
 
     def _delta(self, frame: DeltaFrame) -> bytes:
         self._spoken.add(frame.kind, len(frame.text))
         field = "content" if frame.kind == "text" else "reasoning_content"
+        return self._chunk({field: frame.text}, id_=self._id(frame.seq, frame.offset))
+
+    def _id(self, seq: int, offset: int) -> str:
         spoken = self._spoken
-        is_plain = spoken.text == frame.offset and not spoken.reasoning
-        state = "" if is_plain else f"{spoken.text}.{spoken.reasoning}"
-        return self._chunk({field: frame.text}, id_=written(frame.seq, frame.offset, state))
+        is_plain = spoken.text == offset and not spoken.reasoning
+        return written(seq, offset, "" if is_plain else f"{spoken.text}.{spoken.reasoning}")
 
     def _chunk(
         self,
         delta: dict[str, str],
         *,
+        id_: str,
         finish_reason: str | None = None,
         usage: dict[str, Any] | None = None,
-        id_: str | None = None,
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
         chunk = {**self._frame, "choices": [choice]}
         return sse.frame(_json(chunk if usage is None else {**chunk, "usage": usage}), id=id_)
 
-    def _named(self, name: str, event: dict[str, Any], id_: str) -> bytes:
-        return sse.frame(_json({**event, "choices": []}), event=name, id=id_)
+    def _named(self, name: str, event: dict[str, Any], seq: int) -> bytes:
+        return sse.frame(_json({**event, "choices": []}), event=name, id=str(seq))
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
