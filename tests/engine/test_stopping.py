@@ -9,7 +9,7 @@ from tests.engine.rooms import QUICK, Gate, Room, kinds
 from turnkeep.compiler import compile
 from turnkeep.errors import NotFound
 from turnkeep.model.blocks import ToolResult, ToolUse
-from turnkeep.model.events import Failure
+from turnkeep.model.events import Failure, ToolCalls
 from turnkeep.model.parts import StepPart, TextPart
 from turnkeep.providers.scripted import Call, Until
 from turnkeep.tools.functions import tool
@@ -23,7 +23,9 @@ class TestCancelling:
         await gate.reached.wait()
         turn = await engine.cancel(room.ann, claimed.turn.id)
         assert turn.status == "cancelled"
-        failure = (await room.events(turn.id))[-1]
+        events = await room.events(turn.id)
+        assert events[-2] == ToolCalls(iteration=0, text="Once upon", calls=()), "for readers who were cut off"
+        failure = events[-1]
         assert isinstance(failure, Failure)
         assert failure.code == "cancelled"
         page = await room.store.transcript(room.ann, turn.conversation_id)

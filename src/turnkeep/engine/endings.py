@@ -32,8 +32,11 @@ async def _settle(run: Run, status: FinalStatus, error: TurnError) -> None:
     closing: list[TurnEvent] = [
         ended_step(call.use, stopped(), seconds=None) for call in unanswered if call.use.id in still_running
     ]
-    text = recorder.spoken("text")
-    display = fold((*recorder.events, *closing)).then_said(text=text, reasoning=recorder.spoken("reasoning"))
+    text, reasoning = recorder.spoken("text"), recorder.spoken("reasoning")
+    if text or reasoning:
+        # Recorded as an event too: a reader who was cut off in the middle gets the rest of these words when it resumes.
+        closing.append(run.broken_off(text=text, reasoning=reasoning))
+    display = fold((*recorder.events, *closing))
     final = run.final_row(text, display=display) if display.content else None
     terminal = (
         Failure(code=error.code, message=error.message)

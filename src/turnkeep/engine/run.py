@@ -206,6 +206,10 @@ class Run:
         row = self._row("assistant", blocks, internal=False, iteration=self._iteration)
         return _shown(row, display, usage=self.usage)
 
+    def broken_off(self, *, text: str, reasoning: str) -> ToolCalls:
+        """The event of an iteration that was not finished: its words so far, and no calls."""
+        return ToolCalls(iteration=self._iteration, text=text, calls=(), reasoning=reasoning or UNSET)
+
     def result_row(self, call: ToolUse, outcome: Outcome) -> Message:
         content, is_error = told_to_model(outcome, limit=self._settings.tool_result_chars)
         block = ToolResult(call_id=call.id, content=content, is_error=is_error)

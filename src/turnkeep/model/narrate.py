@@ -30,8 +30,9 @@ def narrate(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ...]:
         )
     ]
     names: dict[str, str] = {}
+    has_failed = turn.status != "succeeded"
     for row in rows:
-        if row is not final:
+        if row is not final or (has_failed and text_of(row.blocks)):
             events.extend(_told(row, names))
     if final is not None and final.sources:
         events.append(Sources(sources=final.sources))
