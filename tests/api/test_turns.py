@@ -16,7 +16,7 @@ from tests.api.harness import (
     read_events,
     said,
 )
-from turnkeep.providers.scripted import Fail, Think, Until
+from turnkeep.providers.scripted import Fail, Pause, Think, Until
 
 TURN_FIELDS = {
     "id",
@@ -119,7 +119,8 @@ class TestStreaming:
     async def test_the_stream_begins_with_the_turn_and_ends_with_the_result(
         self, server: ApiServer, user: Client
     ) -> None:
-        server.scripts.say(Think("Hm."), "One ", "two.")
+        # The reader must be there before the end, else it is given the result alone, and rightly so.
+        server.scripts.say(Think("Hm."), "One ", "two.", Pause(2.0))
         async with user.stream("POST", "/v1/turns", json={"message": "Count"}, headers=STREAM) as response:
             assert response.headers["content-type"] == "text/event-stream"
             events = await read_events(response)
