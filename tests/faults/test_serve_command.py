@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -27,8 +27,7 @@ class Serving:
     def workers(self) -> list[psutil.Process]:
         """Its worker processes, the oldest first."""
         children = psutil.Process(self._process.pid).children()
-        serving = [each for each in children if "spawn_main" in " ".join(each.cmdline())]
-        return sorted(serving, key=lambda each: each.create_time())
+        return sorted((each for each in children if _is_serving(each)), key=lambda each: each.create_time())
 
     async def two_workers(self, *, without: set[int]) -> None:
         """Wait until there are two, none of them one of those."""
@@ -49,6 +48,14 @@ class Serving:
             )
         assert response.status_code == 202, response.text
         return TurnId(response.json()["turn_id"])
+
+
+def _is_serving(process: psutil.Process) -> bool:
+    """A worker, and alive: one that was killed stays in the table until its supervisor has seen it."""
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
 
 
 @asynccontextmanager
@@ -80,7 +87,8 @@ async def serving(url: str, directory: Path) -> AsyncIterator[Serving]:
             children = psutil.Process(process.pid).children()
             process.kill()
             for child in children:
-                child.kill()
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
         await process.wait()
 
 
