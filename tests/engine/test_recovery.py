@@ -1,6 +1,9 @@
 """Turns found half-done, and workers that come and go."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -110,7 +113,9 @@ class TestADatabaseThatWasAway:
         self, room: Room, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         gate = Gate()
-        holder = await room.enter([["Half", Until(gate.pass_through), " and half."]], start=False)
+        settings = structs.replace(QUICK, lease_seconds=2.0)
+        script: Script = ["Half", Until(gate.pass_through), " and half."]
+        holder = await room.enter([script], settings=settings, start=False)
         claimed = await room.ask(holder)
         await gate.reached.wait()
         away = True
@@ -122,14 +127,51 @@ class TestADatabaseThatWasAway:
             return await real()
 
         monkeypatch.setattr(room.store, "promote_waiting", promote_waiting)
-        other = await room.enter([["Never asked."]], settings=structs.replace(QUICK, lease_seconds=5.0))
-        await asyncio.sleep(QUICK.lease_seconds + 0.3)
+        other = await room.enter([["Never asked."]], settings=settings)
+        await asyncio.sleep(settings.lease_seconds + 0.3)
         away = False
         await asyncio.sleep(0.5)
         assert (await room.store.turn(room.ann, claimed.turn.id)).attempt == 1
         gate.open()
         turn = await other.wait(room.ann, claimed.turn.id)
         assert (turn.status, turn.attempt) == ("succeeded", 1)
+
+    async def test_has_what_was_dropped_meanwhile_handed_over_as_soon_as_it_is_back(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # With so long a lease the turn goes on only if it is handed over.
+        settings = structs.replace(QUICK, lease_seconds=600.0)
+        engine = await room.enter([["Hello."]], settings=settings)
+        monkeypatch.setattr(room.store, "window", away_once(room.store.window))
+        turn = await room.answer(engine)
+        assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
+        assert kinds(await room.events(turn.id)) == ["turn", "reset", "result"]
+
+    async def test_has_an_adoption_taken_back_whose_answer_was_lost(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings = structs.replace(QUICK, lease_seconds=600.0)
+        leaving = await room.enter([["Never", Until(Gate().pass_through)]], settings=settings, start=False)
+        claimed = await room.ask(leaving)
+        await leaving.drain(seconds=5)
+        monkeypatch.setattr(room.store, "adopt", away_once(room.store.adopt, after=True))
+        heir = await room.enter([["Hello."]], settings=settings)
+        turn = await heir.wait(room.ann, claimed.turn.id)
+        assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 3, 0)
+
+
+def away_once(real: Callable[..., Awaitable[Any]], *, after: bool = False) -> Callable[..., Awaitable[Any]]:
+    """The verb, whose first call fails: before it does anything, or with its answer lost."""
+    calls = count(1)
+
+    async def verb(*args: Any, **fields: Any) -> Any:
+        if next(calls) > 1:
+            return await real(*args, **fields)
+        if after:
+            await real(*args, **fields)
+        raise Unavailable("away")
+
+    return verb
 
 
 class TestATurnThatCannotBeRead:

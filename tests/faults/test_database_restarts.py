@@ -79,4 +79,4 @@ class TestARestartOfTheDatabase:
         self, server: PostgresServer, tmp_path: Path, mode: Literal["fast", "immediate"]
     ) -> None:
         site = await Site.open(server.uri(), tmp_path)
-        await restart_under_turns(site, server, mode, turns=120, times=10, lease_seconds=10)
+        await restart_under_turns(site, server, mode, turns=120, times=10, lease_seconds=1)

@@ -103,8 +103,8 @@ class TestAWriteWhoseAnswerIsLost:
     ) -> None:
         chance = random.Random(seed)
         async with (
-            engine_behind(proxy, postgres_site, "worker-1", lease_seconds=30) as one,
-            engine_behind(proxy, postgres_site, "worker-2", lease_seconds=30) as two,
+            engine_behind(proxy, postgres_site, "worker-1") as one,
+            engine_behind(proxy, postgres_site, "worker-2") as two,
         ):
             proxy.begin(lambda name, _: chance.random() < 0.2)
             asked = [

@@ -363,6 +363,11 @@ class TwoStores(RuleBasedStateMachine):
         held = self.held(number, stale)
         self.both(lambda side: side.store.hand_over([held(side)]))
 
+    @precondition(lambda self: self.helds)
+    @rule(names=st.lists(st.sampled_from(["worker-1", "worker-2"]), max_size=2, unique=True))
+    def release(self, names: list[str]) -> None:
+        self.both(lambda side: side.store.release(names))
+
     @precondition(lambda self: self.turns)
     @rule(by=who, number=index)
     def request_cancel(self, by: str, number: int) -> None:

@@ -220,8 +220,10 @@ class Run:
 
     async def _request(self, *, may_call: bool) -> ModelRequest:
         agent = self.turn.snapshot.agent or AgentSpec(name="")
+        model = self.turn.model or self._settings.default_model
+        can = await self._provider.abilities(model)
         rows = (*self._history, *self.recorder.rows)
-        contents = await self._files.contents(rows, sees_images=True) if self._files else {}
+        contents = await self._files.contents(rows, sees_images=can.sees_images) if self._files else {}
         compiled = compile(
             rows,
             target=self._provider.target,
@@ -229,9 +231,11 @@ class Run:
             budget=budget_for(agent.tokenizer, turns=self._settings.replay_turns, chars=self._settings.context_chars),
             system=agent.instructions,
             contents=contents,
+            sees_images=can.sees_images,
+            thinking=can.thinking,
         )
         return ModelRequest(
-            model=self.turn.model or self._settings.default_model,
+            model=model,
             messages=compiled.messages,
             system=compiled.system,
             may_think=compiled.thinking,

@@ -26,8 +26,10 @@ class Sweeper:
         self._settings = settings
         self._observer = observer
         self._clock = clock
+        self._is_away = False
+        self._met_at = time.monotonic()
+        """When the database last answered."""
         self._adopt_from = 0.0
-        """Monotonic. While the database was away nobody could renew; holders get one lease to do so first."""
 
     async def sweep_for_ever(self) -> None:
         sweeps = 0
@@ -37,7 +39,7 @@ class Sweeper:
                 if sweeps % PURGE_EVERY_SWEEPS == 0:
                     await self._purge()
             except WorldError:
-                self._adopt_from = time.monotonic() + self._settings.lease_seconds
+                self._is_away = True
             except Exception as exc:  # a sweep that fails must not end all sweeps
                 self._observer.defect(None, exc)
             sweeps += 1
@@ -46,12 +48,25 @@ class Sweeper:
     async def sweep(self) -> None:
         """Once: first what lets turns run, then what tidies up."""
         await self._store.promote_waiting()
+        self._meet()
+        await self._worker.let_go()
         limit = min(self._worker.room, ADOPT_AT_ONCE)
         if limit and time.monotonic() >= self._adopt_from:
             await self._worker.adopt(limit=limit)
         for turn_id in await self._store.cancel_unwatched():
             self._worker.stop(turn_id)
         await self._store.index_pending()
+
+    def _meet(self) -> None:
+        """The database answers. If it was away so long that living workers may have lost leases, they renew first.
+
+        A shorter absence (a lost answer, one connection) cannot have ended the lease of a worker that lives, as it
+        renews three times within one.
+        """
+        now, lease = time.monotonic(), self._settings.lease_seconds
+        if self._is_away and now - self._met_at > lease / 2:
+            self._adopt_from = now + lease
+        self._is_away, self._met_at = False, now
 
     async def _purge(self) -> None:
         await self._store.purge(deleted_before=int(self._clock() - self._settings.retention_days * DAY_MS))

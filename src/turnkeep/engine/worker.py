@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from turnkeep.clock import Clock, system_clock
@@ -69,6 +70,11 @@ class Worker:
         self._files = files
         self._clock = clock
         self._grips: dict[TurnId, Grip] = {}
+        self._dropped: list[Held] = []
+        """Turns that this worker stopped driving because the database was away, and that it still seems to hold."""
+        self._unheard: list[str] = []
+        """Names under which it adopted without ever hearing what."""
+        self._adoptions = count(1)
         self._is_draining = False
 
     @property
@@ -89,11 +95,19 @@ class Worker:
         grip.task = asyncio.create_task(self._drive(turn, grip, lease, events), name=f"turn {turn.id}")
 
     async def adopt(self, *, limit: int, turn_id: TurnId | None = None) -> int:
-        """Take over turns that nobody holds; return how many. Those that come while draining are let go again."""
+        """Take over turns that nobody holds; return how many. Those that come while draining are let go again.
+
+        Each adoption goes by a name of its own, so that one whose answer was lost can be taken back.
+        """
         asked_at = time.monotonic()
-        adopted = await self._store.adopt(
-            self.name, lease_seconds=self._settings.lease_seconds, limit=limit, turn_id=turn_id
-        )
+        name = f"{self.name}:{next(self._adoptions)}"
+        try:
+            adopted = await self._store.adopt(
+                name, lease_seconds=self._settings.lease_seconds, limit=limit, turn_id=turn_id
+            )
+        except WorldError:
+            self._unheard.append(name)
+            raise
         if self._is_draining:
             await self._store.hand_over([each.held for each in adopted])
             return 0
@@ -101,6 +115,13 @@ class Worker:
             self._observer.reached("adopted", each.turn.id)
             self.start(each.turn, each.held, asked_at=asked_at)
         return len(adopted)
+
+    async def let_go(self) -> None:
+        """Hand over what this worker lost sight of while the database was away: nobody drives it, and nobody died."""
+        dropped, unheard = list(self._dropped), list(self._unheard)
+        await self._store.hand_over(dropped)
+        await self._store.release(unheard)
+        del self._dropped[: len(dropped)], self._unheard[: len(unheard)]
 
     def stop(self, turn_id: TurnId) -> None:
         """Stop the turn if it runs here. Somebody asked for it, and the store knows."""
@@ -125,6 +146,7 @@ class Worker:
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
         await self._store.hand_over([grip.held for grip in grips])
+        await self.let_go()
 
     async def _drive(self, turn: Turn, grip: Grip, lease: Lease, events: Sequence[Recorded] | None) -> None:
         run: Run | None = None
@@ -132,8 +154,11 @@ class Worker:
             run = await self._prepare(turn, grip, lease, events)
             self._observer.turn_began(turn)
             await self._work(run, grip)
-        except (Fenced, WorldError) as exc:
+        except Fenced as exc:
             self._observer.turn_let_go(turn.id, str(exc))
+        except WorldError as exc:
+            self._observer.turn_let_go(turn.id, str(exc))
+            self._dropped.append(grip.held)
         except Exception as exc:
             self._observer.defect(turn.id, exc)
             if run is None:

@@ -100,6 +100,12 @@ class TurnStore(Protocol):
     async def hand_over(self, held: Sequence[Held]) -> None:
         """Let go of these turns, so that any worker may adopt them at once. Those not held are passed over."""
 
+    async def release(self, workers: Sequence[str]) -> None:
+        """Let go of every running turn that was last taken under one of these names.
+
+        For adoptions whose answer was lost: who asked does not know what it took, but knows the name it asked under.
+        """
+
     async def promote_waiting(self) -> list[TurnId]:
         """Wherever turns wait and none runs, let the first of them run (as `settle` does)."""
 

@@ -277,6 +277,25 @@ class TestHandingOver:
         assert (await adopt(store)).turn.last_seq == 3
 
 
+class TestReleasing:
+    async def test_what_was_taken_under_a_name_may_be_adopted_at_once_and_it_is_no_failure(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        helds = [await begin(store, tenant.ann) for _ in range(2)]
+        await store.hand_over(helds)
+        await store.adopt("unheard", lease_seconds=30)
+        await store.release(["unheard", "nobody"])
+        adopted = await store.adopt("worker-3", lease_seconds=30)
+        assert sorted((each.turn.attempt, each.turn.failures) for each in adopted) == [(3, 0), (3, 0)]
+
+    async def test_turns_of_other_names_stay_where_they_are(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        await store.release([])
+        await store.release(["unheard"])
+        assert await store.adopt("worker-3", lease_seconds=30) == []
+        assert (await store.record(held, after=1, events=[step("a")])).last_seq == 2
+
+
 class TestTheQueueAndTheLease:
     async def test_a_turn_that_waits_has_no_lease_to_lose(
         self, store: Store, tenant: Tenant, database: Database

@@ -95,6 +95,10 @@ class PostgresTurns:
                 "hand_over", [each.turn_id for each in ordered], [each.attempt for each in ordered]
             )
 
+    async def release(self, workers: Sequence[str]) -> None:
+        if workers:
+            await self._database.write("release", sorted(workers))
+
     async def promote_waiting(self) -> list[TurnId]:
         return [row[0] for row in await self._database.write("promote_waiting")]
 

@@ -67,6 +67,10 @@ def hand_over(session: Session, held: Sequence[Held]) -> None:
     session.many("hand_over_turn", [{"turn": each.turn_id, "attempt": each.attempt} for each in held])
 
 
+def release(session: Session, workers: Sequence[str]) -> None:
+    session.many("release_worker", [{"worker": worker} for worker in workers])
+
+
 def promote_waiting(session: Session) -> list[TurnId]:
     promoted = (promote_next(session, conversation_id) for (conversation_id,) in session.rows("conversations_waiting"))
     return sorted(turn_id for turn_id in promoted if turn_id is not None)

@@ -82,6 +82,10 @@ class TurnVerbs(Lanes):
         if held:
             await self._write(leases.hand_over, list(held))
 
+    async def release(self, workers: Sequence[str]) -> None:
+        if workers:
+            await self._write(leases.release, list(workers))
+
     async def promote_waiting(self) -> list[TurnId]:
         return await self._write(leases.promote_waiting)
 

@@ -36,6 +36,9 @@ SELECT r.turn_id, r.attempt, r.cancel_requested FROM turnkeep.renew($1, $2, $3) 
 -- name: hand_over
 SELECT turnkeep.hand_over($1, $2)
 
+-- name: release
+SELECT turnkeep.release($1)
+
 -- name: adopt
 SELECT a.is_first_start, {(a.turn).turn_columns} FROM turnkeep.adopt($1, $2, $3, $4) a
 

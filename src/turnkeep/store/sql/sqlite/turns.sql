@@ -224,6 +224,9 @@ RETURNING cancel_requested_at;
 -- name: hand_over_turn
 UPDATE turns SET lease_until = 0 WHERE id = :turn AND attempt = :attempt AND status = 'running';
 
+-- name: release_worker
+UPDATE turns INDEXED BY turns_single_flight SET lease_until = 0 WHERE status = 'running' AND worker = :worker;
+
 -- name: expired_turns
 -- Turns to adopt: running, and nobody's any more. The longest abandoned come first.
 SELECT id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversation_id, org_id

@@ -24,6 +24,13 @@ BEGIN
     END LOOP;
 END $$;
 
+CREATE FUNCTION turnkeep.release(p_worker text[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM turnkeep.turns t
+      WHERE t.status = 'running' AND t.worker = ANY (p_worker) ORDER BY t.id FOR UPDATE;
+    UPDATE turnkeep.turns t SET lease_until = 0 WHERE t.status = 'running' AND t.worker = ANY (p_worker);
+END $$;
+
 -- Take over turns whose lease has ended, the longest silent first, passing over those that somebody else is taking.
 -- A lease of 0 was let go on purpose (hand-over, promotion): that is no failure. Else a turn that got no further since its
 -- last adoption has failed once more.
