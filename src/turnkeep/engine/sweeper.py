@@ -26,7 +26,6 @@ class Sweeper:
         self._settings = settings
         self._observer = observer
         self._clock = clock
-        self._is_away = False
         self._met_at = time.monotonic()
         """When the database last answered."""
         self._adopt_from = 0.0
@@ -39,7 +38,7 @@ class Sweeper:
                 if sweeps % PURGE_EVERY_SWEEPS == 0:
                     await self._purge()
             except WorldError:
-                self._is_away = True
+                pass  # the database is away; `_meet` sees for how long
             except Exception as exc:  # a sweep that fails must not end all sweeps
                 self._observer.defect(None, exc)
             sweeps += 1
@@ -58,15 +57,16 @@ class Sweeper:
         await self._store.index_pending()
 
     def _meet(self) -> None:
-        """The database answers. If it was away so long that living workers may have lost leases, they renew first.
+        """The database answers. If it did not for so long that living workers may have lost leases, they renew first.
 
-        A shorter absence (a lost answer, one connection) cannot have ended the lease of a worker that lives, as it
-        renews three times within one.
+        The same holds when it was this process that stood still: the others of this machine may have stood still
+        with it. A shorter silence cannot have ended the lease of a worker that lives, as it renews three times
+        within one.
         """
         now, lease = time.monotonic(), self._settings.lease_seconds
-        if self._is_away and now - self._met_at > lease / 2:
+        if now - self._met_at > lease / 2:
             self._adopt_from = now + lease
-        self._is_away, self._met_at = False, now
+        self._met_at = now
 
     async def _purge(self) -> None:
         await self._store.purge(deleted_before=int(self._clock() - self._settings.retention_days * DAY_MS))
