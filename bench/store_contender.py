@@ -11,7 +11,7 @@ from bench.harness import Place
 from bench.store_payloads import Exchange
 
 Database = Literal["sqlite", "postgres"]
-Role = Literal["ours", "limit", "peer"]
+Role = Literal["ours", "limit", "floor", "peer"]
 
 
 class Contender(Protocol):

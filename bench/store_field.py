@@ -6,6 +6,7 @@ from bench.peers.json_column import JsonColumnPostgres, JsonColumnSqlite
 from bench.peers.langgraph import LanggraphSaver
 from bench.peers.openai_agents import AgentsSqlAlchemySession, AgentsSqliteSession
 from bench.store_contender import Contender
+from bench.store_floor import FloorPostgres, FloorSqlite
 from bench.store_limits import RawPool, RawPostgres, RawSqlite
 from bench.store_ours import TurnkeepPostgres, TurnkeepSqlite
 
@@ -23,12 +24,14 @@ def one_writer() -> Sequence[Contender]:
     """Those that append and load, one after another."""
     return (
         RawSqlite(),
+        FloorSqlite(),
         TurnkeepSqlite(),
         AgentsSqliteSession(),
         AgentsSqlAlchemySession("sqlite", WORKERS),
         LanggraphSaver("sqlite"),
         JsonColumnSqlite(),
         RawPostgres(),
+        FloorPostgres(),
         TurnkeepPostgres(),
         AgentsSqlAlchemySession("postgres", WORKERS),
         LanggraphSaver("postgres"),

@@ -61,7 +61,7 @@ class _Turnkeep:
 
     def shape(self, thread: ConversationId, exchange: Exchange) -> Appended:
         turn_id, now = new_turn_id(), system_clock()
-        rows, _ = _rows(thread, turn_id, exchange)
+        rows, _ = rows_of(thread, turn_id, exchange)
         return Appended(turn_id=turn_id, rows=rows, usage=USAGE, started_at=now, settled_at=now)
 
     async def append(self, thread: ConversationId, payload: Appended) -> None:
@@ -75,7 +75,7 @@ class _Turnkeep:
 
     def shape_live(self, thread: ConversationId, exchange: Exchange) -> LiveTurn:
         turn_id = new_turn_id()
-        (question, asked, answered, final), events = _rows(thread, turn_id, exchange)
+        (question, asked, answered, final), events = rows_of(thread, turn_id, exchange)
         claim = Claim(
             principal=self._principal,
             turn_id=turn_id,
@@ -146,7 +146,7 @@ class TurnkeepPostgres(_Turnkeep):
         await self._begin(await PostgresStore.open(await place.create_database("turnkeep")))
 
 
-def _rows(
+def rows_of(
     thread: ConversationId, turn_id: TurnId, exchange: Exchange
 ) -> tuple[tuple[Message, Message, Message, Message], tuple[TurnEvent, ...]]:
     """The four rows of a turn, and the events between the first and the last."""

@@ -25,7 +25,8 @@ def targets(figures: Figures, sizes: Sequence[int]) -> list[dict[str, Any]]:
         ours = [row for row in figures if row["database"] == database and row["role"] == "ours"]
         peers = [row for row in figures if row["database"] == database and row["role"] == "peer"]
         rows += [_to_raw(row, name, "append", APPEND_TO_RAW[database]) for row in ours if row["figure"] == "append"]
-        rows += [_to_raw(row, name, "load", LOAD_TO_RAW) for row in ours if row["figure"] == "load"]
+        for figure in ("load", "transcript"):
+            rows += [_to_raw(row, name, figure, LOAD_TO_RAW) for row in ours if row["figure"] == figure]
         for figure, growth in (("append", APPEND_GROWTH), ("load", READ_GROWTH), ("transcript", READ_GROWTH)):
             rows.append(_growth([row for row in ours if row["figure"] == figure], name, figure, sizes[-1], growth))
         rows += _peers(peers, name)
