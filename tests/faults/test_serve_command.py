@@ -35,6 +35,10 @@ class Serving:
             while len({each.pid for each in self.workers()} - without) < 2:  # noqa: ASYNC110 - processes tell nobody
                 await asyncio.sleep(0.05)
 
+    async def kill_supervisor(self) -> None:
+        self._process.kill()
+        await self._process.wait()
+
     async def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -84,8 +88,11 @@ async def serving(url: str, directory: Path) -> AsyncIterator[Serving]:
         yield Serving(process, int(found[1]))
     finally:
         if process.returncode is None:
-            children = psutil.Process(process.pid).children()
-            process.kill()
+            children: list[psutil.Process] = []
+            with suppress(psutil.NoSuchProcess):
+                children = psutil.Process(process.pid).children()
+            with suppress(ProcessLookupError):
+                process.kill()
             for child in children:
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
@@ -113,3 +120,13 @@ class TestServeWithTwoWorkers:
             assert [each.data for each in again.events] == [each.data for each in reading.events]
             assert await server.stop() == 0
         assert (await postgres_site.examine()).violations == ()
+
+    async def test_leaves_no_worker_behind_when_it_is_killed_itself(self, postgres_site: Site, tmp_path: Path) -> None:
+        async with serving(postgres_site.url, tmp_path) as server:
+            await server.two_workers(without=set())
+            workers = server.workers()
+            await server.kill_supervisor()
+            _, alive = await asyncio.to_thread(psutil.wait_procs, workers, timeout=PATIENCE_SECONDS)
+            for each in alive:
+                each.kill()
+            assert alive == []

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.context import SpawnProcess
@@ -210,8 +211,17 @@ def run_worker(settings: Settings, listener: socket.socket, ready: Event) -> Non
     """What a worker process does."""
     from turnkeep.errors import TurnkeepError
 
+    threading.Thread(target=_leave_with_supervisor, name="supervisor watch", daemon=True).start()
     try:
         _run(settings, listener, ready.set)
     except TurnkeepError as exc:
         print(f"turnkeep: {exc.detail}", file=sys.stderr)
         sys.exit(2)
+
+
+def _leave_with_supervisor() -> None:
+    """A supervisor that was killed cannot stop its workers: they hand their turns over and go by themselves."""
+    supervisor = multiprocessing.parent_process()
+    assert supervisor is not None
+    supervisor.join()
+    os.kill(os.getpid(), signal.SIGTERM)
