@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import structs
 
 from tests.engine.rooms import QUICK, Room, kinds
-from turnkeep.engine.run import MAX_REPLY_CHARS
+from turnkeep.engine.held_turn import MAX_REPLY_CHARS
 from turnkeep.model.events import Failure, Reset
 from turnkeep.model.parts import TextPart
 from turnkeep.model.turns import Turn
-from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed
+from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Restart, Script, Until
 from turnkeep.tools.functions import tool
 
@@ -56,8 +56,14 @@ class TestAProviderThatFails:
             async def speak(self, request: ModelRequest) -> Any:
                 yield Delta(text="Half of")
 
+            async def abilities(self, model: str) -> Abilities:
+                return Abilities()
+
             async def models(self) -> list[str]:
                 return []
+
+            async def close(self) -> None:
+                pass
 
         turn, failure = await failing_turn(room, Truncated())
         assert failure.code == "provider_error"

@@ -1,4 +1,4 @@
-"""A run: one turn in the hands of this worker, with everything the loop needs to move it on."""
+"""A run: one turn whose loop runs here, with everything the loop needs to move it on."""
 
 import asyncio
 import time
@@ -11,21 +11,24 @@ from msgspec import UNSET
 
 from turnkeep.clock import Clock
 from turnkeep.compiler import Contents, budget_for, compile, safe_name
+from turnkeep.engine.announcing import Announcer
+from turnkeep.engine.citing import Citations
 from turnkeep.engine.cleaning import clean_blocks, clean_text
+from turnkeep.engine.held_turn import MAX_REPLY_CHARS, HeldTurn, shown
+from turnkeep.engine.loop import run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.recovery import USAGE, OpenCall, progress_of
+from turnkeep.engine.recovery import OpenCall, progress_of
 from turnkeep.engine.settings import EngineSettings
-from turnkeep.engine.tooling import call_tool, outcome_unknown, shown_to_readers, told_to_model
-from turnkeep.ids import CallId, new_message_id
+from turnkeep.engine.tooling import call_tool, outcome_unknown, shown_to_readers
+from turnkeep.ids import CallId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import Block, Reasoning, Text, ToolResult, ToolUse, text_of
-from turnkeep.model.display import Display
-from turnkeep.model.events import Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
+from turnkeep.model.blocks import Block, Reasoning, ToolUse, text_of
+from turnkeep.model.display import fold
+from turnkeep.model.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import (
     Delta,
     ModelRequest,
@@ -36,14 +39,8 @@ from turnkeep.providers.ports import (
     Restarted,
     ToolOffer,
 )
-from turnkeep.store.commands import Settled, Settlement
+from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
-
-WHOLE_RESULT = "result"
-"""Key in the metadata of a tool result's row: the whole result, where readers were shown only its beginning."""
-
-MAX_REPLY_CHARS = 400_000
-"""A model that says more in one go has lost its way."""
 
 StopReason = Literal["cancelled", "lost", "handover"]
 
@@ -67,8 +64,10 @@ class NoAnswer(ProviderFailed):
     code = "tool_rounds"
 
 
-class Run:
-    """One turn, held by this worker. `history` is the window before it."""
+class Run(HeldTurn):
+    """One turn, its loop in this process. `history` is the window before it."""
+
+    can_be_handed_over = True
 
     def __init__(
         self,
@@ -84,30 +83,34 @@ class Run:
         observer: Observer,
         clock: Clock,
         files: FileReader | None,
+        announcer: Announcer | None = None,
     ) -> None:
-        self.turn = turn
-        self.recorder = recorder
-        self.stop_reason: StopReason | None = None
+        super().__init__(turn=turn, recorder=recorder, settings=settings, observer=observer, clock=clock)
         self._history = tuple(history)
         self._provider = provider
         self._toolbox = toolbox
         self._principal = principal
         self._lease = lease
-        self._settings = settings
-        self._observer = observer
-        self._clock = clock
         self._files = files
+        self.announcer = announcer
         self._progress = progress_of(recorder.rows, recorder.events)
         self._iteration = self._progress.iterations
+        self._citations = Citations(recorder.display().sources)
         self.usage = self._progress.usage
 
-    @property
-    def settled(self) -> Settled | None:
-        return self.recorder.settled
+    async def work(self) -> None:
+        await run_turn(self)
 
     @property
     def rounds_left(self) -> int:
-        return self._settings.tool_rounds - self._iteration
+        return self.settings.tool_rounds - self._iteration
+
+    async def note_what_is_missing(self) -> None:
+        """The trace says which tools the turn has to do without; the model is told nothing of them."""
+        seq, now = len(self.recorder.events), self._clock()
+        lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in self._toolbox.notes]
+        if lines:
+            await self.recorder.record(logs=lines)
 
     async def finish_open_calls(self) -> None:
         """Give every call that an earlier attempt left open a result: run it, or say that nobody knows."""
@@ -127,6 +130,8 @@ class Run:
 
     async def ask_model(self, *, may_call: bool) -> Reply:
         """One iteration: compile what the model sees, show what it says while it says it, return the whole."""
+        if self.announcer is not None:
+            await self.announcer.announce()
         request = await self._request(may_call=may_call)
         await self._lease.ensure()
         began = time.monotonic()
@@ -143,7 +148,7 @@ class Run:
     async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
         """The iteration is complete: its row, and the event that replaces its previews."""
         reasoning = _reasoning_text(reply.blocks)
-        row = self._row("assistant", reply.blocks, internal=True, iteration=self._iteration, reply=reply)
+        row = self.row("assistant", reply.blocks, internal=True, iteration=self._iteration, usage=reply.usage)
         event = ToolCalls(
             iteration=self._iteration,
             text=text_of(reply.blocks),
@@ -188,39 +193,23 @@ class Run:
         text = text_of(reply.blocks)
         blocks = tuple(block for block in reply.blocks if not isinstance(block, ToolUse))
         if not text.strip() and any(isinstance(block, ToolUse) for block in reply.blocks):
-            raise NoAnswer(f"The model used all {self._settings.tool_rounds} tool rounds and gave no answer.")
-        display = self.recorder.display().then_said(text=text, reasoning=_reasoning_text(reply.blocks))
-        final = self._row("assistant", blocks, internal=False, iteration=self._iteration, reply=reply)
-        final = _shown(final, display, usage=self.usage)
+            raise NoAnswer(f"The model used all {self.settings.tool_rounds} tool rounds and gave no answer.")
+        files = await self.wind_up()
+        display = fold((*self.recorder.events, *files)).then_said(text=text, reasoning=_reasoning_text(reply.blocks))
+        final = self.row("assistant", blocks, internal=False, iteration=self._iteration, usage=reply.usage)
+        final = shown(final, display, usage=self.usage)
         result = Result(message_id=final.id, message=text, content=display.content, usage=self.usage)
-        await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final))
+        await self.settle(
+            Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files)
+        )
 
-    async def settle(self, settlement: Settlement) -> None:
-        self._observer.reached("settling", self.turn.id)
-        await self.recorder.settle(settlement)
-        self._observer.reached("settled", self.turn.id)
-
-    def final_row(self, text: str, *, display: Display) -> Message:
-        """The visible row of an answer that was broken off: the words so far, and what a reader saw."""
-        blocks: tuple[Block, ...] = (Text(text=text),) if text else ()
-        row = self._row("assistant", blocks, internal=False, iteration=self._iteration)
-        return _shown(row, display, usage=self.usage)
-
-    def broken_off(self, *, text: str, reasoning: str) -> ToolCalls:
-        """The event of an iteration that was not finished: its words so far, and no calls."""
-        return ToolCalls(iteration=self._iteration, text=text, calls=(), reasoning=reasoning or UNSET)
-
-    def result_row(self, call: ToolUse, outcome: Outcome) -> Message:
-        content, is_error = told_to_model(outcome, limit=self._settings.tool_result_chars)
-        block = ToolResult(call_id=call.id, content=content, is_error=is_error)
-        row = self._row("user", (block,), internal=True, iteration=max(0, self._iteration - 1))
-        if shown_to_readers(outcome.result) is outcome.result:
-            return row
-        return msgspec.structs.replace(row, metadata={WHOLE_RESULT: outcome.result})
+    async def wind_up(self) -> tuple[TurnEvent, ...]:
+        """Files that were written back and that readers have not heard of, as an event of the settlement."""
+        return () if self.announcer is None else await self.announcer.untold()
 
     async def _request(self, *, may_call: bool) -> ModelRequest:
         agent = self.turn.snapshot.agent or AgentSpec(name="")
-        model = self.turn.model or self._settings.default_model
+        model = self.turn.model or self.settings.default_model
         can = await self._provider.abilities(model)
         rows = (*self._history, *self.recorder.rows)
         contents = await self._files.contents(rows, sees_images=can.sees_images) if self._files else {}
@@ -228,7 +217,7 @@ class Run:
             rows,
             target=self._provider.target,
             open_turn=self.turn.id,
-            budget=budget_for(agent.tokenizer, turns=self._settings.replay_turns, chars=self._settings.context_chars),
+            budget=budget_for(agent.tokenizer, turns=self.settings.replay_turns, chars=self.settings.context_chars),
             system=agent.instructions,
             contents=contents,
             sees_images=can.sees_images,
@@ -241,7 +230,7 @@ class Run:
             may_think=compiled.thinking,
             tools=self._offers(compiled.tool_names),
             may_call=may_call,
-            timeout_seconds=self._settings.provider_timeout_seconds,
+            timeout_seconds=self.settings.provider_timeout_seconds,
         )
 
     def _offers(self, mentioned: Sequence[str]) -> tuple[ToolOffer, ...]:
@@ -312,9 +301,10 @@ class Run:
                 turn_id=self.turn.id,
                 conversation_id=self.turn.conversation_id,
                 principal=self._principal,
+                result_chars=self.settings.tool_result_chars,
             )
             await self._lease.ensure()  # it may have run out while the step was being committed
-            outcome = await call_tool(self._toolbox, call, context, default_timeout=self._settings.tool_timeout_seconds)
+            outcome = await call_tool(self._toolbox, call, context, default_timeout=self.settings.tool_timeout_seconds)
         seconds = time.monotonic() - began
         self._observer.tool_called(call.name, seconds=seconds, failed=outcome.error is not None)
         self._observer.reached("tool_ended", self.turn.id)
@@ -322,37 +312,11 @@ class Run:
         self._observer.reached("result_recorded", self.turn.id)
 
     async def _record_outcome(self, call: ToolUse, outcome: Outcome, *, seconds: float | None) -> None:
+        outcome = self._citations.numbered(outcome)
         events: list[TurnEvent] = [ended_step(call, outcome, seconds=seconds)]
         if outcome.sources:
             events.append(Sources(sources=outcome.sources))
         await self.recorder.record(rows=[self.result_row(call, outcome)], events=events)
-
-    def _row(
-        self,
-        role: Literal["user", "assistant"],
-        blocks: tuple[Block, ...],
-        *,
-        internal: bool,
-        iteration: int,
-        reply: Reply | None = None,
-    ) -> Message:
-        return Message(
-            id=new_message_id(),
-            turn_id=self.turn.id,
-            conversation_id=self.turn.conversation_id,
-            turn_sequence=0,
-            role=role,
-            blocks=blocks,
-            created_at=self._clock(),
-            iteration=iteration,
-            internal=internal,
-            metadata={} if reply is None else {USAGE: msgspec.to_builtins(reply.usage)},
-            provider=self.turn.model if role == "assistant" else None,
-        )
-
-
-def _shown(row: Message, display: Display, *, usage: Usage) -> Message:
-    return msgspec.structs.replace(row, display=display.content, sources=display.sources, usage=usage, metadata={})
 
 
 def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:

@@ -12,7 +12,10 @@ Scope = Literal["workspace", "user", "key"]
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens, summed over every model call of a turn."""
+    """Tokens, summed over every model call of a turn.
+
+    `input_tokens` is all that the models read. What came from a cache, and what was written into one, is part of it.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0

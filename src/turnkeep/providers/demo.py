@@ -13,13 +13,14 @@ import msgspec
 from turnkeep.ids import new_call_id
 from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolUse
 from turnkeep.model.usage import Usage
-from turnkeep.providers.ports import Delta, ModelRequest, Reply, Spoken, Target, ToolOffer
+from turnkeep.providers import demo_box
+from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Spoken, Target, ToolOffer
 
 WORD_SECONDS = 0.012
 CHARS_PER_TOKEN = 4
 QUOTED_CHARS = 600
 
-_ASKS_FOR_TOOL = re.compile(r"\b(?:use|call|run|try|ask|with)\b", re.IGNORECASE)
+_ASKS_FOR_TOOL = re.compile(r"\b(?:use|call|run|try|ask|with|search|read)\b", re.IGNORECASE)
 _JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _WORDS = re.compile(r"\S+\s*|\s+")
 _FILLER = re.compile(r"^(?:please|the|tool|to|for|and|find|search|look up|about|with|on|of)\b[\s:,]*", re.IGNORECASE)
@@ -29,8 +30,9 @@ the product without a key. Things you can ask me:
 
 - `show me a table`, `show me code`, `show me maths`, `a list`: to see how answers are drawn
 - `write 300 words`: a long answer, to try *stop*, reload and reconnect
-- `use NAME …`: I call the tool of that name with your words, or with a JSON object that you write
+- `use NAME …`, `search pages for …`: I call the tool of that name with your words, or with a JSON object that you write
 - attach a file, and I tell you what I see in it
+- in a sandbox: `write a file notes.txt with "Hello"`, ``run `ls -la assets` ``, `read data.csv`; several at once, too
 
 To talk to a real model, set `ANTHROPIC_API_KEY` or `OPENAI_API_KEY` and choose it by name, or set \
 `TURNKEEP_MODEL`."""
@@ -80,6 +82,9 @@ class DemoProvider:
     def __init__(self, *, word_seconds: float = WORD_SECONDS) -> None:
         self._word_seconds = word_seconds
 
+    async def abilities(self, model: str) -> Abilities:
+        return Abilities()
+
     async def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
         text, calls = answer_to(request)
         for word in _WORDS.findall(text):
@@ -94,11 +99,16 @@ class DemoProvider:
     async def models(self) -> list[str]:
         return [self.name]
 
+    async def close(self) -> None:
+        pass
+
 
 def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
     """What the demo model says to this, and the tools it calls."""
     results = _results(request.messages)
     asked = _asked(request.messages)
+    if actions := demo_box.plan(asked, request.tools):
+        return _next_action(actions, request)
     if results:
         return _about_results(results), ()
     if request.may_call and (offers := _wanted_tools(asked, request.tools)):
@@ -106,6 +116,20 @@ def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
         calls = tuple(ToolUse(id=new_call_id(), name=offer.name, input=_arguments(asked, offer)) for offer in offers)
         return f"I will use {names}.", calls
     return _plain_answer(asked, request.messages), ()
+
+
+def _next_action(actions: Sequence[demo_box.Action], request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
+    """The first action that has no result yet; once all have one, what they say."""
+    done: list[str] = []
+    for message in reversed(request.messages):
+        if message.get("role") == "user":
+            break
+        if message.get("role") == "tool":
+            done.insert(0, "\n".join(_texts(message.get("content"))))
+    if len(done) < len(actions) and request.may_call:
+        action = actions[len(done)]
+        return action.words, (ToolUse(id=new_call_id(), name=action.tool, input=action.input),)
+    return _about_results(done), ()
 
 
 def _plain_answer(asked: str, messages: Sequence[JsonObject]) -> str:
@@ -150,7 +174,12 @@ def _wanted_tools(asked: str, offers: Sequence[ToolOffer]) -> list[ToolOffer]:
         return named
     spoken = set(re.findall(r"\w+", lowered))
     asks = bool(_ASKS_FOR_TOOL.search(asked))
-    return [offer for offer in offers if asks and set(re.findall(r"[a-z0-9]+", offer.name.lower())) <= spoken][:1]
+    return [offer for offer in offers if asks and _name_words(offer) <= spoken][:1]
+
+
+def _name_words(offer: ToolOffer) -> set[str]:
+    """The words by which people ask for it: `search tables` means `search_user_tables`."""
+    return set(re.findall(r"[a-z0-9]+", offer.name.lower())) - {"user"}
 
 
 def _arguments(asked: str, offer: ToolOffer) -> JsonObject:
@@ -160,7 +189,9 @@ def _arguments(asked: str, offer: ToolOffer) -> JsonObject:
             return msgspec.json.decode(match[0], type=dict)
         except msgspec.DecodeError:
             pass
-    words = re.sub(rf"(?i).*?\b{re.escape(offer.name)}\b", "", asked, count=1, flags=re.DOTALL) or asked
+    spoken = r"[\s_]+".join(re.escape(word) for word in offer.name.replace("_user_", "_").split("_"))
+    name = rf"(?:{re.escape(offer.name)}|{spoken})"
+    words = re.sub(rf"(?i).*?\b{name}\b", "", asked, count=1, flags=re.DOTALL) or asked
     while (shorter := _FILLER.sub("", words.strip())) != words:
         words = shorter
     properties = offer.input_schema.get("properties", {})

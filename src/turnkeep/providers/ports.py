@@ -14,6 +14,17 @@ Target = Literal["anthropic", "openai_chat", "openai_responses"]
 """The shape in which a provider takes its messages; the compiler makes it."""
 
 
+Thinking = Literal["off", "enabled", "adaptive"]
+"""How a model reasons where that must be said: not at all, always (within a budget), or as it sees fit."""
+
+
+class Abilities(Struct, frozen=True, kw_only=True):
+    """What a model can do, as far as its messages depend on it."""
+
+    thinking: Thinking = "off"
+    sees_images: bool = True
+
+
 class ToolOffer(Struct, frozen=True, kw_only=True):
     """A tool as the model is told of it."""
 
@@ -40,7 +51,10 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
 
 class Delta(Struct, frozen=True, kw_only=True, tag=True):
-    """A few more characters of what is being said or thought."""
+    """A few more characters of what is being said or thought.
+
+    None at all are a sign of life: the model is at work on something that is not shown, such as a call's arguments.
+    """
 
     text: str
     kind: Literal["text", "reasoning"] = "text"
@@ -84,11 +98,17 @@ class Provider(Protocol):
     name: str
     target: Target
 
+    async def abilities(self, model: str) -> Abilities:
+        """What this model can do, by its whole name. Never raises: where nobody knows, it is the safest guess."""
+
     def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
         """Stream one reply. Ends with exactly one Reply, or raises ProviderFailed. Closing it stops the call."""
 
     async def models(self) -> list[str]:
-        """Names (`provider/model`) that can be reached now; empty when none."""
+        """Names (`provider/model`) that can be reached now; empty when none. Raises WorldError when it is away."""
+
+    async def close(self) -> None:
+        """Let go of connections. Nobody speaks any more."""
 
 
 class Providers(Protocol):
@@ -97,4 +117,7 @@ class Providers(Protocol):
     def named(self, model: str) -> Provider:
         """Raises InvalidRequest, with the names there are, when no provider serves that model."""
 
-    async def models(self) -> list[str]: ...
+    async def models(self) -> list[str]:
+        """What can be reached now, sorted; a provider that is away is left out."""
+
+    async def close(self) -> None: ...

@@ -1,31 +1,68 @@
 """All providers of a server, by the part of a model's name before the slash."""
 
-from collections.abc import Iterable
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.providers.ports import Provider
 
+KEPT_SECONDS = 60.0
+AWAY_SECONDS = 10.0
+"""A provider that is away is not asked for its models by every reader of the list."""
+
 
 class ProviderRegistry:
-    """`anthropic/claude-…` is served by the provider called `anthropic`, `demo` by the one called `demo`."""
+    """`anthropic/claude-…` is served by the provider called `anthropic`, `demo` by the one called `demo`.
 
-    def __init__(self, providers: Iterable[Provider]) -> None:
+    `unset` names providers that this release has and this server does not, with what to do about it.
+    """
+
+    def __init__(
+        self,
+        providers: Iterable[Provider],
+        *,
+        unset: Mapping[str, str] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._providers = {provider.name: provider for provider in providers}
+        self._unset = dict(unset or {})
+        self._monotonic = monotonic
+        self._listed: dict[str, tuple[float, list[str]]] = {}
+        self._listing: dict[str, asyncio.Lock] = {name: asyncio.Lock() for name in self._providers}
 
     def named(self, model: str) -> Provider:
         """Raises InvalidRequest, with the names there are, when no provider serves that model."""
-        provider = self._providers.get(model.partition("/")[0])
+        name, slash, rest = model.partition("/")
+        provider = self._providers.get(name)
+        if provider is None and name in self._unset:
+            raise InvalidRequest(f"The model {model!r} cannot be used yet. {self._unset[name]}")
         if provider is None:
             names = ", ".join(sorted(self._providers))
             raise InvalidRequest(f"No provider serves the model {model!r}. This server has: {names}.")
+        if slash and not rest.strip():
+            raise InvalidRequest(
+                f"The model {model!r} has no name after the slash. GET /v1/models lists what there is."
+            )
         return provider
 
     async def models(self) -> list[str]:
-        """What can be reached now; a provider that is away is left out."""
-        found: list[str] = []
+        """What can be reached now, sorted; a provider that is away is left out. Lists are kept for a minute."""
+        found = await asyncio.gather(*(self._models_of(provider) for provider in self._providers.values()))
+        return sorted({name for names in found for name in names})
+
+    async def close(self) -> None:
         for provider in self._providers.values():
+            await provider.close()
+
+    async def _models_of(self, provider: Provider) -> list[str]:
+        async with self._listing[provider.name]:
+            until, names = self._listed.get(provider.name, (0.0, []))
+            if until > self._monotonic():
+                return names
             try:
-                found += await provider.models()
+                names, kept = await provider.models(), KEPT_SECONDS
             except WorldError:
-                continue
-        return sorted(found)
+                names, kept = [], AWAY_SECONDS
+            self._listed[provider.name] = (self._monotonic() + kept, names)
+            return names

@@ -17,7 +17,7 @@ from msgspec import Struct
 from turnkeep.ids import CallId, new_call_id
 from turnkeep.model.blocks import Block, JsonObject, Reasoning, Text, ToolUse
 from turnkeep.model.usage import Usage
-from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, Reply, Restarted, Spoken, Target
+from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Reply, Restarted, Spoken, Target
 
 
 class Think(Struct, frozen=True):
@@ -75,11 +75,13 @@ class ScriptedProvider:
         name: str = "scripted",
         target: Target = "openai_chat",
         usage: Usage = Usage(input_tokens=10, output_tokens=5),  # noqa: B008 - frozen
+        abilities: Abilities = Abilities(),  # noqa: B008 - frozen
     ) -> None:
         self.name = name
         self.target = target
         self.requests: list[ModelRequest] = []
         self._usage = usage
+        self._abilities = abilities
         self._choose = scripts if callable(scripts) else self._next
         self._scripts: list[Script] = [] if callable(scripts) else list(scripts)
 
@@ -87,6 +89,9 @@ class ScriptedProvider:
         if not self._scripts:
             raise ProviderFailed("The script has ended.")
         return self._scripts.pop(0)
+
+    async def abilities(self, model: str) -> Abilities:
+        return self._abilities
 
     async def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
         self.requests.append(request)
@@ -118,6 +123,9 @@ class ScriptedProvider:
 
     async def models(self) -> list[str]:
         return [self.name]
+
+    async def close(self) -> None:
+        pass
 
 
 def _joined(blocks: Sequence[Block]) -> tuple[Block, ...]:

@@ -144,7 +144,7 @@ def _data(name: _Name, *, id_: str | None = None, **fields: Any) -> bytes:
 
 def _usage(usage: Usage) -> dict[str, int]:
     return {
-        "input_tokens": usage.input_tokens,
+        "input_tokens": max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens),
         "output_tokens": usage.output_tokens,
         "cache_read_input_tokens": usage.cache_read_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,

@@ -1,0 +1,160 @@
+"""Failures: what an SDK raises, as a setback that says whether asking again may help.
+
+Both official SDKs draw the same tree of errors, so one translation serves both; `sdk` is the module. What the
+provider said is kept in its own words, without keys.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from turnkeep.providers.ports import ProviderFailed, ProviderTimedOut
+
+MAX_WORDS = 2_000
+GARBLED = (ValueError, TypeError, AttributeError, LookupError)
+"""What reading an answer raises that does not keep to the protocol."""
+
+_TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+_TRANSIENT_KINDS = frozenset(
+    {"overloaded_error", "rate_limit_error", "api_error", "timeout_error", "server_error", "rate_limit_exceeded"}
+    | {"server_is_overloaded", "slow_down", "service_unavailable", "internal_server_error"}
+)
+_HOPELESS_KINDS = frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached"})
+_KEY = re.compile(r"\b(?:sk|rk|pk)-[A-Za-z0-9_*.-]{6,}")
+
+
+class Sdk(Protocol):
+    """The part of an official SDK's module that matters here."""
+
+    @property
+    def APIError(self) -> type[Exception]: ...
+    @property
+    def APIStatusError(self) -> type[Exception]: ...
+    @property
+    def APIConnectionError(self) -> type[Exception]: ...
+    @property
+    def APITimeoutError(self) -> type[Exception]: ...
+
+
+class Trouble(Exception):
+    """The stream itself says, or shows, that no answer will come."""
+
+    def __init__(self, words: str, *, kind: str | None = None, is_transient: bool = False) -> None:
+        super().__init__(words)
+        self.words = words
+        self.is_transient = is_transient or kind in _TRANSIENT_KINDS
+
+
+class Setback(Struct, frozen=True, kw_only=True):
+    """Why one attempt came to nothing. `words` are the provider's own, `error` is what the turn is told."""
+
+    error: ProviderFailed
+    words: str = ""
+    status: int | None = None
+    is_transient: bool = False
+    retry_after_seconds: float | None = None
+
+
+def setback_of(
+    exc: Exception,
+    sdk: Sdk,
+    *,
+    provider: str,
+    secrets: Sequence[str],
+    timeout_seconds: float,
+    now: datetime | None = None,
+) -> Setback:
+    """What happened, from whatever was raised while a provider was asked or read."""
+    import httpx2
+
+    if isinstance(exc, Trouble):
+        words = clean(exc.words, secrets)
+        return Setback(error=ProviderFailed(f"{provider}: {words}"), words=words, is_transient=exc.is_transient)
+    if isinstance(exc, sdk.APITimeoutError | httpx2.TimeoutException | TimeoutError):
+        return _of_timeout(exc, provider, timeout_seconds)
+    if isinstance(exc, sdk.APIConnectionError | httpx2.TransportError):
+        words = clean(str(exc.__cause__ or exc) or type(exc).__name__, secrets)
+        error = ProviderFailed(f"The connection to {provider} failed: {words}")
+        return Setback(error=error, words=words, is_transient=True)
+    if isinstance(exc, sdk.APIError):
+        return _of_refusal(exc, provider, secrets, now or datetime.now(UTC))
+    words = clean(str(exc), secrets)[:200]
+    if isinstance(exc, root_error(sdk)):
+        return Setback(error=ProviderFailed(f"{provider} cannot be asked: {words}"), words=words)
+    return Setback(error=ProviderFailed(f"{provider} sent what is not an answer of its protocol: {words}"), words=words)
+
+
+def root_error(sdk: Sdk) -> type[Exception]:
+    """What every error of the SDK is, also those about missing keys."""
+    root = sdk.APIError.__base__
+    assert root is not None
+    return root
+
+
+def clean(words: str, secrets: Sequence[str] = ()) -> str:
+    """The words on one line, of a bearable length, with every key struck out."""
+    for secret in secrets:
+        if secret:
+            words = words.replace(secret, "***")
+    words = " ".join(_KEY.sub("***", words).split())
+    return words if len(words) <= MAX_WORDS else words[:MAX_WORDS] + "…"
+
+
+def _of_timeout(exc: Exception, provider: str, timeout_seconds: float) -> Setback:
+    import httpx2
+
+    cause = exc if isinstance(exc, httpx2.TimeoutException) else exc.__cause__
+    if isinstance(cause, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+        return Setback(error=ProviderFailed(f"{provider} could not be reached in time."), is_transient=True)
+    return Setback(error=ProviderTimedOut(f"{provider} sent nothing for {timeout_seconds:g} seconds."))
+
+
+def _of_refusal(exc: Any, provider: str, secrets: Sequence[str], now: datetime) -> Setback:
+    """An answer with an error status, or an `error` event inside a stream (which has the status 200, or none)."""
+    words, kinds = _said(exc)
+    words = clean(words, secrets)
+    response = getattr(exc, "response", None)
+    headers: Any = {} if response is None else response.headers
+    status: int | None = getattr(exc, "status_code", None)
+    in_stream = status is None or status < 400
+    error = ProviderFailed(f"{provider} broke off: {words}" if in_stream else f"{provider} answered {status}: {words}")
+    is_transient = bool(kinds & _TRANSIENT_KINDS) if in_stream else status in _TRANSIENT_STATUS
+    if not in_stream and headers.get("x-should-retry") in {"true", "false"}:
+        is_transient = headers["x-should-retry"] == "true"
+    return Setback(
+        error=error,
+        words=words,
+        status=None if in_stream else status,
+        is_transient=is_transient and not kinds & _HOPELESS_KINDS,
+        retry_after_seconds=None if in_stream else _retry_after(headers, now),
+    )
+
+
+def _said(exc: Any) -> tuple[str, set[str]]:
+    """The message and the kinds (type and code) of an error body, in any of the shapes that servers use."""
+    body = exc.body
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    if isinstance(inner, dict):
+        words = next((inner[name] for name in ("message", "detail", "msg") if isinstance(inner.get(name), str)), "")
+        return words or str(inner), {str(inner[name]) for name in ("type", "code") if inner.get(name)}
+    if isinstance(inner, str) and inner.strip():
+        return re.sub(r"<[^>]*>", " ", inner)[:500], set()
+    return str(getattr(exc, "message", exc)), set()
+
+
+def _retry_after(headers: Any, now: datetime) -> float | None:
+    """`retry-after-ms`, or `retry-after` in seconds or as a date."""
+    try:
+        if "retry-after-ms" in headers:
+            return max(0.0, float(headers["retry-after-ms"]) / 1000)
+        return max(0.0, float(headers["retry-after"])) if "retry-after" in headers else None
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(headers["retry-after"]) - now).total_seconds())
+    except (ValueError, TypeError, KeyError):
+        return None

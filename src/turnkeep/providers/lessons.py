@@ -1,0 +1,180 @@
+"""Lessons: what a refusal teaches about a server, so that the same question can be put in another way.
+
+Servers behind one protocol differ, and none of them says beforehand what it does not take: a picture, a summary of
+the reasoning, a field that asks for usage. A conversation must not be stuck for ever on such a thing. Each lesson
+recognises one refusal by its words and gives the request without what was refused. What holds for the model as such
+is remembered; what was wrong with one request is not.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from turnkeep.model.blocks import JsonObject
+from turnkeep.providers.failures import Setback
+
+TEACHING_STATUS = frozenset({400, 413, 415, 422, 500, 501})
+
+NOT_SHOWN = "[image: not shown, as the provider did not take it]"
+
+Change = Callable[[JsonObject], bool]
+"""Takes something out of a request; says whether there was anything to take out."""
+
+
+class Lesson(Struct, frozen=True, kw_only=True):
+    """`words` recognise the refusal (or its status does). `lasts`: it is the model, not this request."""
+
+    name: str
+    words: re.Pattern[str]
+    change: Change
+    lasts: bool = True
+    statuses: frozenset[int] = TEACHING_STATUS
+
+
+class Lessons:
+    """What has been learned of each model, for as long as the process lives."""
+
+    def __init__(self, known: Sequence[Lesson]) -> None:
+        self._known = known
+        self._learned: dict[str, dict[str, Lesson]] = {}
+
+    def has(self, model: str, name: str) -> bool:
+        return name in self._learned.get(model, {})
+
+    def apply(self, model: str, body: JsonObject) -> JsonObject:
+        """The request without what this model is known to refuse."""
+        if not (learned := self._learned.get(model)):
+            return body
+        body = copy.deepcopy(body)
+        for lesson in learned.values():
+            lesson.change(body)
+        return body
+
+    def learn(self, model: str, setback: Setback, body: JsonObject) -> JsonObject | None:
+        """Another request in place of the one that was refused, or None. Every lesson leaves less to take out."""
+        for lesson in self._known:
+            if setback.status not in lesson.statuses or not lesson.words.search(setback.words):
+                continue
+            changed = copy.deepcopy(body)
+            if lesson.change(changed):
+                if lesson.lasts:
+                    self._learned.setdefault(model, {})[lesson.name] = lesson
+                return changed
+        return None
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
+def _drop(*names: str) -> Change:
+    def change(body: JsonObject) -> bool:
+        return len([body.pop(name) for name in names if name in body]) > 0
+
+    return change
+
+
+def _shorten_descriptions(body: JsonObject) -> bool:
+    found = False
+    for tool in body.get("tools", ()):
+        function = tool.get("function", tool)
+        if len(function.get("description", "")) > DESCRIPTION_CHARS:
+            function["description"] = function["description"][: DESCRIPTION_CHARS - 1] + "…"
+            found = True
+    return found
+
+
+def _drop_pictures(body: JsonObject) -> bool:
+    found = False
+    for message in (*body.get("messages", ()), *body.get("input", ())):
+        content = message.get("content")
+        if not isinstance(content, list):
+            continue
+        for place, part in enumerate(content):
+            if part.get("type") in {"image", "image_url", "input_image"}:
+                kind = "input_text" if part["type"] == "input_image" else "text"
+                content[place] = {"type": kind, "text": NOT_SHOWN}
+                found = True
+    return found
+
+
+def _drop_thinking(body: JsonObject) -> bool:
+    """Thinking off, and no thinking of earlier answers: Anthropic."""
+    found = _drop("thinking", "output_config")(body)
+    for message in body["messages"]:
+        if message["role"] == "assistant":
+            spoken = [part for part in message["content"] if part["type"] not in {"thinking", "redacted_thinking"}]
+            found = found or len(spoken) < len(message["content"])
+            message["content"] = spoken
+    return found
+
+
+def _drop_reasoning_items(body: JsonObject) -> bool:
+    kept = [item for item in body["input"] if item.get("type") != "reasoning"]
+    found = len(kept) < len(body["input"])
+    body["input"] = kept
+    return found
+
+
+def _drop_summary(body: JsonObject) -> bool:
+    reasoning = body.get("reasoning", {})
+    found = reasoning.pop("summary", None) is not None
+    if found and not reasoning:
+        del body["reasoning"]
+    return found
+
+
+def _lower_limit(body: JsonObject) -> bool:
+    """To what every model may say. Thinking would not fit beside an answer in it."""
+    if body["max_tokens"] <= SMALLEST_LIMIT:
+        return False
+    body["max_tokens"] = SMALLEST_LIMIT
+    _drop("thinking")(body)
+    return True
+
+
+SMALLEST_LIMIT = 4_096
+DESCRIPTION_CHARS = 1_024
+
+_PICTURE = r"\bimages?\b|image_url|picture|multi-?modal|vision|mmproj"
+PICTURES = (
+    Lesson(
+        name="pictures",
+        words=_words(
+            rf"(?:{_PICTURE}).*(?:support|allow|at most 0)|(?:support|at most 0|not a).*(?:{_PICTURE})|mmproj"
+        ),
+        change=_drop_pictures,
+    ),
+    Lesson(name="picture", words=_words(_PICTURE), change=_drop_pictures, lasts=False),
+)
+ANTHROPIC = (
+    Lesson(name="signatures", words=_words(r"signature|cannot be modified"), change=_drop_thinking, lasts=False),
+    Lesson(name="thinking", words=_words(r"thinking|budget_tokens|adaptive|effort"), change=_drop_thinking),
+    Lesson(name="max_tokens", words=_words(r"max_tokens"), change=_lower_limit),
+    *PICTURES,
+)
+_DESCRIPTIONS = Lesson(
+    name="descriptions", words=_words(r"description.*(?:too long|maximum length)"), change=_shorten_descriptions
+)
+OPENAI_CHAT = (
+    _DESCRIPTIONS,
+    Lesson(name="usage", words=_words(r"stream_options|include_usage"), change=_drop("stream_options")),
+    Lesson(name="effort", words=_words(r"reasoning_effort|reasoning effort"), change=_drop("reasoning_effort")),
+    *PICTURES,
+)
+OPENAI_RESPONSES = (
+    _DESCRIPTIONS,
+    Lesson(
+        name="ciphertext",
+        words=_words(r"encrypted.content.*(?:verif|decrypt|parse|invalid)|item (?:with id )?'rs_|of type 'reasoning'"),
+        change=_drop_reasoning_items,
+        lasts=False,
+        statuses=frozenset({400, 404}),
+    ),
+    Lesson(name="summary", words=_words(r"summar"), change=_drop_summary),
+    Lesson(name="encrypted", words=_words(r"encrypted.content"), change=_drop("include")),
+    Lesson(name="reasoning", words=_words(r"reasoning"), change=_drop("reasoning", "include")),
+    *PICTURES,
+)
