@@ -1,31 +1,8 @@
-"""Keys' limits, workspaces, usage, models and agents."""
-
-import pytest
+"""Keys' limits, workspaces, usage and models."""
 
 from tests.api.conftest import both
-from tests.api.harness import STREAM, ApiServer, Client, code_of, fake_id
+from tests.api.harness import STREAM, ApiServer, Client, code_of
 from turnkeep.api.limits import RateLimiter
-
-AGENT = {
-    "name": "Clerk",
-    "instructions": "Be brief.",
-    "model": "scripted/x",
-    "tools": [
-        "search_pages",
-        {
-            "type": "http",
-            "name": "weather",
-            "description": "The weather",
-            "input_schema": {"type": "object"},
-            "url": "https://api.example/weather",
-            "headers": {"x-api-key": "hidden"},
-        },
-    ],
-    "mcp_servers": [{"name": "files", "url": "https://mcp.example"}],
-    "skills": [{"name": "recipes", "files": {"SKILL.md": "How to", "recipes/x.sh": "echo"}}],
-    "sandbox": False,
-    "environment": {"variables": {"TOKEN": "hidden"}, "setup_script": "true"},
-}
 
 
 class TestRateLimits:
@@ -126,64 +103,3 @@ class TestPages:
 class TestModels:
     async def test_what_can_be_reached(self, user: Client) -> None:
         assert (await user.read("/v1/models"))["data"] == [{"id": "scripted", "provider": "scripted"}]
-
-
-class TestAgents:
-    @both
-    async def test_every_field_is_saved_and_read(self, server: ApiServer, service: Client) -> None:
-        made = await service.post("/v1/agents", json=AGENT)
-        assert made.status_code == 201, made.text
-        agent = made.json()
-        assert {name: agent[name] for name in AGENT} == AGENT
-        path = f"/v1/agents/{agent['id']}"
-        assert await service.read(path) == agent
-        patched = (await service.patch(path, json={"instructions": "Be long.", "model": None})).json()
-        assert (patched["instructions"], patched["model"], patched["name"]) == ("Be long.", None, "Clerk")
-        replaced = (await service.put(path, json={"name": "Other"})).json()
-        assert (replaced["name"], replaced["tools"]) == ("Other", [])
-        assert [one["id"] for one in (await service.read("/v1/agents"))["data"]] == [agent["id"]]
-        assert (await service.delete(path)).status_code == 204
-        assert code_of(await service.get(path)) == (404, "not_found")
-
-    async def test_members_do_not_see_its_secrets(self, service: Client, user: Client) -> None:
-        agent = (await service.post("/v1/agents", json=AGENT)).json()["id"]
-        response = await user.get(f"/v1/agents/{agent}")
-        assert "hidden" not in response.text
-        assert response.json()["environment"]["variables"] == {"TOKEN": "***"}
-
-    async def test_commands_are_for_service_keys(self, server: ApiServer, service: Client) -> None:
-        body = {"name": "A", "mcp_servers": [{"name": "local", "command": "mcp", "args": ["-v"]}]}
-        admin = await server.user(service, "boss", role="admin")
-        assert code_of(await admin.post("/v1/agents", json=body)) == (403, "forbidden")
-        assert (await service.post("/v1/agents", json=body)).status_code == 201
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"name": ""},
-            {"model": "nobody/x"},
-            {"tools": [{"type": "grpc"}]},
-            {"tools": ["a b"]},
-            {"tools": ["x", "x"]},
-            {"tools": [{"type": "http", "name": "x", "url": "ftp://x"}]},
-            {"mcp_servers": [{"name": "x"}]},
-            {"mcp_servers": [{"name": "x", "url": "https://x", "command": "y"}]},
-            {"skills": [{"name": "x", "files": {}}]},
-            {"skills": [{"name": "x", "files": {"SKILL.md": "", "../x": ""}}]},
-            {"environment": {"variables": {"A": 1}}},
-            {"colour": "red"},
-        ],
-    )
-    async def test_shapes_are_checked(self, service: Client, change: dict[str, object]) -> None:
-        response = await service.post("/v1/agents", json={"name": "A", **change})
-        assert code_of(response) == (422, "invalid_request")
-        assert (await service.read("/v1/agents"))["data"] == []
-
-    async def test_its_instructions_reach_the_model(self, server: ApiServer, service: Client, user: Client) -> None:
-        agent = (await service.post("/v1/agents", json={"name": "A", "instructions": "Be brief."})).json()["id"]
-        await user.ask(agent_id=agent)
-        assert "Be brief." in str(server.scripts.requests[-1])
-        assert code_of(await user.post("/v1/turns", json={"message": "?", "agent_id": fake_id("agent")})) == (
-            404,
-            "not_found",
-        )

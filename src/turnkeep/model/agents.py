@@ -1,14 +1,28 @@
 """Agents, and the frozen copy of one that a turn runs with."""
 
-from msgspec import Struct
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, structs
 
 from turnkeep.ids import AgentId, WorkspaceId
 from turnkeep.model.blocks import JsonObject
 from turnkeep.model.principals import Principal
 
 
+class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far one turn of the agent may go. None: as far as the server allows, which is also the most."""
+
+    tool_rounds: int | None = None
+    tool_timeout_seconds: float | None = None
+    turn_timeout_seconds: float | None = None
+
+
 class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent is made of. Tools are names of native ones, or objects that describe HTTP tools."""
+    """What an agent is made of. Tools are names of native ones, or objects that describe HTTP tools.
+
+    Its secrets are the values of `headers`, `env` and `variables`. Whoever stores a spec has sealed them before.
+    """
 
     name: str
     instructions: str = ""
@@ -19,6 +33,44 @@ class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sandbox: bool = False
     environment: JsonObject = {}
     tokenizer: str | None = None
+    limits: AgentLimits = AgentLimits()
+
+
+class SecretPlace(Struct, frozen=True, kw_only=True):
+    """Where in a spec a secret stands: a header of the tool `weather`, a variable of the environment."""
+
+    group: str
+    owner: str
+    field: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.group}.{self.owner}.{self.field}.{self.name}" if self.owner else f"{self.group}.{self.name}"
+
+
+def with_secrets(spec: AgentSpec, change: Callable[[SecretPlace, str], str]) -> AgentSpec:
+    """The spec with `change` applied to every secret in it. The only code that knows where secrets stand."""
+
+    def changed(group: str, item: Any) -> Any:
+        if not isinstance(item, dict):
+            return item
+        owner = str(item.get("name", ""))
+        secret = {
+            field: {
+                name: change(SecretPlace(group=group, owner=owner, field=field, name=name), value)
+                for name, value in item[field].items()
+            }
+            for field in ("headers", "env", "variables")
+            if isinstance(item.get(field), dict)
+        }
+        return item | secret
+
+    return structs.replace(
+        spec,
+        tools=tuple(changed("tools", tool) for tool in spec.tools),
+        mcp_servers=tuple(changed("mcp_servers", server) for server in spec.mcp_servers),
+        environment=changed("environment", spec.environment),
+    )
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -39,3 +91,5 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None = None
     principal: Principal | None = None
     """For whom its tools act, also after another worker has taken the turn over."""
+    sandbox: bool = False
+    """Whether its loop runs in a sandbox: the conversation is of that kind, it is a run, or the agent says so."""

@@ -13,6 +13,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """Who asks: a service key (role `service`, perhaps acting for a user), or a user inside one workspace.
 
     Without `user_id` (service only) it sees the whole workspace; with one, that user's conversations alone.
+    `allowed_tools` are those of the key that it came with, or that made its token; None: any. A name that ends with
+    `*` stands for all that begin so. Turns keep it in their snapshot, so it holds on every worker.
     """
 
     org_id: OrgId
@@ -20,6 +22,12 @@ class Principal(Struct, frozen=True, kw_only=True):
     user_id: UserId | None
     role: Role
     key_id: KeyId | None = None
+    allowed_tools: tuple[str, ...] | None = None
+
+    def may_use(self, tool: str) -> bool:
+        if self.allowed_tools is None:
+            return True
+        return any(tool.startswith(name[:-1]) if name.endswith("*") else tool == name for name in self.allowed_tools)
 
     @property
     def ref(self) -> str:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from turnkeep.ids import CallId, ConversationId, TurnId
+from turnkeep.ids import CallId, ConversationId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.model.events import Source
@@ -31,14 +31,31 @@ class CallContext(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
     conversation_id: ConversationId
     principal: Principal
+    result_chars: int = 4_000
+    """So much of the result is told to the model. A tool that pages its results fits whole ones into it."""
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """A place that an answer may cite, and what the model is told of it."""
+
+    source: Source
+    text: str
+
+    def rendered(self, number: int) -> str:
+        place = f", {self.source.place}" if self.source.place else ""
+        return f"[{number}] {self.source.title}{place}\n{self.text}"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a call came to. `result` is any JSON; the model is told its text."""
+    """What a call came to. `result` is any JSON; the model is told its text.
+
+    `passages` follow it, each under the number that its source has in the turn, by which the answer cites it.
+    """
 
     result: JsonValue = None
     error: str | None = None
     sources: tuple[Source, ...] = ()
+    passages: tuple[Passage, ...] = ()
 
 
 class Tool(Protocol):
@@ -49,7 +66,9 @@ class Tool(Protocol):
 
 
 class Toolbox(Protocol):
-    """The tools of one agent, as they were when its turn was claimed."""
+    """The tools of one agent, as they were when its turn was claimed. `notes` say what is missing, and why."""
+
+    notes: tuple[str, ...]
 
     def specs(self) -> tuple[ToolSpec, ...]: ...
 
@@ -59,5 +78,15 @@ class Toolbox(Protocol):
 class Tools(Protocol):
     """All tools of a server."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The native ones."""
+
     async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
-        """The tools that this agent may use for this principal."""
+        """The tools that this agent may use for this principal: what the agent names and the key allows."""
+
+    async def trouble_with(self, server: JsonObject, org_id: OrgId) -> str | None:
+        """Why this MCP server cannot be used just now; None if it can."""
+
+    async def check_address(self, url: str) -> str | None:
+        """Raises InvalidRequest for an address that tools may not call; says what else is wrong with it just now."""

@@ -1,16 +1,17 @@
-"""Agents: save, read, change, delete. What their tools are worth is looked at when a turn uses them."""
+"""Agents: save, read, change, delete. A save is refused for what is wrong, and warns of what does not work now."""
 
 from typing import Any
 
 from litestar.types import ASGIApp
 
 from turnkeep.api import wire
-from turnkeep.api.agent_wire import Agent, AgentPatch, NewAgent, agent_of, spec_of
+from turnkeep.api.agent_checks import check_shapes, find_warnings
+from turnkeep.api.agent_saving import given_fields, spec_of
+from turnkeep.api.agent_wire import Agent, AgentPatch, NewAgent, agent_of
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.queries import PageQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.ids import AgentId
-from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep.model.agents import AgentSpec
 
 endpoints = Endpoints("agents")
@@ -29,7 +30,7 @@ ONE = "/v1/agents/{agent_id}"
 async def list_agents(call: Call[Nothing, PageQuery]) -> ASGIApp:
     """The agents of the workspace."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    return json_answer(wire.Page(data=[_shown(call, agent) for agent in page.data], next_cursor=page.next_cursor))
+    return json_answer(wire.Page(data=[agent_of(agent) for agent in page.data], next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -41,33 +42,28 @@ async def list_agents(call: Call[Nothing, PageQuery]) -> ASGIApp:
     errors=(507,),
 )
 async def create_agent(call: Call[NewAgent, Nothing]) -> ASGIApp:
-    """Save an agent."""
-    spec = spec_of(call.body, may_run_commands=call.identity.may_run_commands)
-    made = await call.runtime.store.create_agent(call.principal, _checked(call, spec))
-    return json_answer(_shown(call, made), status=201)
+    """Save an agent. `warnings` say what does not work just now."""
+    spec, warnings = await _checked(call, None)
+    made = await call.runtime.store.create_agent(call.principal, spec)
+    return json_answer(agent_of(made, warnings=warnings), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(AGENT,), errors=(404,))
 async def read_agent(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One agent."""
-    return json_answer(_shown(call, await call.runtime.store.agent(call.principal, _id(call))))
+    return json_answer(agent_of(await call.runtime.store.agent(call.principal, _id(call))))
 
 
 @endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=AgentPatch, replies=(AGENT,), errors=(404, 507))
 async def change_agent(call: Call[AgentPatch, Nothing]) -> ASGIApp:
     """Change some fields of an agent. A turn that runs keeps the agent it was claimed with."""
-    before = await call.runtime.store.agent(call.principal, _id(call))
-    spec = spec_of(call.body, before=before.spec, may_run_commands=call.identity.may_run_commands)
-    changed = await call.runtime.store.change_agent(call.principal, before.id, _checked(call, spec))
-    return json_answer(_shown(call, changed))
+    return await _save_again(call)
 
 
 @endpoints.add("PUT", ONE, policy=Policy.ADMIN, body=NewAgent, replies=(AGENT,), errors=(404, 507))
 async def replace_agent(call: Call[NewAgent, Nothing]) -> ASGIApp:
-    """Give an agent other fields, all of them."""
-    spec = spec_of(call.body, may_run_commands=call.identity.may_run_commands)
-    changed = await call.runtime.store.change_agent(call.principal, _id(call), _checked(call, spec))
-    return json_answer(_shown(call, changed))
+    """Give an agent other fields, all of them. Secrets that come masked stay as they are."""
+    return await _save_again(call)
 
 
 @endpoints.add("DELETE", ONE, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="Deleted"),), errors=(404, 507))
@@ -77,14 +73,26 @@ async def delete_agent(call: Call[Nothing, Nothing]) -> ASGIApp:
     return no_content()
 
 
-def _checked(call: Call[Any, Any], spec: AgentSpec) -> AgentSpec:
-    if spec.model is not None:
-        call.runtime.providers.named(spec.model)
-    return spec
+async def _save_again(call: Call[Any, Nothing]) -> ASGIApp:
+    before = await call.runtime.store.agent(call.principal, _id(call))
+    spec, warnings = await _checked(call, before.spec)
+    changed = await call.runtime.store.change_agent(call.principal, before.id, spec)
+    return json_answer(agent_of(changed, warnings=warnings))
 
 
-def _shown(call: Call[Any, Any], agent: StoredAgent) -> Agent:
-    return agent_of(agent, shows_secrets=call.principal.role != "member")
+async def _checked(call: Call[Any, Nothing], before: AgentSpec | None) -> tuple[AgentSpec, list[str]]:
+    """What is to be stored, with its secrets sealed, and what does not work in it just now."""
+    runtime, org_id = call.runtime, call.principal.org_id
+    given = given_fields(call.body)
+    check_shapes(given, runtime)
+    spec = spec_of(
+        call.body,
+        before=before,
+        vault=runtime.vault,
+        org_id=org_id,
+        may_run_commands=call.identity.may_run_commands,
+    )
+    return spec, await find_warnings(given, spec, runtime, org_id)
 
 
 def _id(call: Call[Any, Any]) -> AgentId:

@@ -1,0 +1,187 @@
+"""Where outgoing HTTP may go: public addresses, unless the operator allows all.
+
+An agent's address is written by somebody who may not be the operator, and the server stands inside a network that
+they may not reach. So every name is resolved here, every answer is judged, and the connection is made to the very
+address that was judged (`network.py`). Asking the name again later would let it change its answer in between.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Final
+
+import httpx2
+
+from turnkeep.errors import InvalidRequest, WorldError
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+RESOLVE_SECONDS = 5.0
+
+PORTS: Final = {"http": 80, "https": 443}
+
+_REFUSED_V4 = tuple(
+    map(
+        ipaddress.IPv4Network,
+        (
+            "0.0.0.0/8",  # this host
+            "10.0.0.0/8",
+            "100.64.0.0/10",  # carrier-grade NAT; metadata at Alibaba
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # the host agent at Azure
+            "169.254.0.0/16",  # link-local; metadata at most clouds
+            "172.16.0.0/12",
+            "192.0.0.0/24",  # protocol assignments; metadata at Oracle
+            "192.0.2.0/24",
+            "192.88.99.0/24",  # 6to4 relays
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, broadcast
+        ),
+    )
+)
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+"""The only part of IPv6 that is routed; loopback, unique local, link-local, mapped and multicast are outside."""
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_REFUSED_V6 = tuple(
+    map(
+        ipaddress.IPv6Network,
+        (
+            "2001::/23",  # protocol assignments, with Teredo (which embeds an IPv4 address)
+            "2001:db8::/32",
+            "2002::/16",  # 6to4: embeds an IPv4 address
+            "3fff::/20",
+        ),
+    )
+)
+
+_NUMERIC = re.compile(r"(^|\.)(\d+|0[xX][0-9a-fA-F]*)\.?$")
+"""The last label of a name is never a number, so this is meant as an IPv4 address, however it is spelled."""
+
+
+class AddressRefused(InvalidRequest):
+    """This address may not be called. Use a public one, or let the operator set TURNKEEP_ALLOW_PRIVATE_ADDRESSES."""
+
+
+class NameUnknown(WorldError):
+    """The name has no address just now."""
+
+    code = "name_unknown"
+
+
+def is_public(address: IpAddress) -> bool:
+    """Whether the address belongs to the public Internet, whatever it embeds."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _REFUSED_V4)
+    if address in _NAT64:
+        return is_public(ipaddress.IPv4Address(address.packed[-4:]))
+    return address in _GLOBAL_V6 and not any(address in network for network in _REFUSED_V6)
+
+
+class AddressGuard:
+    """Judges addresses. `resolve` is asked once per connection; `is_public` says which of its answers will do."""
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        resolve: Resolve | None = None,
+        is_public: Callable[[IpAddress], bool] = is_public,
+    ) -> None:
+        self._allow_private = allow_private
+        self._resolve = resolve or _system_resolve
+        self._is_public = is_public
+
+    def check_url(self, text: str) -> httpx2.URL:
+        """The address, if its spelling can be trusted. Raises AddressRefused. Asks no name server."""
+        try:
+            url = httpx2.URL(text)
+        except (httpx2.InvalidURL, UnicodeError, ValueError) as exc:
+            raise AddressRefused(f"The address is not valid: {exc}.") from exc
+        if url.scheme not in PORTS:
+            raise AddressRefused("The address must begin with http:// or https://.")
+        if url.userinfo:
+            raise AddressRefused("The address must not hold a user name or password. Send them in a header.")
+        if not url.host:
+            raise AddressRefused("The address names no host.")
+        if url.port is not None and not 0 < url.port < 65_536:
+            raise AddressRefused(f"There is no port {url.port}.")
+        self._check_host(url.host)
+        return url
+
+    async def addresses(self, host: str, port: int) -> tuple[str, ...]:
+        """Every address of the host, each judged; one that is refused refuses them all. Raises AddressRefused,
+        NameUnknown."""
+        literal = self._check_host(host)
+        if literal is not None:
+            return (str(literal),)
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                found = await self._resolve(host, port)
+        except (OSError, UnicodeError) as exc:  # TimeoutError is an OSError
+            raise NameUnknown(f"The name {host!r} cannot be resolved.") from exc
+        if not found:
+            raise NameUnknown(f"The name {host!r} has no address.")
+        judged = dict.fromkeys(_parsed(each) for each in found)
+        for address in judged:
+            self._judge(host, address)
+        return tuple(map(str, judged))
+
+    async def check_reachable(self, url: httpx2.URL) -> None:
+        """Raises AddressRefused if the name leads to a refused address now, NameUnknown if it leads nowhere."""
+        await self.addresses(url.host, url.port or PORTS[url.scheme])
+
+    def _check_host(self, host: str) -> IpAddress | None:
+        """The address that the host is, or None for a name. Spellings that others may read differently are refused."""
+        if "%" in host or any(character.isspace() for character in host):
+            raise AddressRefused(f"The host {host!r} is not valid.")
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            if _NUMERIC.search(host) or ":" in host:
+                raise AddressRefused(f"The host {host!r} is an address in an unusual spelling. Write it out.") from None
+            self._check_name(host)
+            return None
+        self._judge(host, address)
+        return address
+
+    def _check_name(self, host: str) -> None:
+        name = host.rstrip(".").lower()
+        if not self._allow_private and (name == "localhost" or name.endswith(".localhost")):
+            raise AddressRefused(_refusal(host, "the server itself"))
+
+    def _judge(self, host: str, address: IpAddress) -> None:
+        if not self._allow_private and not self._is_public(address):
+            raise AddressRefused(_refusal(host, "an address that is not public"))
+
+
+def _refusal(host: str, what: str) -> str:
+    return (
+        f"{host!r} is {what}, which tools may not call. The operator can allow it with "
+        "TURNKEEP_ALLOW_PRIVATE_ADDRESSES=1."
+    )
+
+
+def _parsed(text: str) -> IpAddress:
+    """An answer of the resolver; link-local ones may carry a zone, which does not change what they are."""
+    return ipaddress.ip_address(text.partition("%")[0])
+
+
+async def _system_resolve(host: str, port: int) -> Sequence[str]:
+    loop = asyncio.get_running_loop()
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for _, _, _, _, address in await loop.run_in_executor(_threads(), ask)]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Of its own: names that hang must not keep the rest of the server from its threads."""
+    return ThreadPoolExecutor(max_workers=16, thread_name_prefix="resolve")

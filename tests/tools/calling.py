@@ -1,0 +1,59 @@
+"""Tools as the engine calls them: a toolbox from an agent, one call, one outcome."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from turnkeep.engine.tooling import call_tool
+from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
+from turnkeep.model.agents import AgentSpec
+from turnkeep.model.blocks import ToolUse
+from turnkeep.model.principals import Principal
+from turnkeep.tools.addresses import AddressGuard
+from turnkeep.tools.ports import CallContext, Outcome, Tool, Toolbox
+from turnkeep.tools.registry import ToolRegistry, open_tools
+from turnkeep.tools.vault import Vault
+
+VAULT = Vault(["a secret of the tests"])
+ORG = OrgId("org_1")
+CALL_ID = "call_0123"
+
+ANYWHERE = AddressGuard(allow_private=True)
+
+
+def a_principal(*, org: str = ORG, allowed_tools: tuple[str, ...] | None = None) -> Principal:
+    return Principal(
+        org_id=OrgId(org), workspace_id=WorkspaceId("ws_1"), user_id=None, role="service", allowed_tools=allowed_tools
+    )
+
+
+def an_agent(*tools: Any, mcp_servers: tuple[Any, ...] = ()) -> AgentSpec:
+    """An agent as the store has it: its secrets are sealed."""
+    return VAULT.seal_spec(ORG, AgentSpec(name="A", tools=tools, mcp_servers=mcp_servers))
+
+
+@asynccontextmanager
+async def a_registry(*native: Tool, guard: AddressGuard = ANYWHERE) -> AsyncIterator[ToolRegistry]:
+    async with open_tools(VAULT, guard, native=native, offered_to_all=[tool.spec.name for tool in native]) as tools:
+        yield tools
+
+
+@asynccontextmanager
+async def a_toolbox(agent: AgentSpec, *, guard: AddressGuard = ANYWHERE) -> AsyncIterator[Toolbox]:
+    async with a_registry(guard=guard) as tools:
+        yield await tools.toolbox(agent, a_principal())
+
+
+async def call(toolbox: Toolbox, name: str, args: Any = None, *, seconds: float = 20.0) -> Outcome:
+    context = CallContext(
+        call_id=CallId(CALL_ID),
+        turn_id=TurnId("turn_1"),
+        conversation_id=ConversationId("conv_1"),
+        principal=a_principal(),
+    )
+    use = ToolUse(id=CallId(CALL_ID), name=name, input=args or {})
+    return await call_tool(toolbox, use, context, default_timeout=seconds)
+
+
+def names(toolbox: Toolbox) -> list[str]:
+    return [spec.name for spec in toolbox.specs()]

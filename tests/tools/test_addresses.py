@@ -1,0 +1,267 @@
+"""Where tools may go: a table of addresses that must not be reached, in every spelling, and names that lie."""
+
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.tools.certificates import make_certificate
+from tests.tools.servers import web_server
+from turnkeep.tools.addresses import AddressGuard, AddressRefused, NameUnknown, is_public
+from turnkeep.tools.network import open_client, trusted_tls
+
+REFUSED = [
+    "0.0.0.0",
+    "0.1.2.3",
+    "10.0.0.1",
+    "10.255.255.255",
+    "100.64.0.1",
+    "100.100.100.200",  # metadata at Alibaba
+    "127.0.0.1",
+    "127.255.255.254",
+    "168.63.129.16",  # the host agent at Azure
+    "169.254.0.1",
+    "169.254.169.254",  # metadata at AWS, GCP, Azure
+    "169.254.170.2",  # credentials of containers at AWS
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.192",  # metadata at Oracle
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.51.100.1",
+    "203.0.113.1",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::7f00:1",  # IPv4-compatible
+    "::ffff:127.0.0.1",  # IPv4-mapped
+    "::ffff:8.8.8.8",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b::7f00:1",  # NAT64
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::1",
+    "100::1",
+    "2001::1",  # Teredo
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    "2001:2::1",
+    "2001:10::1",
+    "2001:db8::1",
+    "2002:7f00:1::",  # 6to4 of 127.0.0.1
+    "2002:a9fe:a9fe::1",
+    "3fff::1",
+    "5f00::1",
+    "fc00::1",
+    "fd00:ec2::254",  # metadata at AWS
+    "fe80::1",
+    "fec0::1",
+    "ff02::1",
+]
+PUBLIC = [
+    "1.1.1.1",
+    "8.8.8.8",
+    "100.128.0.1",
+    "172.32.0.1",
+    "192.0.1.1",
+    "2606:4700::1111",
+    "2a00:1450::1",
+    "64:ff9b::808:808",
+]
+
+SPELLINGS = [
+    "http://127.0.0.1/",
+    "http://127.0.0.1:8080/x?y#z",
+    "http://127.1/",
+    "http://127.0.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0x7f.0.0.1/",
+    "http://0x7f.1/",
+    "http://0177.0.0.1/",
+    "http://017700000001/",
+    "http://127.0.0.1./",
+    "http://00000127.0.0.1/",
+    "http://0/",
+    "http://127。0。0。1/",
+    "http://１２７.0.0.1/",
+    "http://①②⑦.⓪.⓪.①/",
+    "http://[::1]/",
+    "http://[::ffff:7f00:1]/",
+    "http://[0:0:0:0:0:ffff:127.0.0.1]/",
+    "http://[::ffff:169.254.169.254]/",
+    "http://[fe80::1%25eth0]/",
+    "http://[::1%251]/",
+    "http://localhost/",
+    "http://LOCALHOST/",
+    "http://localhost./",
+    "http://anything.localhost/",
+    "http://256.256.256.256/",
+    "http://1.2.3.4.5/",
+    "http://134744072/",  # 8.8.8.8, but who reads it so?
+]
+NO_ADDRESSES = [
+    "",
+    "example.com",
+    "//example.com/",
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "gopher://example.com/",
+    "unix:///run/docker.sock",
+    "http:///path",
+    "http://user@example.com/",
+    "http://user:password@example.com/",
+    "http://example.com@127.0.0.1/",
+    "http://exa mple.com/",
+    "http://exa%20mple.com/",
+    "http://127.0.0.1%2f@example.com/",
+    "http://example.com:0/",
+    "http://example.com:99999/",
+    "http://exam\nple.com/",
+    "http://[::1/",
+]
+
+
+class TestAnAddress:
+    @pytest.mark.parametrize("text", REFUSED)
+    def test_of_this_machine_or_its_network_is_refused(self, text: str) -> None:
+        assert not is_public(ipaddress.ip_address(text))
+
+    @pytest.mark.parametrize("text", PUBLIC)
+    def test_of_the_internet_is_not(self, text: str) -> None:
+        assert is_public(ipaddress.ip_address(text))
+
+    def test_around_the_edges_of_what_is_refused(self) -> None:
+        for edge in ("9.255.255.255", "11.0.0.0", "126.255.255.255", "128.0.0.0", "169.253.255.255", "172.15.255.255"):
+            assert is_public(ipaddress.ip_address(edge)), edge
+
+
+class TestASpelling:
+    @pytest.mark.parametrize("url", SPELLINGS + NO_ADDRESSES)
+    def test_that_means_a_private_address_or_none_is_refused(self, url: str) -> None:
+        with pytest.raises(AddressRefused) as refusal:
+            AddressGuard().check_url(url)
+        assert refusal.value.detail
+
+    @pytest.mark.parametrize(
+        "url", ["https://api.example.com/v1?x=1", "http://8.8.8.8:8080/", "https://[2606:4700::1]/"]
+    )
+    def test_of_a_public_address_is_taken(self, url: str) -> None:
+        assert str(AddressGuard().check_url(url)) == url
+
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1:8080/", "http://localhost/", "http://[::1]/", "http://10.0.0.1/"]
+    )
+    def test_of_a_private_one_is_taken_where_the_operator_allows_it(self, url: str) -> None:
+        assert str(AddressGuard(allow_private=True).check_url(url)) == url
+
+    def test_with_a_password_is_refused_even_then(self) -> None:
+        with pytest.raises(AddressRefused, match="header"):
+            AddressGuard(allow_private=True).check_url("http://user:password@127.0.0.1/")
+
+
+class TestAName:
+    @pytest.mark.parametrize("address", [*REFUSED, "fe80::1%eth0"])
+    async def test_is_judged_by_what_it_resolves_to(self, address: str) -> None:
+        with pytest.raises(AddressRefused):
+            await AddressGuard(resolve=Names(["8.8.8.8", address])).addresses("innocent.example", 80)
+
+    async def test_is_refused_as_a_whole_when_one_of_its_addresses_is(self) -> None:
+        names = Names(["8.8.8.8", "2606:4700::1", "10.0.0.1"])
+        with pytest.raises(AddressRefused, match="TURNKEEP_ALLOW_PRIVATE_ADDRESSES"):
+            await AddressGuard(resolve=names).addresses("innocent.example", 80)
+
+    async def test_that_nobody_knows_is_said_to_be_unknown(self) -> None:
+        with pytest.raises(NameUnknown, match=r"nowhere\.example"):
+            await AddressGuard(resolve=Names([])).addresses("nowhere.example", 80)
+
+    async def test_of_this_machine_is_found_by_the_system(self) -> None:
+        assert "127.0.0.1" in await AddressGuard(allow_private=True).addresses("localhost", 80)
+
+
+class TestAConnection:
+    async def test_goes_to_the_address_that_was_judged_under_the_name_that_was_asked_for(self) -> None:
+        names = Names(["127.0.0.1"])
+        async with web_server() as server, open_client(AddressGuard(allow_private=True, resolve=names)) as client:
+            response = await client.get(f"http://innocent.example:{server.port}/headers")
+            assert response.json()["host"] == f"innocent.example:{server.port}"
+        assert names.asked == ["innocent.example"]
+
+    async def test_shows_and_checks_the_name_in_tls_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tls, authority = make_certificate(tmp_path, "innocent.example")
+        shown: list[str | None] = []
+        tls.sni_callback = lambda _socket, name, _context: shown.append(name)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        trusted_tls.cache_clear()
+        guard = AddressGuard(allow_private=True, resolve=Names(["127.0.0.1"]))
+        try:
+            async with web_server(tls=tls) as server, open_client(guard) as client:
+                assert (await client.get(f"https://innocent.example:{server.port}/")).status_code == 200
+                with pytest.raises(httpx2.ConnectError, match=r"(?i)certificate"):
+                    await client.get(f"https://another.example:{server.port}/")
+        finally:
+            trusted_tls.cache_clear()
+        assert shown == ["innocent.example", "another.example"]
+
+    async def test_asks_a_name_once_so_it_cannot_change_its_answer_in_between(self) -> None:
+        """The first answer passes the judge. Whoever asked again would be sent to the second."""
+        names = Names(["127.0.0.1"], ["127.0.0.2"])
+        async with web_server() as public, web_server("127.0.0.2", port=public.port) as private:
+            async with open_client(_first_only(names)) as client:
+                assert (await client.get(f"http://two-faced.example:{public.port}/")).status_code == 200
+            assert (public.hits, private.hits) == (1, 0)
+
+    async def test_that_is_made_anew_judges_anew(self) -> None:
+        names = Names(["127.0.0.1"], ["127.0.0.2"])
+        async with web_server() as public, web_server("127.0.0.2", port=public.port) as private:
+            url = f"http://two-faced.example:{public.port}/close"
+            async with open_client(_first_only(names)) as client:
+                await client.get(url)
+                with pytest.raises(AddressRefused):
+                    await client.get(url)
+            assert (public.hits, private.hits) == (1, 0)
+
+    async def test_tries_the_next_address_when_one_does_not_answer(self) -> None:
+        names = Names(["127.0.0.3", "127.0.0.1"])
+        async with web_server() as server, open_client(AddressGuard(allow_private=True, resolve=names)) as client:
+            assert (await client.get(f"http://two.example:{server.port}/")).status_code == 200
+
+    async def test_uses_no_proxy_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with web_server() as server, web_server() as proxy:
+            for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+                monkeypatch.setenv(name, proxy.url)
+            async with open_client(AddressGuard(allow_private=True)) as client:
+                await client.get(server.url)
+            assert (server.hits, proxy.hits) == (1, 0)
+
+    async def test_keeps_no_cookie_for_the_next_caller(self) -> None:
+        async with web_server() as server, open_client(AddressGuard(allow_private=True)) as client:
+            assert (await client.get(f"{server.url}/cookie")).headers["set-cookie"]
+            assert "cookie" not in (await client.get(f"{server.url}/headers")).json()
+
+    async def test_to_nowhere_says_so(self) -> None:
+        async with open_client(AddressGuard(resolve=Names([]))) as client:
+            with pytest.raises(httpx2.ConnectError, match="has no address"):
+                await client.get("http://nowhere.example/")
+
+
+class Names:
+    """A name server that gives its answers one after the other, the last one for ever."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def _first_only(names: Names) -> AddressGuard:
+    """127.0.0.1 plays the Internet, 127.0.0.2 the network behind the server."""
+    return AddressGuard(resolve=names, is_public=lambda address: str(address) == "127.0.0.1")
