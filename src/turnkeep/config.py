@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,11 @@ MASK = "***"
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
+
+OpenAIApi = Literal["auto", "responses", "chat"]
+OPENAI_APIS: tuple[OpenAIApi, ...] = ("auto", "responses", "chat")
+ReasoningEffort = Literal["auto", "off", "low", "medium", "high"]
+REASONING_EFFORTS: tuple[ReasoningEffort, ...] = ("auto", "off", "low", "medium", "high")
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -46,7 +51,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     lease_seconds: float = 10.0
     disconnect_grace_seconds: float = 30.0
     bag_url_ttl_seconds: int = 300
+    setup_token_seconds: float = 600.0
+    upload_token_seconds: float = 3_600.0
     model: str = "demo"
+    reasoning_effort: ReasoningEffort = "auto"
+    openai_api: OpenAIApi = "auto"
     provider_timeout_seconds: float = 60.0
     tool_timeout_seconds: float = 30.0
     turn_timeout_seconds: float = 28_800.0
@@ -77,9 +86,22 @@ class Settings(Struct, frozen=True, kw_only=True):
         return Path(self.database_url.removeprefix("sqlite:///"))
 
     @property
+    def files_path(self) -> Path:
+        """The folder of a `file:` address: `file:///absolute`, or the one below the data directory."""
+        default = self.data_dir / "files"
+        if self.files_url == f"file:///{default}":
+            return default
+        return Path("/", unquote(urlsplit(self.files_url).path).lstrip("/"))
+
+    @property
     def is_local(self) -> bool:
         """Only programs of this machine can connect, so the names under which they may do it are known."""
         return self.host in LOOPBACK_HOSTS
+
+    @property
+    def runner_url(self) -> str | None:
+        """The runner that the operator named, if one is named."""
+        return None if self.sandbox_url == "off" else self.sandbox_url
 
     def address(self, port: int | None = None) -> str:
         """Where people reach the server: the public address, or host and port (the port that was really bound)."""
@@ -194,6 +216,10 @@ def _public_url(text: str) -> str:
     return _address("http", "https")(text).rstrip("/")
 
 
+def _runner_url(text: str) -> str:
+    return text.lower() if text.lower() == "off" else _public_url(text)
+
+
 def _visible(text: str) -> str:
     """A word that can stand in a header."""
     if not re.fullmatch(r"[\x21-\x7e]+", text):
@@ -215,10 +241,13 @@ def _yes_or_no(text: str) -> bool:
     return known[text.lower()]
 
 
-def _level(text: str) -> str:
-    if text.lower() not in LOG_LEVELS:
-        raise ValueError(text)
-    return text.lower()
+def _one_of(*choices: str) -> dict[str, Any]:
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(text)
+        return text.lower()
+
+    return {"parse": parse, "allowed": f"one of {', '.join(choices)}"}
 
 
 _BIG = 1_000_000_000
@@ -286,8 +315,9 @@ VARIABLES: tuple[Variable, ...] = (
         field="secret_keys",
         parse=_words,
         allowed="one or more secrets, separated by commas",
-        meaning="Sign user tokens, cookies and addresses: the first signs, all verify. Servers that share a database "
-        "must share them; use at least 32 random characters each.",
+        meaning="Sign user tokens, cookies and addresses, and encrypt the credentials of agents: the first signs and "
+        "encrypts, all verify and decrypt. Servers that share a database must share them; use at least 32 random "
+        "characters each.",
         default="made once into the data directory",
         is_secret=True,
     ),
@@ -300,9 +330,9 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         field="sandbox_url",
-        parse=_public_url,
-        allowed="http://… or https://…",
-        meaning="The sandbox runner.",
+        parse=_runner_url,
+        allowed="http://…, https://… or off",
+        meaning="The sandbox runner. `off`: none, also where one could be started beside the server.",
         default="the bundled runner",
     ),
     Variable(field="replay_turns", **_count(1, 1_000), meaning="So many recent turns the model is shown again."),
@@ -335,7 +365,28 @@ VARIABLES: tuple[Variable, ...] = (
         field="bag_url_ttl_seconds", **_count(1, 86_400), meaning="How long a sandbox may fetch the files of its turn."
     ),
     Variable(
+        field="setup_token_seconds",
+        **_seconds(1, 86_400),
+        meaning="How long a sandbox may wait before it fetches what its turn is about.",
+    ),
+    Variable(
+        field="upload_token_seconds",
+        **_seconds(1, 604_800),
+        meaning="How long after its start a turn's sandbox may hand files back.",
+    ),
+    Variable(
         field="model", parse=_visible, allowed="demo or provider/model", meaning="The model where nothing names one."
+    ),
+    Variable(
+        field="reasoning_effort",
+        **_one_of(*REASONING_EFFORTS),
+        meaning="How much models that can reason do so before they answer; `auto` leaves it to each model.",
+    ),
+    Variable(
+        field="openai_api",
+        **_one_of(*OPENAI_APIS),
+        meaning="How `openai/…` is asked: through Responses, through Chat Completions, or (`auto`) the first at OpenAI "
+        "itself and the second at any other `OPENAI_BASE_URL`.",
     ),
     Variable(
         field="provider_timeout_seconds",
@@ -371,8 +422,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         field="log_level",
-        parse=_level,
-        allowed=f"one of {', '.join(LOG_LEVELS)}",
+        **_one_of(*LOG_LEVELS),
         meaning="What the log (JSON lines on standard error) leaves out.",
     ),
 )

@@ -7,7 +7,7 @@ import hmac
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import unquote, urlsplit
 
@@ -15,16 +15,28 @@ from msgspec import Struct
 
 from turnkeep.config import Settings
 from turnkeep.engine import Engine, EngineSettings, Observer
+from turnkeep.engine.attachments import BagReader
+from turnkeep.engine.gateway_tokens import GatewayTokens
+from turnkeep.engine.sandboxes import SandboxAccess, Sandboxes
 from turnkeep.errors import InvalidRequest
+from turnkeep.filebag.bag import Bag
+from turnkeep.filebag.objects import open_objects
+from turnkeep.filebag.pictures import Pictures
+from turnkeep.filebag.signing import UrlSigner
+from turnkeep.filebag.sweeping import BagSweeper
 from turnkeep.ids import OrgId
-from turnkeep.providers.demo import DemoProvider
+from turnkeep.knowledge.toolset import open_knowledge_tools
+from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry
+from turnkeep.secretfiles import secret_keys
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
 from turnkeep.streaming.response import OpenStreams
+from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.ports import Tools
-from turnkeep.tools.registry import ToolRegistry
+from turnkeep.tools.registry import open_tools
+from turnkeep.tools.vault import Vault
 
 HOME_ORG = "default"
 
@@ -37,7 +49,15 @@ class Runtime(Struct, frozen=True, kw_only=True):
     hub: Hub
     providers: Providers
     tools: Tools
+    vault: Vault
+    bag: Bag
+    pictures: Pictures
+    files: BagReader
+    addresses: UrlSigner
     engine: Engine
+    sandboxes: Sandboxes | None
+    """The runner of turns in sandboxes, if one is known."""
+    gateway_tokens: GatewayTokens
     streams: OpenStreams
     worker: str
     home_org: OrgId
@@ -51,6 +71,7 @@ async def open_runtime(
     providers: Providers | None = None,
     tools: Tools | None = None,
     observer: Observer | None = None,
+    sandbox: SandboxAccess | None = None,
 ) -> AsyncIterator[Runtime]:
     """Open the database (migrating it), join the hub, and run turns until the end of the block.
 
@@ -62,8 +83,21 @@ async def open_runtime(
         stack.push_async_callback(store.close)
         hub = await _open_hub(settings)
         stack.push_async_callback(hub.close)
-        providers = providers or default_providers()
-        tools = tools or ToolRegistry()
+        providers = providers or default_providers(settings, os.environ)
+        stack.push_async_callback(providers.close)
+        vault = Vault(secret_keys(settings))
+        bag = Bag(
+            store,
+            open_objects(settings.files_url, folder=settings.files_path),
+            max_file_bytes=settings.max_file_bytes,
+        )
+        if tools is None:
+            guard = AddressGuard(allow_private=settings.allow_private_addresses)
+            native = await stack.enter_async_context(open_knowledge_tools(store, bag))
+            tools = await stack.enter_async_context(open_tools(vault, guard, native=native))
+        pictures = Pictures()
+        files = BagReader(store, bag, pictures)
+        sandboxes = await _open_sandboxes(settings, sandbox, stack)
         engine = Engine(
             store=store,
             hub=hub,
@@ -72,6 +106,9 @@ async def open_runtime(
             settings=engine_settings(settings),
             worker=worker,
             observer=observer,
+            files=files,
+            bag=BagSweeper(store, bag.objects),
+            sandboxes=sandboxes,
         )
         stack.push_async_callback(engine.close)
         await engine.start()
@@ -82,7 +119,14 @@ async def open_runtime(
             hub=hub,
             providers=providers,
             tools=tools,
+            vault=vault,
+            bag=bag,
+            pictures=pictures,
+            files=files,
+            addresses=UrlSigner(secret_keys(settings)),
             engine=engine,
+            sandboxes=sandboxes,
+            gateway_tokens=GatewayTokens(secret_keys(settings)),
             streams=OpenStreams(draining=engine.draining),
             worker=worker,
             home_org=await home_org(store),
@@ -126,8 +170,9 @@ async def home_org(store: Store) -> OrgId:
     return org.id
 
 
-def default_providers() -> Providers:
-    return ProviderRegistry([DemoProvider()])
+def default_providers(settings: Settings, environ: Mapping[str, str]) -> ProviderRegistry:
+    """The demo model, and each provider for which there is a key or an address of one's own."""
+    return configured_providers(environ, effort=settings.reasoning_effort, openai_api=settings.openai_api)
 
 
 def engine_settings(settings: Settings) -> EngineSettings:
@@ -142,6 +187,8 @@ def engine_settings(settings: Settings) -> EngineSettings:
         provider_timeout_seconds=settings.provider_timeout_seconds,
         tool_timeout_seconds=settings.tool_timeout_seconds,
         turn_timeout_seconds=settings.turn_timeout_seconds,
+        setup_token_seconds=settings.setup_token_seconds,
+        upload_token_seconds=settings.upload_token_seconds,
         retention_days=settings.retention_days,
     )
 
@@ -149,6 +196,19 @@ def engine_settings(settings: Settings) -> EngineSettings:
 def worker_name() -> str:
     """Unlike any other worker's, also after a restart under the same process id."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+async def _open_sandboxes(
+    settings: Settings, access: SandboxAccess | None, stack: AsyncExitStack
+) -> Sandboxes | None:
+    """The runner that was started beside this server, or the one of the settings."""
+    if access is None and settings.runner_url is not None:
+        access = SandboxAccess(url=settings.runner_url, server_url=settings.address())
+    if access is None:
+        return None
+    sandboxes = Sandboxes(access)
+    stack.push_async_callback(sandboxes.close)
+    return sandboxes
 
 
 async def _open_hub(settings: Settings) -> Hub:

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.api.harness import ApiServer, settings_for
+from tests.sandbox.scripted_runner import scripted_runner
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 5
@@ -53,13 +54,25 @@ class ThreadedServer:
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with ApiServer.start(settings_for(self._folder)) as server:
+        async with (
+            scripted_runner() as runner,
+            ApiServer.start(settings_for(self._folder), runner_url=runner.url) as server,
+        ):
             user = await server.user(await server.tenant(), role="admin")
             answer = await user.ask()
             agent = (await user.post("/v1/agents", json={"name": "A"})).json()["id"]
             workspace = (await user.read("/v1/workspaces"))["data"][0]["id"]
+            files = f"/v1/conversations/{answer['conversation_id']}/files"
+            file = (await user.post(files, files={"file": ("f.txt", b"hello")})).json()["data"][0]["id"]
+            page = (await user.post("/v1/pages", json={"title": "P"})).json()["id"]
+            table = (await user.post("/v1/tables", json={"name": "T", "columns": [{"name": "c"}]})).json()["id"]
+            await user.post(f"/v1/tables/{table}/rows", json={"rows": [{}]})
             self.url, self.token = server.url, user.key
             self.ids = {
+                "page_id": page,
+                "table_id": table,
+                "row": "1",
+                "file_id": file,
                 "conversation_id": answer["conversation_id"],
                 "turn_id": answer["turn"]["id"],
                 "agent_id": agent,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.engine.rooms import QUICK, Room, kinds
-from turnkeep.engine.run import WHOLE_RESULT
+from turnkeep.engine.held_turn import WHOLE_RESULT
 from turnkeep.engine.tooling import KEPT_BYTES, SHOWN_CHARS
 from turnkeep.model.blocks import ToolResult
 from turnkeep.model.events import Step

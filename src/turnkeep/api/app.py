@@ -18,7 +18,24 @@ from turnkeep.api.logs import FIELDS
 from turnkeep.api.metrics import Metrics
 from turnkeep.api.notes import notes_of
 from turnkeep.api.openapi import document
-from turnkeep.api.routes import account, agents, conversations, health, operating, turns
+from turnkeep.api.page import Page
+from turnkeep.api.routes import (
+    account,
+    agents,
+    bag,
+    conversations,
+    files,
+    gateway,
+    health,
+    operating,
+    pages,
+    rows,
+    runs,
+    sandbox,
+    tables,
+    transfer,
+    turns,
+)
 from turnkeep.api.routing import Endpoint
 from turnkeep.api.signing import Signer
 from turnkeep.api.tracing import Tracing
@@ -46,7 +63,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
         cors_config=_cors(settings),
         debug=False,
     )
-    return Front(routes, runtime, metrics, tracing)
+    return Front(routes, Page(), runtime, metrics, tracing)
 
 
 def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
@@ -60,7 +77,16 @@ def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple
     topics = (
         turns.endpoints,
         conversations.endpoints,
+        files.endpoints,
+        bag.endpoints,
+        transfer.endpoints,
         agents.endpoints,
+        pages.endpoints,
+        tables.endpoints,
+        rows.endpoints,
+        runs.endpoints,
+        sandbox.endpoints,
+        gateway.endpoints,
         account.token_endpoints(signer),
         account.endpoints,
         operating.endpoints,
@@ -108,8 +134,15 @@ def _cors(settings: Settings) -> CORSConfig | None:
     return CORSConfig(
         allow_origins=list(settings.allowed_origins),
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Turnkeep-Workspace"],
-        expose_headers=["Turnkeep-Turn", "X-Request-Id", "Retry-After"],
+        allow_headers=[
+            "Authorization",
+            "Content-Type",
+            "Idempotency-Key",
+            "Last-Event-ID",
+            "Range",
+            "Turnkeep-Workspace",
+        ],
+        expose_headers=["Content-Disposition", "Content-Range", "Turnkeep-Turn", "X-Request-Id", "Retry-After"],
         allow_credentials=False,
         max_age=600,
     )

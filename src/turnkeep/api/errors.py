@@ -83,7 +83,17 @@ class MethodNotAllowed(CallerError):
     code = "method_not_allowed"
 
 
-STATUSES[MethodNotAllowed] = 405
+class RangeNotSatisfiable(CallerError):
+    """The range of a download lies outside the file."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, detail: str, *, size: int) -> None:
+        super().__init__(detail)
+        self.size = size
+
+
+STATUSES |= {MethodNotAllowed: 405, RangeNotSatisfiable: 416}
 
 
 def status_of(error: type[TurnkeepError]) -> int:
@@ -147,6 +157,8 @@ def _headers(raised: Exception, error: TurnkeepError, status: int) -> dict[str, 
             return {"www-authenticate": "Bearer"}
         case 405 if isinstance(raised, HTTPException):
             return {"allow": (raised.headers or {}).get("allow", "")}
+        case 416 if isinstance(error, RangeNotSatisfiable):
+            return {"content-range": f"bytes */{error.size}"}
         case 409:
             # The OpenAI SDK and its likes retry a 409 by themselves unless told not to.
             return {"x-should-retry": "false"}

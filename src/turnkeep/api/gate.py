@@ -12,7 +12,7 @@ from turnkeep.api.auth import Asker, Authenticator, check_policy, own_origins, r
 from turnkeep.api.identity import Identity
 from turnkeep.api.limits import RateLimiter
 from turnkeep.api.notes import notes_of
-from turnkeep.api.routing import Call, Endpoint, Nothing, Policy
+from turnkeep.api.routing import Call, Endpoint, Nothing
 from turnkeep.errors import InvalidRequest, RateLimited, TooLarge, Unavailable
 from turnkeep.runtime import Runtime
 
@@ -35,24 +35,26 @@ class Gate:
         if over_limit is not None and not endpoint.limits_itself:
             raise over_limit
         raw = b""
-        if endpoint.body is not None:
+        is_raw = _is_raw(endpoint, request.headers)
+        if endpoint.body is not None and not is_raw:
             raw = await read_body(request.receive, request.headers, limit=self._runtime.settings.max_body_bytes)
         call = Call[Any, Any](
             runtime=self._runtime,
             identity=identity,
             path=request.path_params,
             headers=request.headers,
-            body=self._body(endpoint, raw),
+            body=Nothing() if is_raw else self._body(endpoint, raw),
             query=parse_query(endpoint.query, scope["query_string"]),
             target=f"{scope['method']} {scope['path']}",
             receive=request.receive,
             notes=notes,
             over_limit=over_limit,
+            query_string=scope["query_string"],
         )
         return await endpoint.handle(call)
 
     async def _identity(self, endpoint: Endpoint, request: Request[Any, Any, Any]) -> Identity | None:
-        if endpoint.policy is Policy.PUBLIC:
+        if not endpoint.policy.identifies:
             return None
         refuse_key_in_query(request.scope["query_string"])
         asker = Asker(
@@ -83,6 +85,12 @@ class Gate:
             raise InvalidRequest(f"{exc}.") from exc
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
+
+
+def _is_raw(endpoint: Endpoint, headers: Headers) -> bool:
+    """Whether the handler itself reads this body as it arrives."""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return endpoint.raw_body is not None and (endpoint.body is None or media_type == endpoint.raw_body)
 
 
 async def read_body(receive: Receive, headers: Headers, *, limit: int) -> bytes:

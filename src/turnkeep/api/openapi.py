@@ -20,6 +20,8 @@ _PREFIXES = {
     "key_id": "key",
     "workspace_id": "ws",
     "file_id": "file",
+    "page_id": "page",
+    "table_id": "table",
     "org_id": "org",
 }
 _STREAM_EVENTS: dict[str, type] = {
@@ -35,6 +37,9 @@ _STREAM_EVENTS: dict[str, type] = {
 }
 _HEADERS = {
     "Idempotency-Key": "The same key with the same body answers with the same turn.",
+    "If-None-Match": "The `ETag` of what you have: 304 if it is still the same.",
+    "If-Range": "The `ETag` that the range belongs to; without a match the whole file is sent.",
+    "Range": "One range of bytes, as `bytes=0-1023`; several are passed over.",
     "Last-Event-ID": "The cursor to go on after, as a browser sends it; wins over `after`.",
     "Turnkeep-User": "Act for this user of the host (service keys only); made on first sight.",
     "Turnkeep-Workspace": "The workspace, where it is not the default one (service keys only).",
@@ -114,7 +119,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         "responses": _responses(endpoint, schemas),
     }
     match endpoint.policy:
-        case Policy.PUBLIC:
+        case Policy.PUBLIC | Policy.TURN | Policy.SIGNED:
             operation["security"] = []
         case Policy.SERVICE | Policy.OPERATOR:
             operation["security"] = [{"bearer": []}]
@@ -125,21 +130,36 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
             "required": not endpoint.is_body_optional,
             "content": {"application/json": {"schema": schemas.of(endpoint.body)}},
         }
+    if endpoint.raw_body is not None:
+        content = operation.get("requestBody", {}).get("content", {})
+        content |= {endpoint.raw_body: {"schema": _raw(endpoint.raw_body)}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
+
+
+def _raw(media_type: str) -> dict[str, Any]:
+    """A body that is read as it arrives: a document, bytes, or a form of files."""
+    if media_type == "application/json":
+        return {"type": ["object", "array"]}
+    if media_type != "multipart/form-data":
+        return {"type": "string", "format": "binary"}
+    files = {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
+    return {"type": "object", "required": ["file"], "properties": {"file": files}}
 
 
 def _parameters(endpoint: Endpoint, schemas: _Schemas) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in re.findall(r"{(\w+)}", endpoint.path):
-        pattern = f"^{_PREFIXES[name]}_[0-9a-f]{{32}}$"
-        schema = {"type": "string", "pattern": pattern}
+        schema: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 999_999_999}
+        if name != "row":
+            schema = {"type": "string", "pattern": f"^{_PREFIXES[name]}_[0-9a-f]{{32}}$"}
         found.append({"name": name, "in": "path", "required": True, "schema": schema})
     if endpoint.query is not None:
         found += [
             {"name": name, "in": "query", "required": False, "schema": schema}
             for name, schema in schemas.query(endpoint.query).items()
         ]
-    headers = endpoint.headers if endpoint.policy is Policy.PUBLIC else (*endpoint.headers, *_EVERY)
+    headers = (*endpoint.headers, *_EVERY) if endpoint.policy.identifies else endpoint.headers
     return [*found, *({"$ref": f"#/components/parameters/{_parameter_name(name)}"} for name in headers)]
 
 
@@ -183,7 +203,9 @@ def _stream(schemas: _Schemas) -> dict[str, Any]:
 def error_statuses(endpoint: Endpoint) -> set[int]:
     """What can go wrong: what the endpoint says, and what its policy and inputs imply."""
     statuses = {500, *endpoint.errors}
-    if endpoint.policy is not Policy.PUBLIC:
+    if endpoint.policy in {Policy.TURN, Policy.SIGNED}:
+        statuses |= {401, 404}
+    if endpoint.policy.identifies:
         statuses |= {401, 403, 404, 422, 429, 503}
     if endpoint.query is not None:
         statuses.add(422)

@@ -29,6 +29,10 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     cursor: Cursor | None = None
 
 
+class SavedFilesQuery(PageQuery, frozen=True, kw_only=True):
+    scope: Literal["workspace"] = "workspace"
+
+
 class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
     q: Annotated[str, Meta(max_length=500)] | None = None
 

@@ -37,6 +37,15 @@ class Policy(StrEnum):
     """A service key alone."""
     OPERATOR = "operator"
     """The operator's own service key: the local one, or the bootstrap key."""
+    TURN = "turn"
+    """Whoever holds a token of the turn in the path: its sandbox. The handler looks at the token."""
+    SIGNED = "signed"
+    """Whoever has an address that this server signed. The handler looks at the signature."""
+
+    @property
+    def identifies(self) -> bool:
+        """Whether a key or a token tells who asks before the handler runs."""
+        return self not in {Policy.PUBLIC, Policy.TURN, Policy.SIGNED}
 
 
 class Nothing(Struct, frozen=True):
@@ -65,6 +74,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     replies: tuple[Reply, ...]
     body: Any = None
     is_body_optional: bool = False
+    raw_body: str | None = None
+    """The media type of a body that the handler itself reads as it arrives; beside `body`, it is the other choice."""
     query: Any = None
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
@@ -85,6 +96,7 @@ class Call(Generic[Body, Query]):
         "over_limit",
         "path",
         "query",
+        "query_string",
         "receive",
         "runtime",
         "target",
@@ -103,6 +115,7 @@ class Call(Generic[Body, Query]):
         receive: Receive,
         notes: dict[str, Any],
         over_limit: RateLimited | None = None,
+        query_string: bytes = b"",
     ) -> None:
         self.runtime = runtime
         self.path = path
@@ -113,6 +126,7 @@ class Call(Generic[Body, Query]):
         self.receive = receive
         self.notes = notes
         self.over_limit = over_limit
+        self.query_string = query_string
         self._identity = identity
 
     @property

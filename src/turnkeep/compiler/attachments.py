@@ -37,9 +37,10 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 class TextContent(Struct, frozen=True):
-    """The words of a text file."""
+    """The words of a text file, or its beginning."""
 
     text: str
+    is_cut: bool = False
 
 
 class PictureContent(Struct, frozen=True):
@@ -84,7 +85,7 @@ def show_file(ref: FileRef, role: Speaker, contents: Contents, *, sees_images: b
     if isinstance(content, Gone):
         return Text(text=f"[file: {_label(ref)}; no longer available]")
     if role == "user" and isinstance(content, TextContent) and content.text.strip():
-        return Text(text=_inlined(ref, content.text, inline_chars))
+        return Text(text=_inlined(ref, content, inline_chars))
     if role == "user" and isinstance(content, PictureContent):
         image = Image(media_type=content.media_type, data=content.data)
         if sees_images and _is_acceptable(image):
@@ -113,9 +114,14 @@ def _is_base64(data: str) -> bool:
     )
 
 
-def _inlined(ref: FileRef, text: str, limit: int) -> str:
+def _inlined(ref: FileRef, content: TextContent, limit: int) -> str:
+    text = content.text
     cut = len(text) - limit
-    shown = text if cut <= 0 else f"{text[:limit]}\n[… {cut} more characters left out]"
+    shown = text if cut <= 0 else text[:limit]
+    if content.is_cut:
+        shown += "\n[… the rest is left out]"
+    elif cut > 0:
+        shown += f"\n[… {cut} more characters left out]"
     return f'<file name="{_plain(ref.name)}" type="{_plain(ref.mime_type)}">\n{shown}\n</file>'
 
 

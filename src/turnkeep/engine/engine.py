@@ -9,19 +9,21 @@ from turnkeep.clock import Clock, system_clock
 from turnkeep.engine.leases import Leases
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.questions import Asking, Options, Question
+from turnkeep.engine.remote import TakeLines
 from turnkeep.engine.run import FileReader
+from turnkeep.engine.sandboxes import Sandboxes
 from turnkeep.engine.settings import EngineSettings
-from turnkeep.engine.sweeper import Sweeper
+from turnkeep.engine.sweeper import BagKeeper, Sweeper
 from turnkeep.engine.watching import Watching
 from turnkeep.engine.worker import Worker
-from turnkeep.errors import Unavailable, WorldError
+from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import TurnId
 from turnkeep.model.blocks import Block
 from turnkeep.model.events import Recorded, TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Providers
-from turnkeep.store.commands import Claimed
+from turnkeep.store.commands import Claim, Claimed
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
 from turnkeep.tools.ports import Tools
@@ -48,6 +50,8 @@ class Engine:
         worker: str,
         observer: Observer | None = None,
         files: FileReader | None = None,
+        bag: BagKeeper | None = None,
+        sandboxes: Sandboxes | None = None,
         clock: Clock = system_clock,
     ) -> None:
         observer = observer or Observer()
@@ -78,12 +82,14 @@ class Engine:
             settings=settings,
             observer=observer,
             files=files,
+            sandboxes=sandboxes,
             clock=clock,
         )
+        self._sandboxes = sandboxes
         self._asking = Asking(
             store, providers, settings=settings, worker=worker, watched_seconds=self._watching.window_seconds
         )
-        self._sweeper = Sweeper(store, self._worker, settings=settings, observer=observer, clock=clock)
+        self._sweeper = Sweeper(store, self._worker, settings=settings, observer=observer, clock=clock, bag=bag)
         self._background: list[asyncio.Task[None]] = []
 
     @property
@@ -115,14 +121,17 @@ class Engine:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def ask(self, question: Question) -> Claimed:
+    async def ask(self, question: Question, *, take_lines: TakeLines | None = None) -> Claimed:
         """Claim a turn and run it. Raises what the store's `claim` raises; nothing is stored then.
 
-        A claim that was under way when this worker began to drain counts: another worker runs it.
+        One for a sandbox raises SandboxUnavailable where no runner answers; if it runs here, `take_lines` is given
+        its lines. A claim that was under way when this worker began to drain counts: another worker runs it.
         """
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
         claim = await self._asking.claim_of(question)
+        if claim.snapshot.sandbox:
+            await self._ensure_sandbox(claim)
         asked_at = time.monotonic()
         claimed = await self._store.claim(claim)
         turn, held = claimed.turn, claimed.held
@@ -132,11 +141,19 @@ class Engine:
         elif held is not None and not self._worker.holds(turn.id):
             began = _first_event(claimed)
             self._observer.reached("claimed", turn.id)
-            self._worker.start(turn, held, asked_at=asked_at, events=[began])
+            self._worker.start(turn, held, asked_at=asked_at, events=[began], take_lines=take_lines)
             self._hub.publish(turn.id, [began])
         elif claimed.is_new and question.options.if_busy == "interrupt":
             self._worker.stop_conversation(turn.conversation_id)
         return claimed
+
+    async def _ensure_sandbox(self, claim: Claim) -> None:
+        """Refuse what no runner would take, unless it repeats a request that was taken before."""
+        if self._sandboxes is not None and await self._sandboxes.answers():
+            return
+        if claim.idempotency_key is not None and await self._asking.is_repeat(claim):
+            return
+        raise SandboxUnavailable("No sandbox runner is connected. Start one, or use a conversation of kind `chat`.")
 
     async def regenerate(self, principal: Principal, turn_id: TurnId, options: Options) -> Claimed:
         """Ask the same again, beside the turn that answered it."""

@@ -22,6 +22,8 @@ class HeldLease:
     def __init__(self, held: Held, *, trusted_until: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]):
         self.held = held
         self.trusted_until = trusted_until
+        self.files_written = 0
+        """How many files the turn's sandbox has written back, as the last renewal told."""
         self.is_lost = False
         self.on_cancel = on_cancel
         self.on_lost = on_lost
@@ -87,6 +89,7 @@ class Leases:
         for lease, answer in zip(leases, answers, strict=True):
             if answer.is_held:
                 lease.trusted_until = sent_at + self._lease_seconds
+                lease.files_written = answer.files_written
                 if answer.cancel_requested:
                     lease.on_cancel()
             elif self._held.get(lease.held.turn_id) is lease:

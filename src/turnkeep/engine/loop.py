@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 async def run_turn(run: "Run") -> None:
     """Ask the model, run the tools it asks for, and so on, until it answers."""
+    await run.note_what_is_missing()
     await run.finish_open_calls()
     while True:
         reply = await run.ask_model(may_call=run.rounds_left > 0)

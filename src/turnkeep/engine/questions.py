@@ -1,9 +1,9 @@
 """Questions: what a caller asks, and the claim that it becomes (with the agent as it is at this moment)."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.engine.settings import EngineSettings
-from turnkeep.errors import NotFound
+from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.blocks import Block, FileRef, JsonObject
@@ -13,6 +13,8 @@ from turnkeep.model.usage import Source
 from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claim, NewConversation
 from turnkeep.store.ports import Store
+
+_NOWHERE = ConversationId("conv_" + "0" * 32)
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -80,6 +82,16 @@ class Asking:
             request_hash=options.request_hash,
         )
 
+    async def is_repeat(self, claim: Claim) -> bool:
+        """Whether its idempotency key was used before. A claim looks at the key first, so one for a conversation that
+        cannot exist finds the earlier turn (or the conflict), or stores nothing."""
+        probe = structs.replace(claim, turn_id=new_turn_id(), conversation_id=_NOWHERE, beside=None, attachment_ids=())
+        try:
+            await self._store.claim(probe)
+        except NotFound:
+            return False
+        return True
+
     async def again(
         self, principal: Principal, turn_id: TurnId, options: Options, *, message: tuple[Block, ...] | None = None
     ) -> Question:
@@ -109,10 +121,12 @@ class Asking:
     async def _snapshot(self, question: Question) -> Snapshot:
         """Precedence of the model: turn, conversation, agent, workspace, server."""
         principal, options = question.principal, question.options
-        agent_id, model = question.new.agent_id, question.new.model
+        kind, agent_id, model = question.new.kind, question.new.agent_id, question.new.model
         if question.conversation_id is not None:
             conversation = await self._store.conversation(principal, question.conversation_id)
-            agent_id, model = conversation.agent_id, conversation.model
+            kind, agent_id, model = conversation.kind, conversation.agent_id, conversation.model
+            if kind == "run":
+                raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
         agent_id = options.agent_id or agent_id
         agent: AgentSpec | None = None
         if agent_id is not None:
@@ -121,5 +135,9 @@ class Asking:
         if model is None:
             model = (await self._store.workspace(principal.org_id, principal.workspace_id)).model
         return Snapshot(
-            agent_id=agent_id, agent=agent, model=model or self._settings.default_model, principal=principal
+            agent_id=agent_id,
+            agent=agent,
+            model=model or self._settings.default_model,
+            principal=principal,
+            sandbox=kind != "chat" or (agent is not None and agent.sandbox),
         )

@@ -6,7 +6,7 @@ kept only as the text of the iteration now being spoken.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -16,10 +16,25 @@ from turnkeep.model.events import LogLine, Recorded, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Receipt, Settled, Settlement
-from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.ports import PreviewPiece, Publisher
 
 Answer = TypeVar("Answer")
+
+
+class Journal(Protocol):
+    """Where a recorder writes: the two verbs of `TurnStore` that it needs, with the same promises."""
+
+    async def record(
+        self,
+        held: Held,
+        *,
+        after: int,
+        rows: Sequence[Message] = (),
+        events: Sequence[TurnEvent] = (),
+        logs: Sequence[LogLine] = (),
+    ) -> Receipt: ...
+
+    async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled: ...
 
 
 class Recorder:
@@ -28,7 +43,7 @@ class Recorder:
     def __init__(
         self,
         *,
-        store: TurnStore,
+        store: Journal,
         hub: Publisher,
         held: Held,
         events: Sequence[Recorded],
@@ -39,6 +54,8 @@ class Recorder:
         self.rows = list(rows)
         self.settled: Settled | None = None
         """How the turn ended, once that is durable; also when nobody waited for the answer any more."""
+        self.files_written = 0
+        """How many files the turn's sandbox had written back when the last write came here."""
         self._store = store
         self._hub = hub
         self._events: list[TurnEvent] = [recorded.event for recorded in events]
@@ -95,6 +112,7 @@ class Recorder:
                 self.held, after=self._last_seq, rows=numbered, events=events, logs=logs
             )
             self._recorded(numbered, events)
+            self.files_written = receipt.files_written
             if receipt.cancel_requested:
                 self._on_cancel_requested()
 

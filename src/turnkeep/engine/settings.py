@@ -1,6 +1,10 @@
 """What an operator may set about the engine."""
 
-from msgspec import Struct
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from turnkeep.model.agents import AgentLimits
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -16,12 +20,23 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     provider_timeout_seconds: float = 60.0
     tool_timeout_seconds: float = 30.0
     turn_timeout_seconds: float = 28_800.0
+    setup_token_seconds: float = 600.0
+    upload_token_seconds: float = 3_600.0
     queue_limit: int = 20
     max_running: int = 2_000
     """Turns that one worker runs at once; adoption stops there, so that others can help."""
     sweep_seconds: float = 1.0
     retention_days: float = 30.0
     max_failures: int = 3
+
+    def within(self, limits: AgentLimits) -> "EngineSettings":
+        """These settings for a turn of an agent: its limits where they are tighter."""
+        return structs.replace(
+            self,
+            tool_rounds=_tighter(self.tool_rounds, limits.tool_rounds),
+            tool_timeout_seconds=_tighter(self.tool_timeout_seconds, limits.tool_timeout_seconds),
+            turn_timeout_seconds=_tighter(self.turn_timeout_seconds, limits.turn_timeout_seconds),
+        )
 
     @property
     def renew_seconds(self) -> float:
@@ -31,3 +46,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     def watch_seconds(self) -> float:
         """How often attached readers are reported."""
         return min(5.0, max(0.25, self.disconnect_grace_seconds / 3))
+
+
+_Amount = TypeVar("_Amount", int, float)
+
+
+def _tighter(server: _Amount, agent: _Amount | None) -> _Amount:
+    return server if agent is None else min(server, agent)

@@ -81,7 +81,8 @@ def _cut_bytes(text: str, limit: int) -> str:
 def _fit(outcome: Outcome) -> Outcome:
     """The outcome as it can be kept: clean text, JSON that can be written, at most KEPT_BYTES."""
     error = None if outcome.error is None else _cut(clean_text(str(outcome.error)), SHOWN_CHARS)
-    return Outcome(result=_kept(outcome.result), error=error, sources=outcome.sources)
+    kept = _kept(outcome.result)
+    return Outcome(result=kept, error=error, sources=outcome.sources, passages=outcome.passages)
 
 
 def _kept(result: JsonValue) -> JsonValue:

@@ -7,22 +7,28 @@ from itertools import count
 from typing import Any
 
 from turnkeep.clock import Clock, system_clock
+from turnkeep.engine.announcing import Announcer
 from turnkeep.engine.endings import settle_cancelled, settle_failed
-from turnkeep.engine.leases import Leases
-from turnkeep.engine.loop import run_turn
+from turnkeep.engine.held_turn import HeldTurn
+from turnkeep.engine.leases import HeldLease, Leases
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.run import FileReader, Lease, Run, StopReason
+from turnkeep.engine.remote import RemoteRun, SandboxFailed, TakeLines
+from turnkeep.engine.run import FileReader, Run, StopReason
+from turnkeep.engine.sandboxes import Sandboxes
 from turnkeep.engine.settings import EngineSettings
-from turnkeep.errors import CallerError, Fenced, LeaseLost, TurnkeepError, WorldError
+from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.agents import AgentSpec
 from turnkeep.model.events import Failure, Recorded
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.providers.ports import ProviderFailed, Providers
 from turnkeep.store.commands import Settlement
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Publisher
-from turnkeep.tools.ports import Tools
+from turnkeep.tools.ports import Toolbox, Tools
+from turnkeep.tools.registry import FixedToolbox
 
 SETTLE_PATIENCE_SECONDS = 5.0
 """How long a stopped turn may take to let go of its model or tool before it is settled over its head."""
@@ -31,8 +37,10 @@ SETTLE_PATIENCE_SECONDS = 5.0
 class Grip:
     """This worker's hold on one turn: how it is told to stop, and what it last said of itself."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None) -> None:
         self.held = held
+        self.is_first_start = is_first_start
+        self.take_lines = take_lines
         self.stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
 
@@ -57,6 +65,7 @@ class Worker:
         settings: EngineSettings,
         observer: Observer,
         files: FileReader | None = None,
+        sandboxes: Sandboxes | None = None,
         clock: Clock = system_clock,
     ) -> None:
         self.name = name
@@ -68,6 +77,7 @@ class Worker:
         self._settings = settings
         self._observer = observer
         self._files = files
+        self._sandboxes = sandboxes
         self._clock = clock
         self._grips: dict[TurnId, Grip] = {}
         self._dropped: list[Held] = []
@@ -82,9 +92,21 @@ class Worker:
         """How many more turns this worker would adopt."""
         return 0 if self._is_draining else max(0, self._settings.max_running - len(self._grips))
 
-    def start(self, turn: Turn, held: Held, *, asked_at: float, events: Sequence[Recorded] | None = None) -> None:
-        """Drive this turn from now on. `events` are given for a turn that was claimed a moment ago."""
-        grip = Grip(held)
+    def start(
+        self,
+        turn: Turn,
+        held: Held,
+        *,
+        asked_at: float,
+        events: Sequence[Recorded] | None = None,
+        is_first_start: bool = True,
+        take_lines: TakeLines | None = None,
+    ) -> None:
+        """Drive this turn from now on. `events` are given for a turn that was claimed a moment ago.
+
+        `take_lines` is given the lines of a turn that runs in a sandbox, once they are recorded.
+        """
+        grip = Grip(held, is_first_start=is_first_start, take_lines=take_lines)
         self._grips[turn.id] = grip
         lease = self._leases.add(
             held,
@@ -113,7 +135,7 @@ class Worker:
             return 0
         for each in adopted:
             self._observer.reached("adopted", each.turn.id)
-            self.start(each.turn, each.held, asked_at=asked_at)
+            self.start(each.turn, each.held, asked_at=asked_at, is_first_start=each.is_first_start)
         return len(adopted)
 
     async def let_go(self) -> None:
@@ -148,8 +170,8 @@ class Worker:
         await self._store.hand_over([grip.held for grip in grips])
         await self.let_go()
 
-    async def _drive(self, turn: Turn, grip: Grip, lease: Lease, events: Sequence[Recorded] | None) -> None:
-        run: Run | None = None
+    async def _drive(self, turn: Turn, grip: Grip, lease: HeldLease, events: Sequence[Recorded] | None) -> None:
+        run: HeldTurn | None = None
         try:
             run = await self._prepare(turn, grip, lease, events)
             self._observer.turn_began(turn)
@@ -192,7 +214,7 @@ class Worker:
         except WorldError:
             return  # the sweeper of any worker finds it
 
-    async def _prepare(self, turn: Turn, grip: Grip, lease: Lease, events: Sequence[Recorded] | None) -> Run:
+    async def _prepare(self, turn: Turn, grip: Grip, lease: HeldLease, events: Sequence[Recorded] | None) -> HeldTurn:
         """Read what the turn needs: its own rows and events, and the window before it."""
         window = await self._store.window(turn.conversation_id, turns=self._settings.replay_turns)
         own = [row for row in window.rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
@@ -202,27 +224,55 @@ class Worker:
         principal = turn.snapshot.principal
         if principal is None:
             raise LeaseLost(f"Turn {turn.id} has no principal: it was not made by this engine.")
-        model = turn.model or self._settings.default_model
+        agent = turn.snapshot.agent
+        settings = self._settings if agent is None else self._settings.within(agent.limits)
+        recorder = Recorder(
+            store=self._store,
+            hub=self._hub,
+            held=grip.held,
+            events=events,
+            rows=own,
+            on_cancel_requested=lambda: grip.let_go("cancelled"),
+        )
+        announcer = Announcer(self._store, recorder, lease)
+        if turn.snapshot.sandbox:
+            return RemoteRun(
+                turn=turn,
+                recorder=recorder,
+                announcer=announcer,
+                store=self._store,
+                sandboxes=self._sandboxes,
+                lease=lease,
+                settings=settings,
+                observer=self._observer,
+                clock=self._clock,
+                is_first_start=grip.is_first_start,
+                take_lines=grip.take_lines,
+            )
         return Run(
             turn=turn,
-            recorder=Recorder(
-                store=self._store,
-                hub=self._hub,
-                held=grip.held,
-                events=events,
-                rows=own,
-                on_cancel_requested=lambda: grip.let_go("cancelled"),
-            ),
+            recorder=recorder,
+            announcer=announcer,
             history=[row for row in window.rows if row.turn_id != turn.id],
-            provider=self._providers.named(model),
-            toolbox=await self._tools.toolbox(turn.snapshot.agent, principal),
+            provider=self._providers.named(turn.model or self._settings.default_model),
+            toolbox=await self._toolbox(agent, principal, grip),
             principal=principal,
             lease=lease,
-            settings=self._settings,
+            settings=settings,
             observer=self._observer,
             clock=self._clock,
             files=self._files,
         )
+
+    async def _toolbox(self, agent: AgentSpec | None, principal: Principal, grip: Grip) -> Toolbox:
+        """The agent's tools. Their servers may take a while to answer; who stops the turn need not wait for them."""
+        asking = asyncio.create_task(self._tools.toolbox(agent, principal))
+        ends: set[asyncio.Future[Any]] = {asking, grip.stop}
+        try:
+            await asyncio.wait(ends, return_when="FIRST_COMPLETED")
+            return await asking if asking.done() else FixedToolbox({})
+        finally:
+            await _end(asking)
 
     async def _all_events(self, turn_id: TurnId) -> list[Recorded]:
         events: list[Recorded] = []
@@ -230,7 +280,7 @@ class Worker:
             events += page
         return events
 
-    async def _work(self, run: Run, grip: Grip) -> None:
+    async def _work(self, run: HeldTurn, grip: Grip) -> None:
         """Run the loop until it ends, is told to stop, or its time is over; then settle accordingly."""
         if run.turn.failures >= self._settings.max_failures:
             await settle_failed(run, "worker_lost", "The workers that ran this turn were lost, one after another.")
@@ -238,31 +288,39 @@ class Worker:
         if run.turn.cancel_requested_at is not None:
             await settle_cancelled(run)
             return
-        loop = asyncio.create_task(run_turn(run), name=f"loop {run.turn.id}")
-        try:
-            ends: set[asyncio.Future[Any]] = {loop, grip.stop}
-            await asyncio.wait(ends, timeout=self._time_left(run.turn), return_when="FIRST_COMPLETED")
-            if loop.done():
-                await self._conclude(run, loop)
-                return
-        finally:
-            await _end(loop)
+        if not grip.stop.done() and await self._loop_ended(run, grip):
+            return
         await run.recorder.quiesce()
         if run.settled is not None:
             return  # the answer was being written when the stop came, and was quicker
         if not grip.stop.done():
-            limit = self._settings.turn_timeout_seconds
+            limit = run.settings.turn_timeout_seconds
             await settle_failed(run, "turn_timeout", f"The turn took longer than {limit:g} seconds.")
         elif grip.stop.result() == "cancelled":
             await settle_cancelled(run)
+        elif grip.stop.result() == "handover" and not run.can_be_handed_over:
+            await settle_failed(run, "sandbox_lost", "The server was shut down while the turn ran in a sandbox.")
         else:
             raise LeaseLost("Handed over." if grip.stop.result() == "handover" else "Taken over by another worker.")
 
-    async def _conclude(self, run: Run, loop: asyncio.Task[None]) -> None:
+    async def _loop_ended(self, run: HeldTurn, grip: Grip) -> bool:
+        """Run the loop; whether it came to its own end, and not to that of its time or of somebody's patience."""
+        loop = asyncio.create_task(run.work(), name=f"loop {run.turn.id}")
+        try:
+            ends: set[asyncio.Future[Any]] = {loop, grip.stop}
+            await asyncio.wait(ends, timeout=self._time_left(run), return_when="FIRST_COMPLETED")
+            if loop.done():
+                await self._conclude(run, loop)
+                return True
+        finally:
+            await _end(loop)
+        return False
+
+    async def _conclude(self, run: HeldTurn, loop: asyncio.Task[None]) -> None:
         """The loop came to its own end; if that was an error, the turn says so."""
         try:
             await loop
-        except ProviderFailed as exc:
+        except (ProviderFailed, SandboxFailed, SandboxUnavailable) as exc:
             await settle_failed(run, exc.code, exc.detail)
         except CallerError as exc:
             await settle_failed(run, "internal", exc.detail)
@@ -272,13 +330,13 @@ class Worker:
             self._observer.defect(run.turn.id, exc)
             await settle_failed(run, "internal", "Something went wrong on our side; the log has the details.")
 
-    def _time_left(self, turn: Turn) -> float:
-        started_at = turn.started_at if turn.started_at is not None else self._clock()
-        return max(0.0, self._settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
+    def _time_left(self, run: HeldTurn) -> float:
+        started_at = run.turn.started_at if run.turn.started_at is not None else self._clock()
+        return max(0.0, run.settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
 
 
-async def _end(loop: asyncio.Task[None]) -> None:
-    """Cancel the loop and wait until it is gone, but not for ever: foreign code may refuse to end."""
+async def _end(loop: asyncio.Task[Any]) -> None:
+    """Cancel the task and wait until it is gone, but not for ever: foreign code may refuse to end."""
     if loop.done():
         return
     loop.cancel()

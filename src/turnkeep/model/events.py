@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from turnkeep.ids import CallId, ConversationId, FileId, MessageId, TurnId
 from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.model.files import FileSource
+from turnkeep.model.files import File, FileSource
 from turnkeep.model.parts import Part, StepStatus
 from turnkeep.model.usage import Usage
 
@@ -57,7 +57,10 @@ class Step(_Event, frozen=True, kw_only=True, tag="step"):
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place that an answer cites."""
+    """A place that an answer cites. `number` is what the answer calls it, as in `[2]`: 1, 2, 3 … within its turn.
+
+    `place` says in words where in the thing it is: `page 3`, a heading, `row 17`.
+    """
 
     title: str
     snippet: str
@@ -65,6 +68,10 @@ class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
     file_id: str | None = None
     page_id: str | None = None
     table_id: str | None = None
+    row: int | None = None
+    conversation_id: str | None = None
+    place: str | None = None
+    number: int | None = None
 
 
 class Sources(_Event, frozen=True, kw_only=True, tag="sources"):
@@ -83,6 +90,20 @@ class WrittenFile(Struct, frozen=True, kw_only=True):
     sha256: str | None
     source: FileSource
     created_at: int
+
+    @classmethod
+    def of(cls, file: File) -> "WrittenFile":
+        return cls(
+            id=file.id,
+            conversation_id=file.conversation_id,
+            message_id=file.message_id,
+            name=file.name,
+            mime_type=file.mime_type,
+            size=file.size,
+            sha256=file.sha256,
+            source=file.source,
+            created_at=file.created_at,
+        )
 
 
 class Files(_Event, frozen=True, kw_only=True, tag="files"):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnkeep.ids import ConversationId, FileId, MessageId, WorkspaceId
+from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, WorkspaceId
 from turnkeep.model.blocks import FileRef
 
 FileSource = Literal["user", "sandbox"]
@@ -27,6 +27,33 @@ class File(Struct, frozen=True, kw_only=True):
     source: FileSource
     status: FileStatus
     created_at: int
+    turn_id: TurnId | None = None
+    """The turn whose sandbox wrote it back."""
+    saved_at: int | None = None
+    """When it was saved into the workspace's Files."""
 
     def ref(self) -> FileRef:
         return FileRef(file_id=self.id, name=self.name, mime_type=self.mime_type, size=self.size)
+
+
+class NewFile(Struct, frozen=True, kw_only=True):
+    """A file to add: `ready` if its sha256 is known, else `pending`. With `is_saved` it joins the workspace's Files."""
+
+    id: FileId
+    conversation_id: ConversationId | None
+    name: str
+    mime_type: str
+    size: int
+    storage_key: str
+    source: FileSource = "user"
+    sha256: str | None = None
+    is_saved: bool = False
+
+
+class TurnBag(Struct, frozen=True, kw_only=True):
+    """The bag as the sandbox of one running turn may see it."""
+
+    org_id: OrgId
+    workspace_id: WorkspaceId
+    conversation_id: ConversationId
+    files: tuple[File, ...]

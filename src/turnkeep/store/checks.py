@@ -12,6 +12,7 @@ import msgspec
 from turnkeep.errors import InvalidRequest, TooLarge
 from turnkeep.ids import check_id
 from turnkeep.model.events import Failure, LogLine, Result, TurnEvent
+from turnkeep.model.files import NewFile
 from turnkeep.model.messages import Message
 from turnkeep.store.commands import Appended, Claim, Settlement
 
@@ -19,6 +20,9 @@ MAX_BYTES = 4 * 1024 * 1024
 """So much JSON may one write hold. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""
 NAME_CHARS = 200
 KEY_CHARS = 255
+STORAGE_KEY_CHARS = 1_024
+AFTER_ALL_FILES = "file_g"
+"""Behind every id of a file."""
 MAX_PAGE = 100
 
 Value = TypeVar("Value")
@@ -159,3 +163,25 @@ def _holds_nul(raw: bytes) -> bool:
             return True
         place = raw.find(b"\\u0000", place + 6)
     return False
+
+
+def check_new_files(new: Sequence[NewFile]) -> None:
+    for each in new:
+        check_id(each.id, "file")
+        if each.conversation_id is not None:
+            check_id(each.conversation_id, "conv")
+        if each.source not in {"user", "sandbox"}:
+            raise InvalidRequest("source must be user or sandbox.")
+        if each.is_saved and each.conversation_id is not None:
+            raise InvalidRequest("A file is in a bag or among the workspace's Files, not both.")
+        check_text(each.name, "name", limit=KEY_CHARS)
+        check_text(each.mime_type, "mime_type", limit=KEY_CHARS)
+        check_text(each.storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
+        check_bytes(each.size, each.sha256)
+
+
+def check_bytes(size: object, sha256: object) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**62:
+        raise InvalidRequest("size must be a whole number of bytes.")
+    if sha256 is not None:
+        check_text(sha256, "sha256", limit=64)

@@ -80,10 +80,14 @@ class Claimed(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What was recorded: the number of the last event, and whether somebody wants the turn stopped."""
+    """What was recorded: the number of the last event, and what others have left for the holder to know.
+
+    That is whether somebody wants the turn stopped, and how many files its sandbox has written back so far.
+    """
 
     last_seq: int
     cancel_requested: bool
+    files_written: int = 0
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
@@ -125,6 +129,7 @@ class Renewal(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
     is_held: bool
     cancel_requested: bool
+    files_written: int = 0
 
 
 class Appended(Struct, frozen=True, kw_only=True):

@@ -12,15 +12,29 @@ user whatever the query says. Verbs without a principal are the engine's own.
 from collections.abc import Sequence
 from typing import Protocol
 
-from turnkeep.ids import AgentId, ConversationId, FileId, KeyId, OrgId, TurnId, UserId, WorkspaceId
+from turnkeep.ids import AgentId, ConversationId, FileId, KeyId, OrgId, PageId, TableId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.events import LogLine, Recorded, TurnEvent
-from turnkeep.model.files import File, FileSource
+from turnkeep.model.files import File, FileSource, NewFile, TurnBag
+from turnkeep.model.knowledge import (
+    Cell,
+    Column,
+    FileText,
+    Found,
+    KnowledgePage,
+    KnowledgeTable,
+    PageHit,
+    PageSummary,
+    Row,
+    RowHit,
+    RowQuery,
+    TextHit,
+)
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.turns import Held, Turn
-from turnkeep.model.usage import MonthlyUsage
+from turnkeep.model.usage import MonthlyUsage, Usage
 from turnkeep.store.commands import (
     ROW_LIMIT,
     Adopted,
@@ -122,6 +136,15 @@ class TurnStore(Protocol):
         """Ask for a stop of every running foreground turn whose `watched_until` has passed; return their ids."""
 
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn: ...
+
+    async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        """The turn, while it runs under this attempt, with the tokens counted so far: for its sandbox and its holder."""
+
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
+        """Add these tokens to a turn that runs under this attempt; False if it does not any more.
+
+        For model calls that are not the holder's own. It reads the sum with `running_turn` before it settles.
+        """
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         """Events later than `after`, in order. Those of an appended or imported turn are told from its rows."""
@@ -249,6 +272,9 @@ class DirectoryStore(Protocol):
     async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
         """The binding, to exactly one caller, before it expires; None to everybody else."""
 
+    async def peek_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        """The binding that spending would give just now. Nothing is spent, so nothing is promised."""
+
     async def expire_tokens(self, turn_id: TurnId) -> None:
         """End all unspent tokens of a turn."""
 
@@ -272,16 +298,158 @@ class FileStore(Protocol):
         """A new row; `ready` if the sha256 is known, else `pending`. A taken name becomes `name-1.ext`, also when
         many come at once (names are equal if they differ only in case or Unicode form)."""
 
-    async def complete_file(self, principal: Principal, file_id: FileId, *, size: int, sha256: str) -> File: ...
+    async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+        """All of these rows or none, in order; each as `add_file` makes it."""
+
+    async def write_back(self, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+        """Spend an upload token, and add these files to the bag of its turn: both or neither.
+
+        Only while the turn runs and the attempt is the token's. Each file's `conversation_id` is that of the turn,
+        whatever it says. The turn's holder learns of it from `record` and `renew` (`files_written`). Raises
+        Unauthorized for a token that cannot be spent; of many who come at once exactly one succeeds.
+        """
+
+    async def complete_file(
+        self, principal: Principal, file_id: FileId, *, size: int, sha256: str, mime_type: str | None = None
+    ) -> File:
+        """The bytes are in place: the file is ready. `mime_type` is what they turned out to be.
+
+        The same again changes nothing; other bytes are a Conflict.
+        """
 
     async def file(self, principal: Principal, file_id: FileId) -> File: ...
 
     async def files(self, principal: Principal, conversation_id: ConversationId) -> list[File]: ...
 
-    async def delete_file(self, principal: Principal, file_id: FileId) -> None: ...
+    async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        """The workspace's Files, newest first, for everyone in it."""
+
+    async def delete_file(self, principal: Principal, file_id: FileId) -> None:
+        """Soft. One of the workspace's Files may be deleted by who saved it, by an admin and by a service."""
+
+    async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
+        """Those of them that are ready and not deleted, for the engine."""
+
+    async def written_files(self, turn_id: TurnId) -> list[File]:
+        """What the sandbox of this turn wrote back, in order."""
+
+    async def turn_bag(self, turn_id: TurnId, attempt: int) -> TurnBag:
+        """The bag of a turn that runs under this attempt; NotFound for any other. Files in the order they came."""
+
+    async def all_files(self, *, after: FileId | None = None, limit: int = 1_000) -> list[File]:
+        """Every row there is in the order of ids, deleted ones too, for the check of the bag."""
+
+    async def drop_unfinished(self, *, created_before: int, limit: int = 100) -> list[tuple[FileId, str]]:
+        """Erase uploads that began before that moment and were never completed; return ids and storage keys."""
+
+    async def known_keys(self, storage_keys: Sequence[str]) -> set[str]:
+        """Those of them that some row names, deleted rows included."""
+
+    async def pending_files(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        """Those of them whose upload is not complete."""
 
 
-class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, Protocol):
+class KnowledgeStore(Protocol):
+    """Pages, tables and the text of files. Everyone in a workspace reads them; who may write them is decided before.
+
+    Searches are by our own tokens: every word must occur (the last perhaps as the beginning of one), best first; where
+    that finds too little, texts follow in which some of the words occur.
+    """
+
+    async def create_page(self, principal: Principal, *, title: str, content: str) -> KnowledgePage: ...
+
+    async def page(self, principal: Principal, page_id: PageId) -> KnowledgePage: ...
+
+    async def pages(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[PageSummary]:
+        """Newest first."""
+
+    async def change_page(
+        self, principal: Principal, page_id: PageId, *, title: str | None = None, content: str | None = None
+    ) -> KnowledgePage:
+        """None leaves a field as it is. It is found by its new words once this returns."""
+
+    async def delete_page(self, principal: Principal, page_id: PageId) -> None: ...
+
+    async def search_pages(
+        self, principal: Principal, query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
+    ) -> Found[PageHit]:
+        """The best pages, each with an excerpt of at most about `chars` characters from where it matches best."""
+
+    async def create_table(
+        self, principal: Principal, *, name: str, columns: Sequence[Column], description: str = ""
+    ) -> KnowledgeTable:
+        """Raises Conflict if a table of the workspace has this name (names that differ only in case are equal)."""
+
+    async def table(self, principal: Principal, table_id: TableId) -> KnowledgeTable: ...
+
+    async def tables(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[KnowledgeTable]:
+        """Newest first."""
+
+    async def change_table(
+        self,
+        principal: Principal,
+        table_id: TableId,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        columns: Sequence[Column] | None = None,
+    ) -> KnowledgeTable:
+        """None leaves a field as it is. Columns keep what they hold by their key; Conflict if the list leaves out a
+        column, or gives one another type, while the table has rows."""
+
+    async def delete_table(self, principal: Principal, table_id: TableId) -> None:
+        """It is gone at once; its rows are erased bit by bit by `purge_knowledge`."""
+
+    async def add_rows(
+        self, principal: Principal, table_id: TableId, rows: Sequence[Sequence[Cell]], *, batch: str
+    ) -> list[int]:
+        """Add these rows, all or none; return their numbers. The same `batch` again adds nothing, and answers them."""
+
+    async def rows(self, principal: Principal, table_id: TableId, *, after: int = 0, limit: int = 50) -> list[Row]:
+        """Rows in the order of their numbers, those greater than `after`. `limit` up to 1,000."""
+
+    async def row(self, principal: Principal, table_id: TableId, number: int) -> Row: ...
+
+    async def change_row(self, principal: Principal, table_id: TableId, number: int, cells: Sequence[Cell]) -> Row: ...
+
+    async def delete_row(self, principal: Principal, table_id: TableId, number: int) -> None: ...
+
+    async def find_rows(
+        self, principal: Principal, query: RowQuery, *, table: KnowledgeTable | None, limit: int = 10, offset: int = 0
+    ) -> Found[RowHit]:
+        """Rows of this table, or of all tables of the workspace (then without filters and sort)."""
+
+    async def begin_import(self, principal: Principal, table_id: TableId, *, import_id: str, count: int) -> int:
+        """Reserve the numbers of `count` rows, and return the first. Conflict while another import is under way."""
+
+    async def import_rows(
+        self, table: KnowledgeTable, *, import_id: str, first: int, rows: Sequence[Sequence[Cell]]
+    ) -> None:
+        """Write some of the reserved rows, which nobody sees yet. Conflict if the import was given up."""
+
+    async def finish_import(self, table: KnowledgeTable, *, import_id: str) -> KnowledgeTable:
+        """Show all of them, at once."""
+
+    async def abandon_import(self, table: KnowledgeTable, *, import_id: str) -> None:
+        """Erase what it wrote, as if it had never been."""
+
+    async def file_texts(self, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
+        """What is known of the bytes with these hashes."""
+
+    async def save_file_text(self, org_id: OrgId, text: FileText, *, title: str, unit: str) -> None:
+        """Keep the text of some bytes and let it be found. `unit` is what its form feeds separate (page, slide, …)."""
+
+    async def search_file_texts(
+        self, org_id: OrgId, sha256s: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
+    ) -> Found[TextHit]:
+        """The best places in these texts. The caller has seen to it that its principal may read the files."""
+
+    async def purge_knowledge(self, *, before: int, silent_before: int | None = None, limit: int = 500) -> int:
+        """Erase rows of deleted tables, imports that were silent since `silent_before` (or `before`), the names of
+        batches older than `before`, and texts whose last file is gone; return how much was erased, 0 at the end."""
+
+
+class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, Protocol):
     """One database, all its verbs."""
 
     async def close(self) -> None: ...

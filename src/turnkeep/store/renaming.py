@@ -173,6 +173,8 @@ class _Renaming:
             message_id=_renamed(self._messages, file.message_id),
             storage_key=f"imported/{file_id}",
             status="pending",
+            turn_id=None,
+            saved_at=None,
         )
 
 

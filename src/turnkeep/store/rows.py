@@ -39,12 +39,13 @@ CONVERSATION_COLUMNS = (
 """`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
 FILE_COLUMNS = (
     "id, workspace_id, conversation_id, message_id, name, mime_type, size, sha256, storage_key, source, status, "
-    "created_at"
+    "created_at, turn_id, saved_at"
 )
 WORKSPACE_COLUMNS = "id, org_id, name, is_default, model, monthly_message_limit, user_monthly_message_limit, created_at"
 KEY_COLUMNS = "id, org_id, name, monthly_message_limit, requests_per_minute, allowed_tools, created_at, revoked_at"
 MEMBER_COLUMNS = "id, workspace_id, external_id, role, created_at"
 AGENT_COLUMNS = "id, workspace_id, spec, created_at, updated_at"
+TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
 
 encode = msgspec.json.Encoder().encode
 _blocks = msgspec.json.Decoder(tuple[Block, ...]).decode
@@ -289,6 +290,8 @@ def to_file(row: Row) -> File:
         source=row[9],
         status=row[10],
         created_at=row[11],
+        turn_id=row[12],
+        saved_at=row[13],
     )
 
 

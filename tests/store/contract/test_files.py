@@ -1,8 +1,11 @@
 """Files: the rows of a bag, whose names never collide."""
 
 import asyncio
+import secrets
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.store.databases import Database
 from tests.store.factories import (
@@ -10,12 +13,18 @@ from tests.store.factories import (
     a_conversation,
     a_file,
     a_tenant,
+    answered,
     as_user,
+    begin,
     claim,
     nothing_written,
+    step,
 )
-from turnkeep.errors import CallerError, Conflict, NotFound
-from turnkeep.ids import new_conversation_id, new_file_id
+from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound, Unauthorized
+from turnkeep.ids import FileId, new_conversation_id, new_file_id
+from turnkeep.model.files import NewFile, TurnBag
+from turnkeep.model.turns import Held
+from turnkeep.store.commands import TokenBinding
 from turnkeep.store.ports import Store
 
 
@@ -222,3 +231,239 @@ class TestRefusals:
         async with nothing_written(database):
             with pytest.raises(CallerError):
                 await a_file(store, tenant.ann, **{"name": "a.txt", **fields})  # type: ignore[arg-type]
+
+
+def new_file(name: str = "a.txt", **fields: Any) -> NewFile:
+    file_id = new_file_id()
+    values: dict[str, Any] = {
+        "id": file_id,
+        "conversation_id": None,
+        "name": name,
+        "mime_type": "text/plain",
+        "size": 3,
+        "storage_key": f"bag/{file_id}",
+        "sha256": "ab" * 32,
+    }
+    return NewFile(**(values | fields))
+
+
+class TestManyAtOnce:
+    async def test_come_in_order_under_names_of_their_own(self, store: Store, tenant: Tenant) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        new = [new_file("a.txt", conversation_id=conversation.id) for _ in range(40)]
+        files = await store.add_files(tenant.ann, new)
+        assert [file.id for file in files] == [each.id for each in new]
+        assert [file.name for file in files] == ["a.txt", *(f"a-{number}.txt" for number in range(1, 40))]
+
+    async def test_all_or_none(self, store: Store, tenant: Tenant, database: Database) -> None:
+        mine = await a_conversation(store, tenant.ann)
+        theirs = await a_conversation(store, tenant.bob)
+        async with nothing_written(database):
+            with pytest.raises(NotFound):
+                await store.add_files(
+                    tenant.ann, [new_file(conversation_id=mine.id), new_file(conversation_id=theirs.id)]
+                )
+
+
+class TestTheWorkspacesFiles:
+    async def test_are_seen_by_everyone_in_it_newest_first(self, store: Store, tenant: Tenant) -> None:
+        files = [(await store.add_files(tenant.ann, [new_file(is_saved=True)]))[0] for _ in range(3)]
+        await a_file(store, tenant.ann)
+        for by in (tenant.ann, tenant.bob, tenant.service):
+            page = await store.saved_files(by, limit=2)
+            assert page.data == (files[2], files[1])
+            rest = await store.saved_files(by, limit=2, cursor=page.next_cursor)
+            assert (rest.data, rest.next_cursor) == ((files[0],), None)
+            assert await store.file(by, files[0].id) == files[0]
+
+    async def test_are_nothing_to_another_tenant(self, store: Store, tenant: Tenant, database: Database) -> None:
+        [file] = await store.add_files(tenant.ann, [new_file(is_saved=True)])
+        stranger = await a_tenant(store, "Other")
+        async with nothing_written(database):
+            for by in (stranger.ann, stranger.service):
+                assert (await store.saved_files(by)).data == ()
+                with pytest.raises(NotFound):
+                    await store.file(by, file.id)
+                with pytest.raises(NotFound):
+                    await store.delete_file(by, file.id)
+
+    async def test_are_deleted_by_who_saved_them_by_an_admin_or_by_a_service(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        admin = structs.replace(tenant.bob, role="admin")
+        for by in (tenant.ann, admin, tenant.service):
+            [file] = await store.add_files(tenant.ann, [new_file(is_saved=True)])
+            with pytest.raises(NotFound):
+                await store.delete_file(tenant.bob, file.id)
+            await store.delete_file(by, file.id)
+            assert (await store.saved_files(tenant.ann)).data == ()
+
+    async def test_an_admin_has_no_such_right_on_bags_of_others(self, store: Store, tenant: Tenant) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        admin = structs.replace(tenant.bob, role="admin")
+        for file in (await a_file(store, tenant.ann, conversation_id=conversation.id), await a_file(store, tenant.ann)):
+            with pytest.raises(NotFound):
+                await store.delete_file(admin, file.id)
+
+    async def test_cannot_be_attached(self, store: Store, tenant: Tenant, database: Database) -> None:
+        [file] = await store.add_files(tenant.ann, [new_file(is_saved=True)])
+        async with nothing_written(database):
+            with pytest.raises(InvalidRequest, match="workspace's Files"):
+                await claim(store, tenant.ann, attachment_ids=(file.id,))
+
+    async def test_a_malformed_cursor_is_refused(self, store: Store, tenant: Tenant) -> None:
+        with pytest.raises(InvalidRequest):
+            await store.saved_files(tenant.ann, cursor="?")
+
+
+class TestForTheEngine:
+    async def test_files_by_id_leaves_out_what_cannot_be_read(self, store: Store, tenant: Tenant) -> None:
+        ready, gone = await a_file(store, tenant.ann), await a_file(store, tenant.bob)
+        pending = await a_file(store, tenant.ann, sha256=None)
+        await store.delete_file(tenant.bob, gone.id)
+        assert await store.files_by_id([gone.id, pending.id, ready.id, new_file_id()]) == [ready]
+        assert await store.files_by_id([]) == []
+
+    async def test_all_files_come_in_pages_deleted_ones_too(self, store: Store, tenant: Tenant) -> None:
+        files = [await a_file(store, tenant.ann) for _ in range(5)]
+        await store.delete_file(tenant.ann, files[1].id)
+        found: list[FileId] = []
+        while page := await store.all_files(after=found[-1] if found else None, limit=2):
+            found += [file.id for file in page]
+        assert found == [file.id for file in files]
+
+    async def test_unfinished_uploads_are_dropped_once_they_are_old(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        old = await a_file(store, tenant.ann, sha256=None)
+        imported = await a_file(store, tenant.ann, sha256=None, storage_key="imported/x")
+        ready = await a_file(store, tenant.ann)
+        await database.advance(seconds=10)
+        young = await a_file(store, tenant.ann, sha256=None)
+        assert await store.drop_unfinished(created_before=database.now) == [(old.id, old.storage_key)]
+        assert [file.id for file in await store.all_files()] == [imported.id, ready.id, young.id]
+        assert await store.pending_files([old.id, imported.id, ready.id, young.id]) == {imported.id, young.id}
+
+    async def test_known_keys(self, store: Store, tenant: Tenant) -> None:
+        file, gone = await a_file(store, tenant.ann), await a_file(store, tenant.ann)
+        await store.delete_file(tenant.ann, gone.id)
+        keys = [file.storage_key, gone.storage_key, "bag/nobody"]
+        assert await store.known_keys(keys) == {file.storage_key, gone.storage_key}
+
+
+async def an_upload_token(store: Store, held: Held, *, seconds: float = 60) -> bytes:
+    token = secrets.token_bytes(32)
+    binding = TokenBinding(purpose="upload", turn_id=held.turn_id, attempt=held.attempt)
+    await store.add_token(token, binding, expires_in_seconds=seconds)
+    return token
+
+
+class TestWritingBack:
+    async def test_the_files_join_the_bag_of_the_turn(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        await a_file(store, tenant.ann, "out.csv", conversation_id=held.conversation_id)
+        token = await an_upload_token(store, held)
+        new = [new_file("out.csv", source="sandbox"), new_file("b.txt", source="sandbox")]
+        files = await store.write_back(token, new)
+        assert [(file.name, file.source, file.turn_id) for file in files] == [
+            ("out-1.csv", "sandbox", held.turn_id),
+            ("b.txt", "sandbox", held.turn_id),
+        ]
+        assert await store.written_files(held.turn_id) == files
+        assert [file.id for file in await store.files(tenant.ann, held.conversation_id)][1:] == [
+            file.id for file in files
+        ]
+        assert [await store.file(tenant.ann, file.id) for file in files] == files
+
+    async def test_the_holder_is_told_with_every_record_and_renewal(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        token = await an_upload_token(store, held)
+        assert (await store.record(held, after=1, events=[step("a")])).files_written == 0
+        await store.write_back(token, [new_file(source="sandbox") for _ in range(2)])
+        [renewal] = await store.renew("worker-1", [held], lease_seconds=30)
+        assert renewal.files_written == 2
+        receipt = await store.record(held, after=2, events=[step("b")])
+        assert receipt.files_written == 2
+        assert await store.record(held, after=2, events=[step("b")]) == receipt
+
+    async def test_a_token_buys_it_once(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        token = await an_upload_token(store, held)
+        assert await store.peek_token(token, "upload") is not None
+        await store.write_back(token, [new_file(source="sandbox")])
+        assert await store.peek_token(token, "upload") is None
+        async with nothing_written(database):
+            with pytest.raises(Unauthorized):
+                await store.write_back(token, [new_file(source="sandbox")])
+
+    async def test_of_200_at_once_exactly_one_wins(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        token = await an_upload_token(store, held)
+        answers = await asyncio.gather(
+            *(store.write_back(token, [new_file(source="sandbox")]) for _ in range(200)), return_exceptions=True
+        )
+        assert sum(isinstance(answer, list) for answer in answers) == 1
+        assert sum(isinstance(answer, Unauthorized) for answer in answers) == 199
+        assert len(await store.written_files(held.turn_id)) == 1
+
+    async def test_not_for_another_purpose_nor_late_nor_forged(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        run = secrets.token_bytes(32)
+        binding = TokenBinding(purpose="run", turn_id=held.turn_id, attempt=held.attempt)
+        await store.add_token(run, binding, expires_in_seconds=60)
+        late = await an_upload_token(store, held, seconds=5)
+        await database.advance(seconds=5)
+        async with nothing_written(database):
+            for token in (run, late, secrets.token_bytes(32), b""):
+                assert await store.peek_token(token, "upload") is None
+                with pytest.raises(Unauthorized):
+                    await store.write_back(token, [new_file(source="sandbox")])
+
+    async def test_not_after_the_turn_nor_by_an_earlier_attempt(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        ended, lost = await begin(store, tenant.ann), await begin(store, tenant.bob)
+        tokens = [await an_upload_token(store, held, seconds=3600) for held in (ended, lost)]
+        await store.settle(ended, after=1, settlement=answered(ended))
+        await database.advance(seconds=31)
+        await store.adopt("worker-2", lease_seconds=30)
+        async with nothing_written(database):
+            for token in tokens:
+                with pytest.raises(Unauthorized):
+                    await store.write_back(token, [new_file(source="sandbox")])
+
+    async def test_not_into_a_conversation_that_was_deleted(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        token = await an_upload_token(store, held)
+        await store.delete_conversation(tenant.ann, held.conversation_id)
+        async with nothing_written(database):
+            with pytest.raises(Unauthorized):
+                await store.write_back(token, [new_file(source="sandbox")])
+
+
+class TestTheBagOfATurn:
+    async def test_is_what_its_sandbox_may_see(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        files = [await a_file(store, tenant.ann, name, conversation_id=held.conversation_id) for name in ("b", "a")]
+        await a_file(store, tenant.ann, "pending", conversation_id=held.conversation_id, sha256=None)
+        deleted = await a_file(store, tenant.ann, "deleted", conversation_id=held.conversation_id)
+        await store.delete_file(tenant.ann, deleted.id)
+        bag = await store.turn_bag(held.turn_id, held.attempt)
+        assert bag == TurnBag(
+            org_id=tenant.org.id,
+            workspace_id=tenant.workspace.id,
+            conversation_id=held.conversation_id,
+            files=tuple(files),
+        )
+
+    async def test_is_closed_with_the_attempt_and_with_the_turn(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        with pytest.raises(NotFound):
+            await store.turn_bag(held.turn_id, held.attempt + 1)
+        await store.settle(held, after=1, settlement=answered(held))
+        with pytest.raises(NotFound):
+            await store.turn_bag(held.turn_id, held.attempt)

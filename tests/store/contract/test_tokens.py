@@ -10,6 +10,7 @@ from tests.store.factories import Tenant, answered, begin, nothing_written
 from turnkeep.errors import CallerError
 from turnkeep.ids import new_turn_id
 from turnkeep.model.turns import Held
+from turnkeep.model.usage import Usage
 from turnkeep.store.commands import TokenBinding, TokenPurpose
 from turnkeep.store.ports import Store
 
@@ -86,3 +87,29 @@ class TestTheirEnd:
         async with nothing_written(database):
             with pytest.raises(CallerError):
                 await store.add_token(secrets.token_bytes(32), binding, expires_in_seconds=60)
+
+
+class TestTokensOfTheModel:
+    """What a sandbox spent through the gateway, counted by whichever worker served it."""
+
+    async def test_are_added_up_while_the_turn_runs(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        spent = Usage(input_tokens=7, output_tokens=3, cache_read_tokens=2, cache_write_tokens=1)
+        for _ in range(2):
+            assert await store.count_usage(held.turn_id, held.attempt, spent)
+        turn = await store.running_turn(held.turn_id, held.attempt)
+        assert turn is not None
+        assert turn.usage == spent + spent
+
+    async def test_of_another_attempt_or_an_ended_turn_are_not(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        assert not await store.count_usage(held.turn_id, held.attempt + 1, Usage(input_tokens=1))
+        assert await store.running_turn(held.turn_id, held.attempt + 1) is None
+        await store.settle(held, after=1, settlement=answered(held, "Done."))
+        assert not await store.count_usage(held.turn_id, held.attempt, Usage(input_tokens=1))
+        assert await store.running_turn(held.turn_id, held.attempt) is None
+
+    async def test_are_never_counted_down(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        with pytest.raises(CallerError):
+            await store.count_usage(held.turn_id, held.attempt, Usage(input_tokens=-1))

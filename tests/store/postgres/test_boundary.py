@@ -11,12 +11,13 @@ from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import Tenant, a_conversation, a_file, a_tenant, elsewhere, finish, finish_with_tool
 from turnkeep.errors import BoundaryBroken, Forbidden, NotFound, TurnkeepError
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.knowledge import Column
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.roles import client_login
 from turnkeep.store.postgres.statements import statements
 
-READABLE = {"conversations", "turns", "messages", "files", "agents"}
+READABLE = {"conversations", "turns", "messages", "files", "agents", "pages", "tables", "table_rows"}
 
 REFUSED = [
     "SELECT * FROM turnkeep.api_keys",
@@ -24,6 +25,11 @@ REFUSED = [
     "SELECT * FROM turnkeep.turn_events",
     "SELECT * FROM turnkeep.turn_logs",
     "SELECT * FROM turnkeep.search_entries",
+    "SELECT * FROM turnkeep.passages",
+    "SELECT * FROM turnkeep.file_texts",
+    "SELECT * FROM turnkeep.row_batches",
+    "SELECT tokens FROM turnkeep.table_rows",
+    "SELECT turnkeep.add_rows('a', 'b', 'c', 'd', '{}', '{}')",
     "SELECT * FROM turnkeep.usage",
     "SELECT * FROM turnkeep.members",
     "SELECT * FROM turnkeep.orgs",
@@ -74,6 +80,9 @@ SEEN_BY_NOBODY_ELSE = [
     "SELECT id FROM turnkeep.files WHERE workspace_id <> current_setting('turnkeep.workspace')",
     "SELECT id FROM turnkeep.agents WHERE workspace_id <> current_setting('turnkeep.workspace')",
     "SELECT id FROM turnkeep.messages WHERE internal AND pg_sleep(0) IS NOT NULL",
+    "SELECT id FROM turnkeep.pages WHERE workspace_id <> current_setting('turnkeep.workspace')",
+    "SELECT id FROM turnkeep.tables WHERE deleted_at IS NOT NULL OR org_id <> current_setting('turnkeep.org')",
+    "SELECT number FROM turnkeep.table_rows WHERE org_id <> current_setting('turnkeep.org')",
 ]
 
 
@@ -86,6 +95,11 @@ async def two_tenants(store: PostgresStore) -> tuple[Tenant, Tenant]:
         gone = await finish(store, each.ann)
         await store.delete_conversation(each.ann, gone.conversation_id)
         await store.create_agent(each.service, AgentSpec(name="helper"))
+        await store.create_page(each.service, title="Page", content="secret")
+        for name in ("Kept", "Gone"):
+            table = await store.create_table(each.service, name=name, columns=[Column(key=0, name="A", type="text")])
+            await store.add_rows(each.service, table.id, [["secret"]], batch="b")
+        await store.delete_table(each.service, table.id)
     return tenants
 
 
@@ -98,7 +112,7 @@ class TestTheCatalogue:
         found = await problems(uri)
         assert found == ["the table notes has no forced row-level security", "the table notes has no policy"]
 
-    async def test_the_client_may_read_five_tables_and_write_none(self, uri: str) -> None:
+    async def test_the_client_may_read_eight_tables_and_write_none(self, uri: str) -> None:
         connection = await asyncpg.connect(uri)
         try:
             rows = await connection.fetch(
@@ -150,7 +164,7 @@ class TestAttacks:
         acme, _ = await two_tenants(store)
         nobody = Principal(org_id=acme.org.id, workspace_id=acme.workspace.id, user_id=None, role="admin")
         for table in sorted(READABLE):
-            assert await store.client_query(nobody, f"SELECT id FROM turnkeep.{table}") == []
+            assert await store.client_query(nobody, f"SELECT org_id FROM turnkeep.{table}") == []
         assert (await store.conversations(nobody)).data == ()
 
     async def test_without_an_identity_nothing_is_seen(self, uri: str, store: PostgresStore) -> None:
@@ -158,12 +172,12 @@ class TestAttacks:
         connection = await as_client(uri)
         try:
             for table in sorted(READABLE):
-                assert await connection.fetch(f"SELECT id FROM turnkeep.{table}") == []
+                assert await connection.fetch(f"SELECT org_id FROM turnkeep.{table}") == []
             # An identity that has ended leaves empty settings behind, not unset ones.
             await connection.fetch("SELECT turnkeep.become('', '', '')")
             await connection.fetch("SELECT set_config('turnkeep.user', '*', false)")
             for table in sorted(READABLE):
-                assert await connection.fetch(f"SELECT id FROM turnkeep.{table}") == []
+                assert await connection.fetch(f"SELECT org_id FROM turnkeep.{table}") == []
         finally:
             await connection.close()
 

@@ -11,6 +11,7 @@ from msgspec import structs
 from tests.store.factories import Tenant, a_conversation, a_file, a_tenant, as_user, finish, finish_with_tool
 from turnkeep.errors import Forbidden, TurnkeepError
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.knowledge import Column
 from turnkeep.model.principals import Principal
 from turnkeep.store.sqlite import SqliteStore
 from turnkeep.store.sqlite.boundary import (
@@ -183,6 +184,9 @@ class TestWhatIsSeen:
         turn = await finish(store, tenant.ann)
         await a_file(store, tenant.ann, conversation_id=turn.conversation_id)
         await store.create_agent(tenant.ann, AgentSpec(name="helper"))
+        await store.create_page(tenant.ann, title="Page", content="")
+        table = await store.create_table(tenant.ann, name="T", columns=[Column(key=0, name="A", type="text")])
+        await store.add_rows(tenant.ann, table.id, [["x"]], batch="b")
         session = store._client_session()
         for view in VIEWS:
             assert session.connection.execute(f"SELECT * FROM {view}").fetchall() == []

@@ -12,6 +12,7 @@ import pytest
 from tests.store.factories import Tenant, a_conversation, a_tenant, begin, elsewhere, finish, step
 from turnkeep.clock import FakeClock
 from turnkeep.errors import Conflict, SchemaMismatch, TurnkeepError
+from turnkeep.model.knowledge import Column
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.sqlite import SqliteStore
 from turnkeep.store.sqlite.checkpoints import BESIDE_PAGES
@@ -151,3 +152,17 @@ class TestOneConnection:
         assert (await store.conversations(tenant.bob, query="needle")).data == ()
         assert not (tmp_path / "alone.db-shm").exists()
         await store.close()
+
+    async def test_an_import_of_an_earlier_process_is_given_up(
+        self, store: SqliteStore, tenant: Tenant, path: Path, clock: FakeClock
+    ) -> None:
+        table = await store.create_table(tenant.service, name="T", columns=[Column(key=0, name="A", type="text")])
+        await store.begin_import(tenant.service, table.id, import_id="i", count=2)
+        await store.import_rows(table, import_id="i", first=1, rows=[["half"]])
+        await store.close()
+        again = await SqliteStore.open(path, clock=clock)
+        with pytest.raises(Conflict):
+            await again.finish_import(table, import_id="i")
+        await again.purge_knowledge(before=1)
+        await again.begin_import(tenant.service, table.id, import_id="j", count=1)
+        await again.close()

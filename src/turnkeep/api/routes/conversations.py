@@ -10,9 +10,11 @@ from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.compiler import Target, budget_for, compile
+from turnkeep.errors import InvalidRequest
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
+from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import ConversationChange, NewConversation
 
@@ -160,7 +162,9 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
     agent = AgentSpec(name="")
     if conversation.agent_id is not None:
         agent = (await runtime.store.agent(call.principal, conversation.agent_id)).spec
-    target = call.query.provider or await _target(call, runtime, conversation, agent)
+    model = await _next_model(call, runtime, conversation, agent)
+    target = call.query.provider or runtime.providers.named(model).target
+    can = await _abilities(runtime, model, target)
     settings = runtime.settings
     window = await runtime.store.window(conversation.id, turns=settings.replay_turns)
     compiled = compile(
@@ -168,7 +172,10 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
         target=target,
         budget=budget_for(agent.tokenizer, turns=settings.replay_turns, chars=settings.context_chars),
         system=agent.instructions,
+        sees_images=can.sees_images,
+        thinking=can.thinking,
         turn_count=conversation.turn_count,
+        contents=await runtime.files.contents(window.rows, sees_images=can.sees_images),
     )
     return json_answer(
         wire.Replay(
@@ -181,12 +188,21 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
     )
 
 
-async def _target(call: Call[Any, Any], runtime: Runtime, conversation: Conversation, agent: AgentSpec) -> Target:
-    """The shape that the next turn's provider takes. Precedence: conversation, agent, workspace, server."""
+async def _next_model(call: Call[Any, Any], runtime: Runtime, conversation: Conversation, agent: AgentSpec) -> str:
+    """The model of the next turn. Precedence: conversation, agent, workspace, server."""
     model = conversation.model or agent.model
     if model is None:
         model = (await runtime.store.workspace(call.principal.org_id, call.principal.workspace_id)).model
-    return runtime.providers.named(model or runtime.settings.model).target
+    return model or runtime.settings.model
+
+
+async def _abilities(runtime: Runtime, model: str, target: Target) -> Abilities:
+    """Those of the next turn's model, where it is its own shape that was asked for."""
+    try:
+        provider = runtime.providers.named(model)
+    except InvalidRequest:
+        return Abilities()
+    return await provider.abilities(model) if provider.target == target else Abilities()
 
 
 async def _conversation(call: Call[Any, Any]) -> Conversation:

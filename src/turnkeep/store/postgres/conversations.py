@@ -8,6 +8,7 @@ from turnkeep.ids import ConversationId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
+from turnkeep.model.searching import parse_query, tokens_of
 from turnkeep.store.checks import check_limit, check_text
 from turnkeep.store.commands import ConversationChange, NewConversation, Page, Purged, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
@@ -19,7 +20,6 @@ from turnkeep.store.rows import (
     to_message,
     to_public_message,
 )
-from turnkeep.store.searching import parse_query, tokens_of
 from turnkeep.store.shapes import check_change, check_new_conversation
 
 LAST = 2**31 - 1

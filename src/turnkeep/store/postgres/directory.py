@@ -28,6 +28,7 @@ from turnkeep.store.checks import KEY_CHARS, NAME_CHARS, check_json, check_limit
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.postgres.pools import Rows
 from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
 from turnkeep.store.shapes import check_agent, check_binding, check_hash
 
@@ -102,11 +103,11 @@ class PostgresDirectory:
             rows = await statements.fetch("lock_workspace", org_id, workspace_id)
             if not rows:
                 raise NotFound("No such workspace.")
-            is_default, has_conversations, has_files = rows[0]
+            is_default, has_conversations, has_files, has_knowledge = rows[0]
             if is_default:
                 raise Conflict("The default workspace of an org cannot be deleted.")
-            if has_conversations or has_files:
-                held = "conversations" if has_conversations else "files"
+            if has_conversations or has_files or has_knowledge:
+                held = "conversations" if has_conversations else "files" if has_files else "pages or tables"
                 raise Conflict(f"This workspace holds {held}. Delete them, and wait until they are purged.")
             for name in ("delete_members", "delete_agents", "delete_workspace"):
                 await statements.fetch(name, workspace_id)
@@ -243,11 +244,10 @@ class PostgresDirectory:
             raise NotFound("No such turn.")
 
     async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
-        rows = await self._database.write("spend_token", token_hash, purpose)
-        if not rows:
-            return None
-        spent, turn_id, attempt = rows[0]
-        return TokenBinding(purpose=spent, turn_id=turn_id, attempt=attempt)
+        return _binding(await self._database.write("spend_token", token_hash, purpose))
+
+    async def peek_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        return _binding(await self._database.read("peek_token", token_hash, purpose))
 
     async def expire_tokens(self, turn_id: TurnId) -> None:
         check_id(turn_id, "turn")
@@ -272,3 +272,10 @@ def _limit(value: Any) -> int | None:
 
 def _spec(spec: AgentSpec) -> str:
     return json_text(check_agent(spec))
+
+
+def _binding(rows: Rows) -> TokenBinding | None:
+    if not rows:
+        return None
+    purpose, turn_id, attempt = rows[0]
+    return TokenBinding(purpose=purpose, turn_id=turn_id, attempt=attempt)

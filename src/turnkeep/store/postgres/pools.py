@@ -53,6 +53,12 @@ class Connection:
         async with self.raw.transaction():
             return await self.raw.fetch(query, *values)
 
+    async def fetch_once(self, query: str, *values: Any) -> Rows:
+        """The same for a text that is made for the occasion: it is not kept prepared for good."""
+        if self._prepared:
+            return await self.raw.fetch(query, *values)
+        return await self.fetch(query, *values)
+
     @asynccontextmanager
     async def transaction(self, isolation: Isolation = "read_committed") -> AsyncIterator["Connection"]:
         async with self.raw.transaction(isolation=isolation):

@@ -9,9 +9,9 @@ from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.conversations import Hit
 from turnkeep.model.display import words_of
 from turnkeep.model.principals import Principal
+from turnkeep.model.searching import SearchQuery, snippet, tokens_of
 from turnkeep.store.postgres.database import Database, owner_of
 from turnkeep.store.rows import to_content, to_conversation
-from turnkeep.store.searching import SearchQuery, snippet, tokens_of
 
 CHUNK_TURNS = 100
 INDEXED_BEFORE_SEARCH = 500

@@ -19,6 +19,7 @@ _COLUMNS = {
     "key_columns": rows.KEY_COLUMNS,
     "member_columns": rows.MEMBER_COLUMNS,
     "agent_columns": rows.AGENT_COLUMNS,
+    "table_columns": rows.TABLE_COLUMNS,
 }
 _PLACE = re.compile(r"\{(\(\w+\.\w+\)|\w+)\.(\w+)\}")
 _RUNNING = "(SELECT r.id FROM turnkeep.turns r WHERE r.conversation_id = {0}.id AND r.status = 'running')"

@@ -10,10 +10,12 @@ from turnkeep.store.postgres.conversations import PostgresConversations
 from turnkeep.store.postgres.database import Database
 from turnkeep.store.postgres.directory import PostgresDirectory
 from turnkeep.store.postgres.files import PostgresFiles
+from turnkeep.store.postgres.knowledge import PostgresKnowledge
 from turnkeep.store.postgres.migrate import check_schema, migrate, renew_login
 from turnkeep.store.postgres.pools import Pool
 from turnkeep.store.postgres.roles import check_boundary, client_login
 from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.tables import PostgresTables
 from turnkeep.store.postgres.transfer import PostgresTransfer
 from turnkeep.store.postgres.turns import PostgresTurns
 from turnkeep.store.postgres.writing import GroupedWrites
@@ -23,7 +25,14 @@ RETRY_SECONDS = 10.0
 
 
 class PostgresStore(
-    PostgresTurns, GroupedWrites, PostgresConversations, PostgresTransfer, PostgresDirectory, PostgresFiles
+    PostgresTurns,
+    GroupedWrites,
+    PostgresConversations,
+    PostgresTransfer,
+    PostgresDirectory,
+    PostgresFiles,
+    PostgresKnowledge,
+    PostgresTables,
 ):
     """A `Store` on one database. Make it with `open`, and close it: closing finishes what has begun."""
 

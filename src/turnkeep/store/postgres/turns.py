@@ -13,12 +13,13 @@ from turnkeep.model.messages import Message
 from turnkeep.model.narrate import narrate
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
+from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_claim
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
 from turnkeep.store.postgres.attaching import Named, name_attachments
 from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
 from turnkeep.store.rows import json_or_null, json_text, to_message, to_recorded, to_replayed, to_turn
-from turnkeep.store.shapes import check_worker
+from turnkeep.store.shapes import check_usage, check_worker
 
 ALL = 2**31 - 1
 _TURN_WIDTH = 26
@@ -65,15 +66,10 @@ class PostgresTurns:
             [each.attempt for each in ordered],
             _ms(lease_seconds),
         )
-        kept: dict[tuple[TurnId, int], bool] = {(turn, attempt): wanted for turn, attempt, wanted in rows}
-        return [
-            Renewal(
-                turn_id=each.turn_id,
-                is_held=(each.turn_id, each.attempt) in kept,
-                cancel_requested=kept.get((each.turn_id, each.attempt), False),
-            )
-            for each in held
-        ]
+        kept: dict[tuple[TurnId, int], tuple[bool, int]] = {
+            (turn, attempt): (wanted, written) for turn, attempt, wanted, written in rows
+        }
+        return [_renewal(each, kept.get((each.turn_id, each.attempt))) for each in held]
 
     async def adopt(
         self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
@@ -119,6 +115,23 @@ class PostgresTurns:
         if not rows:
             raise NotFound("No such turn.")
         return to_turn(rows[0])
+
+    async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        rows = await self._database.read("running_turn", check_id(turn_id, "turn"), attempt)
+        return to_turn(rows[0]) if rows else None
+
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
+        check_usage(usage)
+        rows = await self._database.write(
+            "count_usage",
+            check_id(turn_id, "turn"),
+            attempt,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        )
+        return bool(rows)
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         check_id(turn_id, "turn")
@@ -215,3 +228,8 @@ def _held(turn: Turn) -> Held:
 
 def _ms(seconds: float) -> int:
     return int(seconds * 1000)
+
+
+def _renewal(held: Held, kept: tuple[bool, int] | None) -> Renewal:
+    wanted, written = kept or (False, 0)
+    return Renewal(turn_id=held.turn_id, is_held=kept is not None, cancel_requested=wanted, files_written=written)

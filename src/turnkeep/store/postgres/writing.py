@@ -128,9 +128,9 @@ class GroupedWrites:
             *packed([job.entries for job in ordered]),
         )
         answers: list[Receipt | TurnkeepError] = [Defect("unanswered")] * len(jobs)
-        for n, job, (outcome, last_seq, cancel_requested) in zip(order, ordered, found, strict=True):
+        for n, job, (outcome, last_seq, cancel_requested, files_written) in zip(order, ordered, found, strict=True):
             if outcome in {"held", "known"}:
-                answers[n] = Receipt(last_seq=last_seq, cancel_requested=cancel_requested)
+                answers[n] = Receipt(last_seq=last_seq, cancel_requested=cancel_requested, files_written=files_written)
             else:
                 answers[n] = _refused(outcome, job.held, job.after, last_seq)
         return answers

@@ -14,9 +14,20 @@ import apsw
 
 from turnkeep.model.principals import Principal
 
-VIEWS: Final = ("my_conversations", "my_turns", "my_messages", "my_files", "my_agents")
+VIEWS: Final = (
+    "my_conversations",
+    "my_turns",
+    "my_messages",
+    "my_files",
+    "my_agents",
+    "my_pages",
+    "my_tables",
+    "my_table_rows",
+)
 
-TENANT_TABLES: Final = frozenset({"conversations", "turns", "messages", "files", "agents"})
+TENANT_TABLES: Final = frozenset(
+    {"conversations", "turns", "messages", "files", "agents", "pages", "tables", "table_rows"}
+)
 """Base tables that an inner view reads, filtered by who asks."""
 
 ENGINE_TABLES: Final = frozenset(
@@ -37,6 +48,21 @@ ENGINE_TABLES: Final = frozenset(
         "search_tokens_docsize",
         "search_tokens_idx",
         "unindexed",
+        "passages",
+        "passage_tokens",
+        "passage_tokens_config",
+        "passage_tokens_content",
+        "passage_tokens_data",
+        "passage_tokens_docsize",
+        "passage_tokens_idx",
+        "file_texts",
+        "row_batches",
+        "row_tokens",
+        "row_tokens_config",
+        "row_tokens_content",
+        "row_tokens_data",
+        "row_tokens_docsize",
+        "row_tokens_idx",
         "schema_migrations",
     }
 )

@@ -5,6 +5,7 @@ from turnkeep.ids import ConversationId, WorkspaceId, check_id, new_conversation
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
+from turnkeep.model.searching import parse_query
 from turnkeep.store import checks, shapes
 from turnkeep.store.commands import (
     ConversationChange,
@@ -15,7 +16,6 @@ from turnkeep.store.commands import (
     page_of,
 )
 from turnkeep.store.renaming import rename
-from turnkeep.store.searching import parse_query
 from turnkeep.store.sqlite import conversations, indexing, reading, transferring
 from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import check_service

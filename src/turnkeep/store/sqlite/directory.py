@@ -75,9 +75,9 @@ def change_workspace(session: Session, wanted: Workspace) -> Workspace:
 def delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId) -> None:
     if workspace(session, org_id, workspace_id).is_default:
         raise Conflict("The default workspace of an org cannot be deleted.")
-    has_conversations, has_files = session.rows("workspace_holds", {"workspace": workspace_id})[0]
-    if has_conversations or has_files:
-        held = "conversations" if has_conversations else "files"
+    has_conversations, has_files, has_knowledge = session.rows("workspace_holds", {"workspace": workspace_id})[0]
+    if has_conversations or has_files or has_knowledge:
+        held = "conversations" if has_conversations else "files" if has_files else "pages or tables"
         raise Conflict(f"This workspace holds {held}. Delete them, and wait until they are purged.")
     for name in ("delete_members", "delete_agents", "delete_workspace"):
         session.run(name, {"workspace": workspace_id})
@@ -192,6 +192,11 @@ def add_token(session: Session, token_hash: bytes, binding: TokenBinding, expire
     )
     if not inserted:
         raise NotFound("No such turn.")
+
+
+def peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+    row = session.row("peek_token", {"hash": token_hash, "purpose": purpose, "now": session.clock()})
+    return None if row is None else TokenBinding(purpose=row[0], turn_id=row[1], attempt=row[2])
 
 
 def spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:

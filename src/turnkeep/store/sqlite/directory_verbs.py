@@ -1,22 +1,19 @@
-"""The verbs of `DirectoryStore` and `FileStore`: each checks what it is given, then runs as one job."""
+"""The verbs of `DirectoryStore`: each checks what it is given, then runs as one job."""
 
 import re
 
 import msgspec
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import AgentId, ConversationId, FileId, KeyId, OrgId, TurnId, UserId, WorkspaceId, check_id
+from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId, check_id
 from turnkeep.model.agents import Agent, AgentSpec
-from turnkeep.model.files import File, FileSource
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.usage import MonthlyUsage
 from turnkeep.store import checks, shapes
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
-from turnkeep.store.rows import to_file, to_key, to_member, to_org, to_workspace
-from turnkeep.store.sqlite import directory, files
+from turnkeep.store.rows import to_key, to_member, to_org, to_workspace
+from turnkeep.store.sqlite import directory
 from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import no_conversation, no_file
-from turnkeep.store.sqlite.session import Session
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
@@ -125,73 +122,12 @@ class DirectoryVerbs(Lanes):
     async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
         return await self._write(directory.spend_token, token_hash, purpose)
 
+    async def peek_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        return await self._read(directory.peek_token, token_hash, purpose)
+
     async def expire_tokens(self, turn_id: TurnId) -> None:
         check_id(turn_id, "turn")
         await self._write(lambda session: session.run("expire_tokens", {"turn": turn_id, "now": session.now}))
-
-
-class FileVerbs(Lanes):
-    """The rows of the file bags. Promises are those of `ports.FileStore`."""
-
-    async def add_file(
-        self,
-        principal: Principal,
-        file_id: FileId,
-        *,
-        conversation_id: ConversationId | None,
-        name: str,
-        mime_type: str,
-        size: int,
-        storage_key: str,
-        source: FileSource = "user",
-        sha256: str | None = None,
-    ) -> File:
-        check_id(file_id, "file")
-        if conversation_id is not None:
-            check_id(conversation_id, "conv")
-        if source not in {"user", "sandbox"}:
-            raise InvalidRequest("source must be user or sandbox.")
-        new = files.NewFile(
-            id=file_id,
-            conversation_id=conversation_id,
-            name=checks.check_text(name, "name", limit=checks.KEY_CHARS),
-            mime_type=checks.check_text(mime_type, "mime_type", limit=checks.KEY_CHARS),
-            size=_size(size),
-            storage_key=checks.check_text(storage_key, "storage_key", limit=1_024),
-            source=source,
-            sha256=None if sha256 is None else _sha256(sha256),
-            status="pending" if sha256 is None else "ready",
-        )
-        return await self._write(files.add, principal, new)
-
-    async def complete_file(self, principal: Principal, file_id: FileId, *, size: int, sha256: str) -> File:
-        check_id(file_id, "file")
-        return await self._write(files.complete, principal, file_id, _size(size), _sha256(sha256))
-
-    async def file(self, principal: Principal, file_id: FileId) -> File:
-        which = {"file": check_id(file_id, "file")}
-
-        def found(session: Session) -> File:
-            row = session.row("my_file", which)
-            if row is None:
-                raise no_file()
-            return to_file(row)
-
-        return await self._see(principal, found)
-
-    async def files(self, principal: Principal, conversation_id: ConversationId) -> list[File]:
-        which = {"conversation": check_id(conversation_id, "conv")}
-
-        def found(session: Session) -> list[File]:
-            with session.snapshot():
-                if session.row("my_conversation_exists", which) is None:
-                    raise no_conversation()
-                return [to_file(row) for row in session.rows("my_files_of_conversation", which)]
-
-        return await self._see(principal, found)
-
-    async def delete_file(self, principal: Principal, file_id: FileId) -> None:
-        await self._write(files.delete, principal, check_id(file_id, "file"))
 
 
 def _name(value: str) -> str:
@@ -205,13 +141,3 @@ def _model(value: str | None) -> str | None:
 def _limit(value: object) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31):
         raise InvalidRequest("A limit must be a whole number that is not negative, or absent.")
-
-
-def _size(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
-        raise InvalidRequest("size must be a whole number of bytes.")
-    return value
-
-
-def _sha256(value: str) -> str:
-    return checks.check_text(value, "sha256", limit=64)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from turnkeep.errors import Conflict, InvalidRequest, NotFound
-from turnkeep.ids import ConversationId, FileId, MessageId
+from turnkeep.errors import Conflict, InvalidRequest, NotFound, Unauthorized
+from turnkeep.ids import ConversationId, FileId, MessageId, TurnId
 from turnkeep.model.blocks import FileRef
-from turnkeep.model.files import File, FileSource, FileStatus
+from turnkeep.model.files import File, FileSource, FileStatus, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.naming import candidates, name_key
 from turnkeep.store.rows import to_file
@@ -15,7 +15,7 @@ from turnkeep.store.sqlite.owning import conversation_for_write, no_file, owner_
 from turnkeep.store.sqlite.session import Session
 
 
-class NewFile(Struct, frozen=True, kw_only=True):
+class FileRow(Struct, frozen=True, kw_only=True):
     """A file to add. It is `pending` as long as its bytes are not complete."""
 
     id: FileId
@@ -28,9 +28,31 @@ class NewFile(Struct, frozen=True, kw_only=True):
     sha256: str | None
     status: FileStatus
     message_id: MessageId | None = None
+    turn_id: TurnId | None = None
+    is_saved: bool = False
+
+    @classmethod
+    def of(cls, new: NewFile, *, turn_id: TurnId | None = None) -> "FileRow":
+        return cls(
+            id=new.id,
+            conversation_id=new.conversation_id,
+            name=new.name,
+            mime_type=new.mime_type,
+            size=new.size,
+            storage_key=new.storage_key,
+            source=new.source,
+            sha256=new.sha256,
+            status="pending" if new.sha256 is None else "ready",
+            turn_id=turn_id,
+            is_saved=new.is_saved,
+        )
 
 
-def add(session: Session, principal: Principal, new: NewFile) -> File:
+def add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+    return [add(session, principal, FileRow.of(each)) for each in new]
+
+
+def add(session: Session, principal: Principal, new: FileRow) -> File:
     if new.conversation_id is not None:
         conversation_for_write(session, principal, new.conversation_id)
     elif session.row("workspace_exists", {"org": principal.org_id, "workspace": principal.workspace_id}) is None:
@@ -38,7 +60,35 @@ def add(session: Session, principal: Principal, new: NewFile) -> File:
     return insert(session, principal, new, created_at=session.now)
 
 
-def insert(session: Session, principal: Principal, new: NewFile, *, created_at: int) -> File:
+def write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+    """Spend the token, and add these files to the bag of its turn."""
+    found = session.row("write_back_turn", {"hash": token_hash, "now": session.now})
+    if found is None:
+        raise Unauthorized("This token is not valid. It may have been spent, or its turn has ended.")
+    turn_id, org_id, workspace_id, conversation_id, user_id = found
+    owner = Principal(org_id=org_id, workspace_id=workspace_id, user_id=user_id, role="service")
+    session.run("mark_token_spent", {"hash": token_hash, "now": session.now})
+    session.run("count_written_files", {"turn": turn_id, "count": len(new)})
+    rows = [structs.replace(FileRow.of(each, turn_id=turn_id), conversation_id=conversation_id) for each in new]
+    return [insert(session, owner, row, created_at=session.now) for row in rows]
+
+
+def turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
+    with session.snapshot():
+        found = session.row("bag_of_running_turn", {"turn": turn_id, "attempt": attempt})
+        if found is None:
+            raise NotFound("This turn has ended, or another attempt runs it.")
+        org_id, workspace_id, conversation_id = found
+        files = session.rows("ready_files_of_conversation", {"conversation": conversation_id})
+    return TurnBag(
+        org_id=org_id,
+        workspace_id=workspace_id,
+        conversation_id=conversation_id,
+        files=tuple(to_file(row) for row in files),
+    )
+
+
+def insert(session: Session, principal: Principal, new: FileRow, *, created_at: int) -> File:
     name = new.name if new.conversation_id is None else free_name(session, new.conversation_id, new.name)
     row = session.rows(
         "insert_file",
@@ -58,6 +108,8 @@ def insert(session: Session, principal: Principal, new: NewFile, *, created_at: 
             "source": new.source,
             "status": new.status,
             "created_at": created_at,
+            "turn": new.turn_id,
+            "saved_at": created_at if new.is_saved else None,
         },
     )[0]
     return to_file(row)
@@ -87,6 +139,10 @@ def _attach(
     file = to_file(row)
     if file.status != "ready":
         raise InvalidRequest(f"File {file.id} is not complete yet. Attach it once its upload has ended.")
+    if file.saved_at is not None:
+        raise InvalidRequest(
+            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
+        )
     if file.conversation_id not in {None, conversation_id}:
         raise InvalidRequest(f"File {file.id} belongs to another conversation. Upload it again for this one.")
     name = file.name if file.conversation_id else free_name(session, conversation_id, file.name)
@@ -103,13 +159,16 @@ def _attach(
     return FileRef(file_id=file.id, name=name, mime_type=file.mime_type, size=file.size)
 
 
-def complete(session: Session, principal: Principal, file_id: FileId, size: int, sha256: str) -> File:
+def complete(
+    session: Session, principal: Principal, file_id: FileId, size: int, sha256: str, mime_type: str | None
+) -> File:
     file = _own(session, principal, file_id)
     if file.status == "ready":
         if file.sha256 != sha256:
             raise Conflict(f"File {file_id} is complete already, with other bytes.")
         return file
-    return to_file(session.rows("complete_file", {"file": file_id, "size": size, "sha256": sha256})[0])
+    values = {"file": file_id, "size": size, "sha256": sha256, "mime_type": mime_type}
+    return to_file(session.rows("complete_file", values)[0])
 
 
 def delete(session: Session, principal: Principal, file_id: FileId) -> None:
@@ -127,7 +186,7 @@ def free_name(session: Session, conversation_id: ConversationId, name: str) -> s
 
 
 def _own(session: Session, principal: Principal, file_id: FileId) -> File:
-    row = session.row("own_file", owner_of(principal) | {"file": file_id})
+    row = session.row("own_file", owner_of(principal) | {"file": file_id, "is_admin": principal.role == "admin"})
     if row is None:
         raise no_file()
     return to_file(row)

@@ -23,6 +23,7 @@ def renew(session: Session, held: Sequence[Held], lease_seconds: float) -> list[
                 turn_id=each.turn_id,
                 is_held=row is not None,
                 cancel_requested=row is not None and row[0] is not None,
+                files_written=0 if row is None else row[1],
             )
         )
     return renewals

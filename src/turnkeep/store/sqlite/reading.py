@@ -8,6 +8,7 @@ from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.narrate import narrate
 from turnkeep.model.parts import Part
 from turnkeep.model.principals import Principal
+from turnkeep.model.searching import SearchQuery, snippet
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Page, TurnTrace, Window, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
@@ -20,7 +21,6 @@ from turnkeep.store.rows import (
     to_recorded,
     to_turn,
 )
-from turnkeep.store.searching import SearchQuery, snippet
 from turnkeep.store.sqlite.owning import no_conversation, no_turn, owner_of
 from turnkeep.store.sqlite.session import Row, Session
 
@@ -55,6 +55,11 @@ def events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[Re
 
 def turn_rows(session: Session, turn_id: TurnId) -> list[Message]:
     return [to_message(row) for row in session.rows("turn_rows", (turn_id,))]
+
+
+def running_turn(session: Session, turn_id: TurnId, attempt: int) -> Turn | None:
+    row = session.row("running_turn", {"turn": turn_id, "attempt": attempt})
+    return None if row is None else to_turn(row)
 
 
 def my_turn(session: Session, turn_id: TurnId) -> Turn:

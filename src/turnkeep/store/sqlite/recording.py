@@ -9,9 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from turnkeep.errors import Defect, InvalidRequest, LeaseLost, TurnSettled
+from turnkeep.ids import TurnId
 from turnkeep.model.events import LogLine, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
+from turnkeep.model.usage import Usage
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
 from turnkeep.store.sqlite.session import Row, Session
@@ -40,12 +42,12 @@ def entries_of(held: Held, rows: Sequence[Message], events: Sequence[TurnEvent],
 def record(session: Session, held: Held, after: int, entries: Entries) -> Receipt:
     """Commit all of it or none, as events `after + 1` …; a repeat is recognised."""
     state = _fenced(session, held)
-    status, _, last_seq, cancel_requested_at, _, _ = state
+    status, _, last_seq, cancel_requested_at, _, _, written = state
     if status != "running":
         raise TurnSettled(f"Turn {held.turn_id} has ended.")
     is_wanted = cancel_requested_at is not None
     if _is_known(session, held, after, entries, last_seq):
-        return Receipt(last_seq=last_seq, cancel_requested=is_wanted)
+        return Receipt(last_seq=last_seq, cancel_requested=is_wanted, files_written=written)
     if last_seq != after:
         raise Defect(
             f"Two writers for turn {held.turn_id}: it is at event {last_seq}, but the next write says {after}."
@@ -53,13 +55,13 @@ def record(session: Session, held: Held, after: int, entries: Entries) -> Receip
     _insert(session, held, after, entries, state)
     if entries.events:
         session.run("advance_turn", (held.turn_id, after + len(entries.events)))
-    return Receipt(last_seq=after + len(entries.events), cancel_requested=is_wanted)
+    return Receipt(last_seq=after + len(entries.events), cancel_requested=is_wanted, files_written=written)
 
 
 def settle(session: Session, held: Held, after: int, settlement: Settlement, entries: Entries) -> Settled:
     """End the turn and let the next one run. The last of `entries.events` is the terminal one."""
     state = _fenced(session, held)
-    status, _, last_seq, _, conversation_id, org_id = state
+    status, _, last_seq, _, conversation_id, org_id, _ = state
     last = after + len(entries.events)
     if status != "running":
         stored = session.rows("events_between", {"turn": held.turn_id, "after": last - 1, "last": last})
@@ -97,6 +99,22 @@ def settle(session: Session, held: Held, after: int, settlement: Settlement, ent
     _count_tokens(session, org_id, turn, row[26])
     session.run("expire_tokens", {"turn": held.turn_id, "now": session.now})
     return Settled(turn=turn, promoted=promote_next(session, conversation_id))
+
+
+def count_usage(session: Session, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
+    """Tokens that somebody else spent for a running turn, under the same fence as everything else of it."""
+    row = session.row(
+        "count_usage",
+        {
+            "turn": turn_id,
+            "attempt": attempt,
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cache_read": usage.cache_read_tokens,
+            "cache_write": usage.cache_write_tokens,
+        },
+    )
+    return row is not None
 
 
 def _count_tokens(session: Session, org_id: str, turn: Turn, key_id: str | None) -> None:
@@ -142,7 +160,7 @@ def _is_known(session: Session, held: Held, after: int, entries: Entries, last_s
 
 
 def _insert(session: Session, held: Held, after: int, entries: Entries, state: Row) -> None:
-    _, _, _, _, _, org_id = state
+    _, _, _, _, _, org_id, _ = state
     turn_id = held.turn_id
     if entries.rows:
         session.many(

@@ -32,6 +32,7 @@ _COLUMNS = {
     "key": rows.KEY_COLUMNS,
     "member": rows.MEMBER_COLUMNS,
     "agent": rows.AGENT_COLUMNS,
+    "table": rows.TABLE_COLUMNS,
     "conversation": rows.CONVERSATION_COLUMNS,
 }
 _RUNNING = "(SELECT r.id FROM turns r WHERE r.conversation_id = {0}.id AND r.status = 'running') AS running_turn_id"

@@ -11,17 +11,20 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.sqlite.boundary import close_boundary, install_views
 from turnkeep.store.sqlite.checkpoints import Checkpoints
 from turnkeep.store.sqlite.conversation_verbs import ConversationVerbs
-from turnkeep.store.sqlite.directory_verbs import DirectoryVerbs, FileVerbs
+from turnkeep.store.sqlite.directory_verbs import DirectoryVerbs
+from turnkeep.store.sqlite.file_verbs import FileVerbs
 from turnkeep.store.sqlite.jobs import ours
+from turnkeep.store.sqlite.knowledge_verbs import KnowledgeVerbs
 from turnkeep.store.sqlite.locking import FileLock
 from turnkeep.store.sqlite.migrate import migrate
 from turnkeep.store.sqlite.readers import Readers
 from turnkeep.store.sqlite.session import Row, Session, load_texts, open_reading, open_writing
+from turnkeep.store.sqlite.table_verbs import TableVerbs
 from turnkeep.store.sqlite.turn_verbs import TurnVerbs
 from turnkeep.store.sqlite.writer import Statistics, Writer
 
 
-class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs):
+class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs, KnowledgeVerbs, TableVerbs):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
 
     @classmethod
@@ -54,6 +57,7 @@ class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs):
                 migrate(connection, now=clock())
                 session = Session(connection, load_texts(), clock)
                 session.run("abandon_leases")
+                session.run("abandon_imports")
             except Exception:
                 connection.close()
                 raise

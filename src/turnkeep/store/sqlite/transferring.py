@@ -20,7 +20,7 @@ from turnkeep.store.rows import (
     to_turn,
 )
 from turnkeep.store.sqlite.conversations import by_id
-from turnkeep.store.sqlite.files import NewFile, insert
+from turnkeep.store.sqlite.files import FileRow, insert
 from turnkeep.store.sqlite.indexing import refresh_title
 from turnkeep.store.sqlite.owning import no_conversation, no_turn, owner_of
 from turnkeep.store.sqlite.reading import ALL, own_conversation, trace_of
@@ -192,8 +192,8 @@ def _import_turn(session: Session, principal: Principal, trace: TurnTrace) -> No
     )
 
 
-def _imported_file(file: File) -> NewFile:
-    return NewFile(
+def _imported_file(file: File) -> FileRow:
+    return FileRow(
         id=file.id,
         conversation_id=file.conversation_id,
         name=file.name,

@@ -7,6 +7,7 @@ from turnkeep.model.events import LogLine, Recorded, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
+from turnkeep.model.usage import Usage
 from turnkeep.store import checks, shapes
 from turnkeep.store.commands import (
     ROW_LIMIT,
@@ -103,6 +104,14 @@ class TurnVerbs(Lanes):
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
         check_id(turn_id, "turn")
         return await self._see(principal, reading.my_turn, turn_id)
+
+    async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        return await self._read(reading.running_turn, check_id(turn_id, "turn"), attempt)
+
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
+        check_id(turn_id, "turn")
+        shapes.check_usage(usage)
+        return await self._write(recording.count_usage, turn_id, attempt, usage)
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         return await self._read(reading.events, check_id(turn_id, "turn"), after, limit)

@@ -30,7 +30,9 @@ RETURNING {w.workspace_columns}
 
 -- name: lock_workspace
 SELECT w.is_default, EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.workspace_id = w.id),
-       EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.workspace_id = w.id)
+       EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.workspace_id = w.id),
+       EXISTS (SELECT 1 FROM turnkeep.pages p WHERE p.workspace_id = w.id)
+       OR EXISTS (SELECT 1 FROM turnkeep.tables t WHERE t.workspace_id = w.id)
   FROM turnkeep.workspaces w WHERE w.org_id = $1 AND w.id = $2
    FOR UPDATE
 
@@ -111,6 +113,11 @@ SELECT $1, t.org_id, t.id, $3, $4, turnkeep.now_ms() + $5::bigint FROM turnkeep.
 ON CONFLICT (token_hash) DO UPDATE SET purpose = excluded.purpose
  WHERE (o.turn_id, o.attempt, o.purpose) = (excluded.turn_id, excluded.attempt, excluded.purpose)
 RETURNING o.turn_id
+
+-- name: peek_token
+SELECT o.purpose, o.turn_id, o.attempt FROM turnkeep.one_time_tokens o
+ WHERE o.token_hash = $1 AND o.purpose = $2 AND o.used_at IS NULL AND o.expires_at > turnkeep.now_ms()
+   AND EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.id = o.turn_id AND t.status = 'running' AND t.attempt = o.attempt)
 
 -- name: spend_token
 -- One statement, so that of many who come at once exactly one is given the binding.

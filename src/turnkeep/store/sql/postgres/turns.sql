@@ -24,14 +24,15 @@ SELECT turnkeep.append($1, $2)
 SELECT turnkeep.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 
 -- name: record
-SELECT r.outcome, r.last_seq, r.cancel_requested FROM turnkeep.record($1, $2, $3, $4, $5, $6, $7) r
+SELECT r.outcome, r.last_seq, r.cancel_requested, r.files_written
+  FROM turnkeep.record($1, $2, $3, $4, $5, $6, $7) r
 
 -- name: settle
 SELECT s.job, s.outcome, s.promoted, {(s.turn).turn_columns}
   FROM turnkeep.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) s
 
 -- name: renew
-SELECT r.turn_id, r.attempt, r.cancel_requested FROM turnkeep.renew($1, $2, $3) r
+SELECT r.turn_id, r.attempt, r.cancel_requested, r.files_written FROM turnkeep.renew($1, $2, $3) r
 
 -- name: hand_over
 SELECT turnkeep.hand_over($1, $2)
@@ -66,6 +67,17 @@ SELECT {t.turn_columns}
 
 -- name: turn_by_id
 SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1
+
+-- name: running_turn
+SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1 AND t.attempt = $2 AND t.status = 'running'
+
+-- name: count_usage
+-- Tokens of a model call that the holder did not make itself. Its settlement replaces the sum with one that has them.
+UPDATE turnkeep.turns t
+   SET input_tokens = t.input_tokens + $3, output_tokens = t.output_tokens + $4,
+       cache_read_tokens = t.cache_read_tokens + $5, cache_write_tokens = t.cache_write_tokens + $6
+ WHERE t.id = $1 AND t.attempt = $2 AND t.status = 'running'
+RETURNING t.id
 
 -- name: events_after
 -- The content of a result is the display of the turn's final row.

@@ -31,7 +31,9 @@ RETURNING {workspace_columns};
 
 -- name: workspace_holds
 SELECT EXISTS (SELECT 1 FROM conversations WHERE workspace_id = :workspace),
-       EXISTS (SELECT 1 FROM files WHERE workspace_id = :workspace);
+       EXISTS (SELECT 1 FROM files WHERE workspace_id = :workspace),
+       EXISTS (SELECT 1 FROM pages WHERE workspace_id = :workspace)
+       OR EXISTS (SELECT 1 FROM tables WHERE workspace_id = :workspace);
 
 -- name: delete_members
 DELETE FROM members WHERE workspace_id = :workspace;
@@ -100,6 +102,12 @@ SELECT ui_messages, api_messages, input_tokens, output_tokens
 -- name: insert_token
 INSERT INTO one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at)
 SELECT :hash, org_id, id, :attempt, :purpose, :expires_at FROM turns WHERE id = :turn;
+
+-- name: peek_token
+SELECT o.purpose, o.turn_id, o.attempt
+  FROM one_time_tokens o
+ WHERE o.token_hash = :hash AND o.purpose = :purpose AND o.used_at IS NULL AND o.expires_at > :now
+   AND EXISTS (SELECT 1 FROM turns t WHERE t.id = o.turn_id AND t.status = 'running' AND t.attempt = o.attempt);
 
 -- name: spend_token
 -- One statement, so that of many who come at once exactly one is given the binding.

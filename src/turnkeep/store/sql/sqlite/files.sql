@@ -16,23 +16,28 @@ UPDATE files
 
 -- name: insert_file
 INSERT INTO files (id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size,
-                   sha256, storage_key, source, status, created_at)
+                   sha256, storage_key, source, status, created_at, turn_id, saved_at)
 VALUES (:id, :org, :workspace, :user, :conversation, :message, :name, :key, :mime_type, :size,
-        :sha256, :storage_key, :source, :status, :created_at)
+        :sha256, :storage_key, :source, :status, :created_at, :turn, :saved_at)
 RETURNING {file_columns};
 
 -- name: own_file
--- A file that the principal may change: of its conversation, or its own where there is none.
+-- A file that the principal may change: of its conversation, or its own where there is none. An admin may change any
+-- of the workspace's Files.
 SELECT {f.file_columns}
   FROM files f
  WHERE f.id = :file AND f.org_id = :org AND f.workspace_id = :workspace AND f.deleted_at IS NULL
-   AND CASE WHEN f.conversation_id IS NULL THEN :user IS NULL OR f.user_id = :user
+   AND CASE WHEN f.conversation_id IS NULL
+            THEN :user IS NULL OR f.user_id = :user OR (:is_admin AND f.saved_at IS NOT NULL)
             ELSE EXISTS (SELECT 1 FROM conversations c
                           WHERE c.id = f.conversation_id AND c.org_id = :org AND c.workspace_id = :workspace
                             AND c.deleted_at IS NULL AND (:user IS NULL OR c.user_id = :user)) END;
 
 -- name: complete_file
-UPDATE files SET status = 'ready', size = :size, sha256 = :sha256 WHERE id = :file RETURNING {file_columns};
+UPDATE files
+   SET status = 'ready', size = :size, sha256 = :sha256, mime_type = coalesce(:mime_type, mime_type)
+ WHERE id = :file
+RETURNING {file_columns};
 
 -- name: delete_file
 UPDATE files SET deleted_at = :now WHERE id = :file;
@@ -51,3 +56,59 @@ SELECT 1 FROM my_conversations WHERE id = :conversation;
 
 -- name: files_of_conversation
 SELECT {file_columns} FROM files WHERE conversation_id = :conversation AND deleted_at IS NULL ORDER BY created_at, id;
+
+-- name: ready_files_of_conversation
+SELECT {file_columns}
+  FROM files
+ WHERE conversation_id = :conversation AND status = 'ready' AND deleted_at IS NULL
+ ORDER BY created_at, id;
+
+-- name: my_saved_files
+SELECT {file_columns} FROM my_files WHERE saved_at IS NOT NULL AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: files_by_id
+SELECT {file_columns}
+  FROM files
+ WHERE id IN (SELECT value FROM json_each(:files)) AND status = 'ready' AND deleted_at IS NULL
+ ORDER BY id;
+
+-- name: files_of_turn
+SELECT {file_columns} FROM files WHERE turn_id = :turn AND deleted_at IS NULL ORDER BY created_at, id;
+
+-- name: bag_of_running_turn
+SELECT t.org_id, t.workspace_id, t.conversation_id
+  FROM turns t JOIN conversations c ON c.id = t.conversation_id
+ WHERE t.id = :turn AND t.attempt = :attempt AND t.status = 'running' AND c.deleted_at IS NULL;
+
+-- name: write_back_turn
+-- The turn of an upload token that may still be spent.
+SELECT t.id, t.org_id, t.workspace_id, t.conversation_id, c.user_id
+  FROM one_time_tokens o
+  JOIN turns t ON t.id = o.turn_id AND t.status = 'running' AND t.attempt = o.attempt
+  JOIN conversations c ON c.id = t.conversation_id AND c.deleted_at IS NULL
+ WHERE o.token_hash = :hash AND o.purpose = 'upload' AND o.used_at IS NULL AND o.expires_at > :now;
+
+-- name: mark_token_spent
+UPDATE one_time_tokens SET used_at = :now WHERE token_hash = :hash;
+
+-- name: count_written_files
+-- Its holder reads this number with every record and every renewal.
+UPDATE turns SET files_written = files_written + :count WHERE id = :turn;
+
+-- name: drop_unfinished_files
+-- Uploads that nobody completed. What an import named is no upload: its bytes may still come.
+DELETE FROM files
+ WHERE id IN (SELECT id FROM files
+               WHERE status = 'pending' AND created_at < :before AND storage_key NOT LIKE 'imported/%'
+               ORDER BY created_at, id LIMIT :limit)
+RETURNING id, storage_key;
+
+-- name: known_storage_keys
+SELECT storage_key FROM files WHERE storage_key IN (SELECT value FROM json_each(:keys));
+
+-- name: pending_file_ids
+SELECT id FROM files WHERE status = 'pending' AND id IN (SELECT value FROM json_each(:files));
+
+-- name: all_files
+-- Deleted ones too, as long as they can be restored.
+SELECT {file_columns} FROM files WHERE id > :after ORDER BY id LIMIT :limit;

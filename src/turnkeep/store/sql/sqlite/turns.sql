@@ -154,7 +154,7 @@ UPDATE conversations
 
 -- name: fence
 -- Who may write to this turn, and where its events stand.
-SELECT status, attempt, last_seq, cancel_requested_at, conversation_id, org_id FROM turns WHERE id = ?1;
+SELECT status, attempt, last_seq, cancel_requested_at, conversation_id, org_id, files_written FROM turns WHERE id = ?1;
 
 -- name: events_between
 SELECT type, payload FROM turn_events WHERE turn_id = :turn AND seq > :after AND seq <= :last ORDER BY seq;
@@ -219,7 +219,7 @@ UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now) WHERE
 UPDATE turns
    SET lease_until = :lease_until
  WHERE id = :turn AND attempt = :attempt AND status = 'running'
-RETURNING cancel_requested_at;
+RETURNING cancel_requested_at, files_written;
 
 -- name: hand_over_turn
 UPDATE turns SET lease_until = 0 WHERE id = :turn AND attempt = :attempt AND status = 'running';
@@ -283,6 +283,17 @@ SELECT {t.turn_columns}
 
 -- name: turn_by_id
 SELECT {turn_columns} FROM turns WHERE id = :turn;
+
+-- name: running_turn
+SELECT {turn_columns} FROM turns WHERE id = :turn AND attempt = :attempt AND status = 'running';
+
+-- name: count_usage
+-- Tokens of a model call that the holder did not make itself. Its settlement replaces the sum with one that has them.
+UPDATE turns
+   SET input_tokens = input_tokens + :input, output_tokens = output_tokens + :output,
+       cache_read_tokens = cache_read_tokens + :cache_read, cache_write_tokens = cache_write_tokens + :cache_write
+ WHERE id = :turn AND attempt = :attempt AND status = 'running'
+RETURNING id;
 
 -- name: my_turn
 SELECT {turn_columns} FROM my_turns WHERE id = :turn;

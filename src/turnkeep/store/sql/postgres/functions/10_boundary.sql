@@ -54,7 +54,7 @@ CREATE POLICY client ON turnkeep.messages FOR SELECT TO turnkeep_client USING (
     AND EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.id = messages.conversation_id OFFSET 0)
 );
 
--- A file without a conversation belongs to the user who brought it.
+-- A file without a conversation belongs to the user who brought it, or was saved for all users of the workspace.
 DROP POLICY IF EXISTS client ON turnkeep.files;
 CREATE POLICY client ON turnkeep.files FOR SELECT TO turnkeep_client USING (
     org_id = (SELECT current_setting('turnkeep.org', true))
@@ -63,6 +63,7 @@ CREATE POLICY client ON turnkeep.files FOR SELECT TO turnkeep_client USING (
     AND CASE WHEN conversation_id IS NULL
              THEN user_id = (SELECT current_setting('turnkeep.user', true))
                   OR (SELECT current_setting('turnkeep.user', true)) = '*'
+                  OR (saved_at IS NOT NULL AND (SELECT current_setting('turnkeep.user', true)) <> '')
              ELSE EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.id = files.conversation_id OFFSET 0)
         END
 );
@@ -74,4 +75,28 @@ CREATE POLICY client ON turnkeep.agents FOR SELECT TO turnkeep_client USING (
     AND workspace_id = (SELECT current_setting('turnkeep.workspace', true))
     AND (SELECT current_setting('turnkeep.user', true)) <> ''
     AND deleted_at IS NULL
+);
+
+-- Pages and tables are shared by the users of a workspace, as agents are.
+DROP POLICY IF EXISTS client ON turnkeep.pages;
+CREATE POLICY client ON turnkeep.pages FOR SELECT TO turnkeep_client USING (
+    org_id = (SELECT current_setting('turnkeep.org', true))
+    AND workspace_id = (SELECT current_setting('turnkeep.workspace', true))
+    AND (SELECT current_setting('turnkeep.user', true)) <> ''
+);
+
+DROP POLICY IF EXISTS client ON turnkeep.tables;
+CREATE POLICY client ON turnkeep.tables FOR SELECT TO turnkeep_client USING (
+    org_id = (SELECT current_setting('turnkeep.org', true))
+    AND workspace_id = (SELECT current_setting('turnkeep.workspace', true))
+    AND (SELECT current_setting('turnkeep.user', true)) <> ''
+    AND deleted_at IS NULL
+);
+
+-- Rows belong to their table; those of an import that has not ended are nobody's yet.
+DROP POLICY IF EXISTS client ON turnkeep.table_rows;
+CREATE POLICY client ON turnkeep.table_rows FOR SELECT TO turnkeep_client USING (
+    EXISTS (SELECT 1 FROM turnkeep.tables t
+             WHERE t.id = table_rows.table_id
+               AND (t.import_first IS NULL OR table_rows.number NOT BETWEEN t.import_first AND t.import_last) OFFSET 0)
 );

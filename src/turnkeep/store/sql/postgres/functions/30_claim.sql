@@ -146,6 +146,9 @@ BEGIN
             PERFORM turnkeep.refuse('TK001', 'No such file.');
         ELSIF v_file.status <> 'ready' THEN
             PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' is not complete yet.');
+        ELSIF v_file.saved_at IS NOT NULL THEN
+            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' is one of the workspace''s Files. '
+                                             || 'Save a copy into the bag first.');
         ELSIF v_file.conversation_id <> p_conversation.id THEN
             PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' belongs to another conversation.');
         END IF;

@@ -46,7 +46,7 @@ END $$;
 CREATE FUNCTION turnkeep.record(
     p_turn text[], p_attempt integer[], p_after integer[],
     r_rows text, e_events text, l_text text[], l_numbers bigint[]
-) RETURNS TABLE (outcome text, last_seq integer, cancel_requested boolean)
+) RETURNS TABLE (outcome text, last_seq integer, cancel_requested boolean, files_written integer)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     r_             text[] := string_to_array(r_rows, E'\x1f', '');
@@ -75,6 +75,7 @@ BEGIN
         v_conversation[i] := (v_fence.turn).conversation_id;
         last_seq := (v_fence.turn).last_seq;
         cancel_requested := (v_fence.turn).cancel_requested_at IS NOT NULL;
+        files_written := (v_fence.turn).files_written;
         IF v_held[i] AND v_payloads IS NOT NULL THEN
             last_seq := p_after[i] + array_length(v_payloads, 1);
             UPDATE turnkeep.turns t SET last_seq = p_after[i] + array_length(v_payloads, 1) WHERE t.id = p_turn[i];

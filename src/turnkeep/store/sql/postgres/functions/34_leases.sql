@@ -2,14 +2,15 @@
 
 -- Extend these leases; one row for each that is still held.
 CREATE FUNCTION turnkeep.renew(p_turn text[], p_attempt integer[], p_lease_ms bigint)
-RETURNS TABLE (turn_id text, attempt integer, cancel_requested boolean) LANGUAGE plpgsql AS $$
+RETURNS TABLE (turn_id text, attempt integer, cancel_requested boolean, files_written integer) LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := turnkeep.now_ms();
 BEGIN
     FOR i IN 1 .. array_length(p_turn, 1) LOOP
         UPDATE turnkeep.turns t SET lease_until = v_now + p_lease_ms
          WHERE t.id = p_turn[i] AND t.attempt = p_attempt[i] AND t.status = 'running'
-        RETURNING t.id, t.attempt, t.cancel_requested_at IS NOT NULL INTO turn_id, attempt, cancel_requested;
+        RETURNING t.id, t.attempt, t.cancel_requested_at IS NOT NULL, t.files_written
+             INTO turn_id, attempt, cancel_requested, files_written;
         IF FOUND THEN
             RETURN NEXT;
         END IF;

@@ -186,6 +186,20 @@ BEGIN
     v_user := turnkeep.become('', '', '');
 END $$;
 
+-- A page of the workspace's Files, newest first, before p_before.
+CREATE FUNCTION turnkeep.my_saved_files(p_org text, p_workspace text, p_user text, p_before text, p_limit integer)
+RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT * FROM turnkeep.files f
+     WHERE f.workspace_id = p_workspace AND f.saved_at IS NOT NULL AND f.id < p_before COLLATE "C"
+     ORDER BY f.id DESC LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
 CREATE FUNCTION turnkeep.my_agent(p_org text, p_workspace text, p_user text, p_agent text)
 RETURNS SETOF turnkeep.agents LANGUAGE plpgsql AS $$
 DECLARE

@@ -4,7 +4,8 @@
 -- that choice safe when many come at once. The same file id again answers with what is there.
 CREATE FUNCTION turnkeep.add_file(
     p_org text, p_workspace text, p_user text, p_owner text, p_file text, p_conversation text, p_names text[],
-    p_name_keys text[], p_mime_type text, p_size bigint, p_sha256 text, p_storage_key text, p_source text
+    p_name_keys text[], p_mime_type text, p_size bigint, p_sha256 text, p_storage_key text, p_source text,
+    p_turn text, p_is_saved boolean
 ) RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
 DECLARE
     v_place integer := 1;
@@ -21,10 +22,10 @@ BEGIN
     END IF;
     INSERT INTO turnkeep.files
            (id, org_id, workspace_id, user_id, conversation_id, name, name_key, mime_type, size, sha256, storage_key,
-            source, status, created_at)
+            source, status, created_at, turn_id, saved_at)
     VALUES (p_file, p_org, p_workspace, p_user, p_conversation, p_names[v_place], p_name_keys[v_place], p_mime_type,
             p_size, p_sha256, p_storage_key, p_source, CASE WHEN p_sha256 IS NULL THEN 'pending' ELSE 'ready' END,
-            turnkeep.now_ms())
+            turnkeep.now_ms(), p_turn, CASE WHEN p_is_saved THEN turnkeep.now_ms() END)
     ON CONFLICT (id) DO NOTHING;
     RETURN QUERY SELECT * FROM turnkeep.files f
                   WHERE f.id = p_file AND f.org_id = p_org AND f.storage_key = p_storage_key;
@@ -33,15 +34,17 @@ BEGIN
     END IF;
 END $$;
 
--- A file that this owner may change, locked: that of the owner's conversation, or without one the owner's own.
-CREATE FUNCTION turnkeep.own_file(p_org text, p_workspace text, p_owner text, p_file text)
+-- A file that this owner may change, locked: that of the owner's conversation, or without one the owner's own. An admin
+-- may change any of the workspace's Files.
+CREATE FUNCTION turnkeep.own_file(p_org text, p_workspace text, p_owner text, p_is_admin boolean, p_file text)
 RETURNS turnkeep.files LANGUAGE plpgsql AS $$
 DECLARE
     v_file turnkeep.files;
 BEGIN
     SELECT * INTO v_file FROM turnkeep.files f
      WHERE f.id = p_file AND f.org_id = p_org AND f.workspace_id = p_workspace AND f.deleted_at IS NULL
-       AND (p_owner IS NULL OR f.conversation_id IS NOT NULL OR f.user_id = p_owner)
+       AND (p_owner IS NULL OR f.conversation_id IS NOT NULL OR f.user_id = p_owner
+            OR (p_is_admin AND f.saved_at IS NOT NULL))
        AND (f.conversation_id IS NULL OR EXISTS (
                SELECT 1 FROM turnkeep.conversations c
                 WHERE c.id = f.conversation_id AND c.deleted_at IS NULL AND (p_owner IS NULL OR c.user_id = p_owner)))
@@ -53,9 +56,9 @@ BEGIN
 END $$;
 
 CREATE FUNCTION turnkeep.complete_file(p_org text, p_workspace text, p_owner text, p_file text, p_size bigint,
-                                       p_sha256 text) RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
+                                       p_sha256 text, p_mime_type text) RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
 DECLARE
-    v_file turnkeep.files := turnkeep.own_file(p_org, p_workspace, p_owner, p_file);
+    v_file turnkeep.files := turnkeep.own_file(p_org, p_workspace, p_owner, false, p_file);
 BEGIN
     IF v_file.status = 'ready' THEN
         IF v_file.sha256 IS DISTINCT FROM p_sha256 THEN
@@ -64,13 +67,62 @@ BEGIN
         RETURN NEXT v_file;
         RETURN;
     END IF;
-    RETURN QUERY UPDATE turnkeep.files f SET status = 'ready', size = p_size, sha256 = p_sha256
+    RETURN QUERY UPDATE turnkeep.files f
+                    SET status = 'ready', size = p_size, sha256 = p_sha256,
+                        mime_type = coalesce(p_mime_type, f.mime_type)
                   WHERE f.id = p_file RETURNING f.*;
 END $$;
 
-CREATE FUNCTION turnkeep.delete_file(p_org text, p_workspace text, p_owner text, p_file text) RETURNS void
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION turnkeep.delete_file(p_org text, p_workspace text, p_owner text, p_is_admin boolean, p_file text)
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM turnkeep.own_file(p_org, p_workspace, p_owner, p_file);
+    PERFORM turnkeep.own_file(p_org, p_workspace, p_owner, p_is_admin, p_file);
     UPDATE turnkeep.files f SET deleted_at = turnkeep.now_ms() WHERE f.id = p_file;
+END $$;
+
+-- Spend an upload token for these files, and say whose bag they join; no row if it cannot be spent. Conversation and turn
+-- stay locked, so that what follows in this transaction happens under the fence. The same files again are welcome: the
+-- answer was lost.
+CREATE FUNCTION turnkeep.begin_write_back(p_token bytea, p_files text[])
+RETURNS TABLE (turn_id text, org_id text, workspace_id text, conversation_id text, user_id text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_token        turnkeep.one_time_tokens;
+    v_turn         turnkeep.turns;
+    v_conversation turnkeep.conversations;
+BEGIN
+    SELECT * INTO v_conversation FROM turnkeep.conversations c
+     WHERE c.id = (SELECT t.conversation_id FROM turnkeep.one_time_tokens o JOIN turnkeep.turns t ON t.id = o.turn_id
+                    WHERE o.token_hash = p_token)
+       FOR UPDATE;
+    SELECT t.* INTO v_turn FROM turnkeep.turns t
+     WHERE t.id = (SELECT o.turn_id FROM turnkeep.one_time_tokens o WHERE o.token_hash = p_token)
+       FOR UPDATE;
+    SELECT * INTO v_token FROM turnkeep.one_time_tokens o
+     WHERE o.token_hash = p_token AND o.purpose = 'upload' FOR UPDATE;
+    IF v_token.used_at IS NOT NULL THEN
+        IF (SELECT count(*) FROM turnkeep.files f
+             WHERE f.id = ANY (p_files) AND f.turn_id = v_turn.id) <> array_length(p_files, 1) THEN
+            RETURN;
+        END IF;
+    ELSIF v_token.token_hash IS NULL OR v_token.expires_at <= turnkeep.now_ms() OR v_turn.status <> 'running'
+          OR v_turn.attempt <> v_token.attempt OR v_conversation.deleted_at IS NOT NULL THEN
+        RETURN;
+    ELSE
+        UPDATE turnkeep.one_time_tokens o SET used_at = turnkeep.now_ms() WHERE o.token_hash = p_token;
+        UPDATE turnkeep.turns t SET files_written = t.files_written + coalesce(array_length(p_files, 1), 0)
+         WHERE t.id = v_turn.id;
+    END IF;
+    RETURN QUERY SELECT v_turn.id, v_turn.org_id, v_turn.workspace_id, v_turn.conversation_id, v_conversation.user_id;
+END $$;
+
+-- Erase uploads that nobody completed. What an import named is no upload: its bytes may still come.
+CREATE FUNCTION turnkeep.drop_unfinished(p_before bigint, p_limit integer)
+RETURNS TABLE (id text, storage_key text) LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    DELETE FROM turnkeep.files f
+     WHERE f.id IN (SELECT x.id FROM turnkeep.files x
+                     WHERE x.status = 'pending' AND x.created_at < p_before AND x.storage_key NOT LIKE 'imported/%'
+                     ORDER BY x.created_at, x.id LIMIT p_limit FOR UPDATE SKIP LOCKED)
+    RETURNING f.id, f.storage_key;
 END $$;

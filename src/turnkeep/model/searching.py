@@ -29,7 +29,24 @@ _MARKS = (
     "\u0b01-\u0b03\u0b3c-\u0b57\u0b82\u0bbe-\u0bcd\u0c00-\u0c04\u0c3e-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6"
     "\u0d00-\u0d03\u0d3b-\u0d4d\u0d57\u0dca-\u0ddf\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f"
 )
+_STARTS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[^\W_]|[{_MARKS}])+")
+
+# Words so common that a text is not about them. Only the loose search leaves them out, where they would drown the rest.
+_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    a about all am an and any are as at be been but by can could did do does for from had has have he her his how
+    i if in into is it its just like me more my no not of on one or our out she so some tell than that the their
+    them then there these they this to up us was we were what when where which who why will with would you your
+    please find show aber als auch auf aus bei das dem den der des die ein eine einem einen einer es für hat ich
+    im ist kann mein mit nicht oder sich sie sind und uns von war wer wie wir wo zu zum zur au aux avec ce ces
+    dans de du elle en est et il je la le les leur mais ne nous ou par pas pour que qui sa se son sont sur un une
+    vos vous al como con cual del donde el ella esta este ha las lo los más mi o para pero por si sin su sus una y
+    """,
+    )
+)
 
 
 class SearchQuery(Struct, frozen=True, kw_only=True):
@@ -51,6 +68,11 @@ def tokens_of(text: str) -> list[str]:
     return list(dict.fromkeys(token for _, _, token in _spans(text[:INDEXED_CHARS])))
 
 
+def all_tokens_of(text: str) -> list[str]:
+    """Every token of a text as often as it occurs, for an index that ranks by how often."""
+    return [token for _, _, token in _spans(text[:INDEXED_CHARS])]
+
+
 def parse_query(query: str) -> SearchQuery:
     """What to look for. The last word may be unfinished; a query of punctuation alone is empty and finds nothing."""
     words: dict[str, None] = {}
@@ -65,6 +87,53 @@ def parse_query(query: str) -> SearchQuery:
         else:
             (prefixes if place == len(runs) else words).update(dict.fromkeys(tokens))
     return SearchQuery(words=tuple(words), prefixes=tuple(prefixes))
+
+
+def loosened(query: SearchQuery) -> SearchQuery:
+    """The same without the words that say nothing ("what", "is", "der"), for a search by any of the rest."""
+    words = tuple(word for word in query.words if word not in _COMMON)
+    prefixes = tuple(prefix for prefix in query.prefixes if prefix not in _COMMON)
+    return SearchQuery(words=words, prefixes=prefixes) if words or prefixes else query
+
+
+def excerpt(text: str, query: SearchQuery, *, chars: int) -> str:
+    """The part of the text, of at most about `chars` characters, in which most of the query's words occur; the
+    beginning where none does. Cut at spaces, with `…` where something was left out."""
+    text = text[:INDEXED_CHARS]
+    if len(text) <= chars:
+        return " ".join(text.split())
+    begin = max(0, _densest(_found(text, query)[:2_000], chars) - chars // 6)
+    end = min(len(text), begin + chars)
+    begin = max(0, end - chars)
+    if begin:
+        begin = (text.find(" ", begin, begin + 40) + 1) or begin
+    if end < len(text):
+        space = text.rfind(" ", end - 40, end)
+        end = space if space > begin else end
+    shown = " ".join(text[begin:end].split())
+    return f"{'… ' if begin else ''}{shown}{' …' if end < len(text) else ''}"
+
+
+def _found(text: str, query: SearchQuery) -> list[tuple[int, str]]:
+    """Where the query's words stand. Text that folding leaves as long as it was is looked through by one expression,
+    which took a twentieth of the time that its tokens take."""
+    folded = text.casefold()
+    if len(folded) != len(text) or not unicodedata.is_normalized("NFKC", folded):
+        return [(start, token) for start, _, token in _spans(text) if query.matches(token)]
+    words = [rf"(?<![^\W_]){re.escape(word)}(?![^\W_])" for word in query.words if not _STARTS_UNSPACED.match(word)]
+    words += [rf"(?<![^\W_]){re.escape(word)}" for word in query.prefixes if not _STARTS_UNSPACED.match(word)]
+    words += [re.escape(word) for word in (*query.words, *query.prefixes) if _STARTS_UNSPACED.match(word)]
+    return [(match.start(), match[0]) for match in re.finditer("|".join(words), folded)] if words else []
+
+
+def _densest(found: list[tuple[int, str]], chars: int) -> int:
+    """Where the window of `chars` characters begins that holds most distinct tokens (0 where there is none)."""
+    best, most = 0, 0
+    for place, (start, _) in enumerate(found):
+        distinct = {token for other, token in found[place : place + 200] if other < start + chars}
+        if len(distinct) > most:
+            best, most = start, len(distinct)
+    return best
 
 
 def snippet(text: str, query: SearchQuery) -> str | None:

@@ -1,0 +1,105 @@
+"""Attachments: what the files of a history hold, read from the bag for the compiler.
+
+A file never changes, so what was read is remembered, up to a size; whether it is still there is asked every time.
+"""
+
+import asyncio
+import base64
+import codecs
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from turnkeep.compiler import Contents, FileContent, Gone, PictureContent, TextContent, wanted
+from turnkeep.compiler.attachments import INLINE_CHARS, Wish
+from turnkeep.filebag.bag import Bag
+from turnkeep.filebag.pictures import MAX_BYTES, Pictures
+from turnkeep.filebag.ports import Missing
+from turnkeep.ids import FileId
+from turnkeep.model.files import File
+from turnkeep.model.messages import Message
+from turnkeep.store.ports import FileStore
+
+TEXT_BYTES = 4 * INLINE_CHARS
+"""No more of a text is shown than this holds, whatever its characters are."""
+REMEMBERED_CHARS = 32 * 1024 * 1024
+READ_AT_ONCE = 4
+
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+class BagReader:
+    """The engine's `FileReader` on a bag."""
+
+    def __init__(self, store: FileStore, bag: Bag, pictures: Pictures) -> None:
+        self._store = store
+        self._bag = bag
+        self._pictures = pictures
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
+        self._remembered: OrderedDict[tuple[FileId, Wish], FileContent | None] = OrderedDict()
+        self._chars = 0
+
+    async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
+        """What is of use to the model. Raises Unavailable while the bucket is away: the turn is then tried again,
+        since an answer that ignored its attachments would look like one that did not."""
+        wishes = wanted(rows, sees_images=sees_images)
+        if not wishes:
+            return {}
+        there = {file.id: file for file in await self._store.files_by_id(list(wishes))}
+        found = await asyncio.gather(*(self._content(there.get(file_id), kind) for file_id, kind in wishes.items()))
+        return {file_id: content for file_id, content in zip(wishes, found, strict=True) if content is not None}
+
+    async def _content(self, file: File | None, kind: Wish) -> FileContent | None:
+        if file is None:
+            return Gone()
+        place = (file.id, kind)
+        if place in self._remembered:
+            self._remembered.move_to_end(place)
+            return self._remembered[place]
+        async with self._reading:
+            try:
+                content = await (self._text(file) if kind == "text" else self._picture(file))
+            except Missing:
+                return Gone()
+        self._remember(place, content)
+        return content
+
+    async def _text(self, file: File) -> TextContent:
+        raw = await self._bag.beginning(file, limit=TEXT_BYTES)
+        return TextContent(decoded(raw), is_cut=len(raw) < file.size)
+
+    async def _picture(self, file: File) -> PictureContent | None:
+        if file.size > MAX_BYTES:
+            return None
+        picture = await self._pictures.for_model(await self._bag.beginning(file, limit=MAX_BYTES))
+        if picture is None:
+            return None
+        return PictureContent(picture.media_type, base64.b64encode(picture.data).decode())
+
+    def _remember(self, place: tuple[FileId, Wish], content: FileContent | None) -> None:
+        if place not in self._remembered:
+            self._remembered[place] = content
+            self._chars += _weight(content)
+        while self._chars > REMEMBERED_CHARS:
+            _, oldest = self._remembered.popitem(last=False)
+            self._chars -= _weight(oldest)
+
+
+def decoded(raw: bytes) -> str:
+    """The words of a text file, whose end may be cut off in the middle of a character."""
+    for mark, encoding in _MARKS:
+        if raw.startswith(mark):
+            return raw.decode(encoding, "ignore")
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(raw)
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
+
+
+def _weight(content: FileContent | None) -> int:
+    match content:
+        case TextContent():
+            return len(content.text) + 100
+        case PictureContent():
+            return len(content.data) + 100
+        case _:
+            return 100

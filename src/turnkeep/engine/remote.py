@@ -1,0 +1,267 @@
+"""A turn in a sandbox: the lines of a runner become events, rows and an answer, as those of a local loop do.
+
+Nothing downstream of the recorder knows where a turn ran. A runner's lines are not replayed and its box is gone with
+the connection, so a turn that lost either is not run again by itself: it ends as `sandbox_lost` and keeps its steps.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import assert_never
+
+import msgspec
+from msgspec import UNSET
+
+from turnkeep.clock import Clock
+from turnkeep.engine.announcing import Announcer
+from turnkeep.engine.cleaning import clean_json, clean_text
+from turnkeep.engine.endings import closed_steps, settle_failed
+from turnkeep.engine.fitting import fitted, fitted_text
+from turnkeep.engine.held_turn import HeldTurn
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.recorder import Recorder
+from turnkeep.engine.run import Lease
+from turnkeep.engine.sandboxes import Envelope, Sandboxes, SandboxFailed, SandboxLost, SandboxProtocol
+from turnkeep.engine.settings import EngineSettings
+from turnkeep.errors import SandboxUnavailable
+from turnkeep.model.blocks import Text, text_of
+from turnkeep.model.display import fold
+from turnkeep.model.events import LogLine, Result, Step, ToolCalls, TurnEvent
+from turnkeep.model.messages import Message
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
+from turnkeep.store.ports import Store
+from turnkeep.streaming import ndjson
+from turnkeep.streaming.ndjson import DeltaLine, Ending, LineParser, OpenLine, ResultLine, StepLine
+
+__all__ = ["RemoteRun", "SandboxFailed", "SandboxLost", "SandboxProtocol", "TakeLines", "token_hash"]
+
+TakeLines = Callable[[Sequence[OpenLine]], None]
+"""Somebody who wants the lines themselves, as they come. Must be quick, and must not raise."""
+
+CLOSING_SECONDS = 10.0
+"""A runner that has said its last line closes the stream within this time, or it is closed for it."""
+SPOKEN_BYTES = 1_000_000
+"""A sandbox that says more between two steps has lost its way."""
+STREAM_BYTES = 128 * 1024 * 1024
+"""Of one turn. Its events stay in memory while it runs."""
+CODE_CHARS = 100
+MESSAGE_CHARS = 4_000
+_MAX_TS = 1 << 53
+
+
+class RemoteRun(HeldTurn):
+    """One turn, its loop in a sandbox."""
+
+    can_be_handed_over = False
+
+    def __init__(
+        self,
+        *,
+        turn: Turn,
+        recorder: Recorder,
+        announcer: Announcer,
+        store: Store,
+        sandboxes: Sandboxes | None,
+        lease: Lease,
+        settings: EngineSettings,
+        observer: Observer,
+        clock: Clock,
+        is_first_start: bool,
+        take_lines: TakeLines | None = None,
+    ) -> None:
+        super().__init__(turn=turn, recorder=recorder, settings=settings, observer=observer, clock=clock)
+        self.usage = turn.usage
+        self._announcer = announcer
+        self._store = store
+        self._sandboxes = sandboxes
+        self._lease = lease
+        self._is_first_start = is_first_start
+        self._take_lines = take_lines
+        self._iteration = sum(row.role == "assistant" for row in recorder.rows)
+        self._said: list[str] = []
+        """Words since the last step, shown or not."""
+        self._said_bytes = 0
+
+    async def work(self) -> None:
+        """Send the turn to the runner, record what comes back, and settle with what it ends with."""
+        if not self._is_first_start:
+            raise SandboxLost("The server that ran this turn in a sandbox was lost, and the sandbox with it.")
+        if self._sandboxes is None:
+            raise SandboxUnavailable("No sandbox runner is connected.")
+        await self._lease.ensure()
+        envelope = await self._envelope(self._sandboxes)
+        parser = LineParser()
+        async with self._sandboxes.stream(envelope) as body:
+            ending = await self._listen(body, parser)
+        notes = self._notes(parser.ignored_lines)
+        if isinstance(ending, ResultLine):
+            await self._answer(ending.message, notes)
+            return
+        if notes:
+            await self.recorder.record(logs=notes)
+        code = clean_text(ending.code)[:CODE_CHARS].strip() or "sandbox_error"
+        await settle_failed(self, code, clean_text(ending.message)[:MESSAGE_CHARS])
+
+    async def wind_up(self) -> tuple[TurnEvent, ...]:
+        """From here on no token buys anything, so the files that were written and the tokens counted are all."""
+        await self._store.expire_tokens(self.turn.id)
+        counted = await self._store.running_turn(self.turn.id, self.recorder.held.attempt)
+        if counted is not None:
+            self.usage = counted.usage
+        return await self._announcer.untold(look=True)
+
+    async def _envelope(self, sandboxes: Sandboxes) -> Envelope:
+        asked = self.recorder.rows[0]
+        long, short = self.settings.upload_token_seconds, self.settings.setup_token_seconds
+        setup, run, upload = await asyncio.gather(
+            self._token("setup", short), self._token("run", short), self._token("upload", long)
+        )
+        return Envelope(
+            agent_url=sandboxes.agent_url(self.turn.id),
+            otp_setup=setup,
+            otp_run=run,
+            otp_upload=upload,
+            prompt=prompt_of(asked),
+            chat_id=self.turn.conversation_id,
+        )
+
+    async def _token(self, purpose: TokenPurpose, seconds: float) -> str:
+        token = secrets.token_urlsafe(32)
+        binding = TokenBinding(purpose=purpose, turn_id=self.turn.id, attempt=self.recorder.held.attempt)
+        await self._store.add_token(token_hash(token), binding, expires_in_seconds=seconds)
+        return token
+
+    async def _listen(self, body: AsyncIterator[bytes], parser: LineParser) -> Ending:
+        """Record the lines as they come. The body has ended when this returns, or is not worth waiting for."""
+        loop, received = asyncio.get_running_loop(), 0
+        try:
+            async with asyncio.timeout(None) as timer:
+                async for piece in body:
+                    await self._take(parser.feed(piece))
+                    received += len(piece)
+                    if received > STREAM_BYTES:
+                        raise SandboxProtocol(f"The sandbox sent more than {STREAM_BYTES:,} bytes.")
+                    if parser.is_broken:
+                        break
+                    if parser.ending is not None and timer.when() is None:
+                        timer.reschedule(loop.time() + CLOSING_SECONDS)
+        except (TimeoutError, SandboxLost):
+            if parser.ending is None:
+                raise
+        return parser.close()
+
+    async def _take(self, lines: Sequence[OpenLine]) -> None:
+        """All lines that waited, in one write. Words after the last step are shown; they are not a fact yet."""
+        if not lines:
+            return
+        rows: list[Message] = []
+        events: list[TurnEvent] = []
+        logs: list[LogLine] = []
+        unshown: list[str] = []
+        for line in lines:
+            match line:
+                case DeltaLine():
+                    text = clean_text(line.text)
+                    unshown.append(text)
+                    self._say(text)
+                case StepLine():
+                    if spoken := self._spoken():
+                        rows.append(self._spoken_row(spoken))
+                        events.append(self._spoken_event(spoken))
+                        self._iteration += 1
+                    unshown.clear()
+                    events.append(_step_of(line))
+                case ndjson.LogLine():
+                    logs.append(self._log(line, after=len(self.recorder.events) + len(events)))
+                case _:
+                    assert_never(line)
+        if events or logs:
+            await self.recorder.record(rows=rows, events=events, logs=logs)
+        if text := "".join(unshown):
+            self.recorder.preview(self._iteration, "text", text)
+            self._observer.reached("previewed", self.turn.id)
+        if self._take_lines is not None:
+            self._take_lines(lines)
+
+    def _say(self, text: str) -> None:
+        self._said.append(text)
+        self._said_bytes += len(text.encode())
+        if self._said_bytes > SPOKEN_BYTES:
+            raise SandboxProtocol(f"The sandbox said more than {SPOKEN_BYTES:,} bytes without a step or an end.")
+
+    def _spoken(self) -> str:
+        """The words since the last step; they are not said again."""
+        spoken = "".join(self._said)
+        self._said.clear()
+        self._said_bytes = 0
+        return spoken
+
+    def _spoken_row(self, text: str) -> Message:
+        return self.row("assistant", (Text(text=text),), internal=True, iteration=self._iteration)
+
+    def _spoken_event(self, text: str) -> ToolCalls:
+        return ToolCalls(iteration=self._iteration, text=text, calls=())
+
+    def _log(self, line: ndjson.LogLine, *, after: int) -> LogLine:
+        ts = self._clock() if line.ts is UNSET or abs(line.ts) > _MAX_TS else line.ts
+        return LogLine(after_seq=after, level=line.level, message=clean_text(line.message), ts=ts)
+
+    def _notes(self, ignored: int) -> list[LogLine]:
+        if not ignored:
+            return []
+        message = f"{ignored:,} lines after the end of the turn were ignored."
+        return [LogLine(after_seq=len(self.recorder.events), level="warn", message=message, ts=self._clock())]
+
+    async def _answer(self, message: str, notes: Sequence[LogLine]) -> None:
+        """Settle with the result's words as the answer. What was said before, and is no part of them, stays too."""
+        message = fitted_text(clean_text(message))
+        rows: list[Message] = []
+        events: list[TurnEvent] = []
+        if (spoken := self._spoken()).strip() and spoken.strip() not in message:
+            rows.append(self._spoken_row(spoken))
+            events.append(self._spoken_event(spoken))
+            self._iteration += 1
+        events += closed_steps(self.recorder.display())
+        events += await self.wind_up()
+        display = fitted(fold((*self.recorder.events, *events))).then_said(text=message)
+        final = self.final_row(message, display=display)
+        result = Result(message_id=final.id, message=message, content=display.content, usage=self.usage)
+        await self.settle(
+            Settlement(
+                status="succeeded",
+                terminal=result,
+                usage=self.usage,
+                final=final,
+                rows=tuple(rows),
+                events=tuple(events),
+                logs=tuple(notes),
+            )
+        )
+
+
+def token_hash(token: str) -> bytes:
+    """What is stored of a one-time token. It is random and long, so a plain hash is enough."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def prompt_of(asked: Message) -> str:
+    """The user's words; where there are none, the names of what was attached."""
+    text = text_of(asked.blocks).strip()
+    if text or not asked.attachments:
+        return text
+    return f"(Attached: {', '.join(ref.name for ref in asked.attachments)})"
+
+
+def _step_of(line: StepLine) -> Step:
+    """The line as an event: unchanged, but for characters that no database keeps."""
+    step = line.event()
+    return msgspec.structs.replace(
+        step,
+        id=clean_text(step.id),
+        name=clean_text(step.name),
+        args=clean_json(step.args),
+        result=clean_json(step.result),
+        error=clean_json(step.error),
+    )

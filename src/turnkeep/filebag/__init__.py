@@ -1,0 +1,1 @@
+"""The file bag: attachments in, generated files out."""

@@ -1,0 +1,133 @@
+"""Forms with files in them (`multipart/form-data`), read as they arrive. Knows no HTTP library: bytes in, parts out."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+from multipart import (  # type: ignore[import-untyped]
+    MultipartError,
+    ParserLimitReached,
+    PushMultipartParser,
+    content_disposition_unquote,
+    parse_options_header,
+)
+
+from turnkeep.errors import InvalidRequest, TooManyFiles
+
+FIELD = "file"
+HEADER_BYTES = 4_096
+HEADERS = 8
+BOUNDARY_CHARS = 200
+IDLE_BYTES = 1024 * 1024
+"""So much may come in which there is no part of the form."""
+
+_STARRED = re.compile(r"filename\*\s*=\s*([\w-]+)'[\w-]*'([^;\s]+)", re.IGNORECASE)
+
+
+class FilePart(Struct, frozen=True):
+    """One file of a form: the name and type that its sender gave it, and its bytes as they arrive."""
+
+    name: str
+    declared_type: str | None
+    chunks: AsyncIterator[bytes]
+
+
+class _Part(Struct, frozen=True):
+    """The beginning of a part, as its headers tell it."""
+
+    field: str
+    disposition: str
+    declared_type: str | None
+
+
+async def file_parts(content_type: str, body: AsyncIterator[bytes], *, max_files: int) -> AsyncIterator[FilePart]:
+    """The files of a form, one after the other; the bytes of each must be read before the next is asked for.
+
+    Raises TooManyFiles at the first one over the limit, and InvalidRequest for whatever is no form of files.
+    """
+    events = _Events(_boundary(content_type), body)
+    found = 0
+    while (part := await events.next()) is not None:
+        if not isinstance(part, _Part):
+            raise InvalidRequest("A part of the form was not read to its end.")
+        found += 1
+        if found > max_files:
+            raise TooManyFiles(f"At most {max_files} files can be sent at once. Send the rest with the next request.")
+        yield FilePart(_name(part), part.declared_type, _chunks(events))
+    if not found:
+        raise InvalidRequest(f"The form holds no file. Send at least one as the field `{FIELD}`.")
+
+
+class _Events:
+    """What the parser finds, pulled one by one: a part, its bytes, `b""` at its end, and None at the end of all."""
+
+    def __init__(self, boundary: str, body: AsyncIterator[bytes]) -> None:
+        self._body = body
+        # Not strict: that refuses the line break which most clients send after the last boundary.
+        self._parser = PushMultipartParser(boundary, max_header_size=HEADER_BYTES, max_header_count=HEADERS)
+        self._ready: Iterator[Any] = iter(())
+        self._idle = 0
+
+    async def next(self) -> _Part | bytes | None:
+        try:
+            while True:
+                for event in self._ready:
+                    self._idle = 0
+                    return _told(event)
+                if self._parser.closed:
+                    return None
+                chunk = await anext(self._body, b"")
+                self._idle += len(chunk)
+                if self._idle > IDLE_BYTES:
+                    raise InvalidRequest("The form is malformed: there is too much before or behind its parts.")
+                self._ready = self._parser.parse(chunk)
+        except ParserLimitReached as exc:
+            raise InvalidRequest(f"The headers of a part are too long or too many: {HEADER_BYTES} bytes.") from exc
+        except MultipartError as exc:
+            raise InvalidRequest(f"The form is malformed or was cut off: {exc}.") from exc
+
+
+def _told(event: Any) -> _Part | bytes:
+    if event is None:
+        return b""
+    if isinstance(event, bytes | bytearray):
+        return bytes(event)
+    return _Part(event.name, event.header("Content-Disposition") or "", event.content_type)
+
+
+async def _chunks(events: _Events) -> AsyncIterator[bytes]:
+    while isinstance(event := await events.next(), bytes):
+        if not event:
+            return
+        yield event
+    raise InvalidRequest("The form is malformed or was cut off.")
+
+
+def _boundary(content_type: str) -> str:
+    kind, options = parse_options_header(content_type)
+    if kind != "multipart/form-data":
+        raise InvalidRequest("Send the files as multipart/form-data.")
+    boundary = options.get("boundary", "")
+    if not boundary or len(boundary) > BOUNDARY_CHARS or not boundary.isascii():
+        raise InvalidRequest("The Content-Type of a form names its boundary: `multipart/form-data; boundary=…`.")
+    return str(boundary)
+
+
+def _name(part: _Part) -> str:
+    """The name that the sender gave the file. Some libraries write it in the way of mails (`filename*=`)."""
+    if part.field != FIELD:
+        raise InvalidRequest(f"The form has a field {part.field[:100]!r}. Send every file as the field `{FIELD}`.")
+    starred = _STARRED.search(part.disposition)
+    if starred is not None:
+        try:
+            return unquote_to_bytes(starred[2]).decode(starred[1])
+        except (LookupError, UnicodeDecodeError) as exc:
+            raise InvalidRequest("The name of a file is not valid Unicode.") from exc
+    # Read here and not by the library, which quietly cuts a path off a name; a path is to be refused.
+    _, options = parse_options_header(part.disposition, unquote=lambda value, _: content_disposition_unquote(value))
+    name = options.get("filename", "")
+    if not name:
+        raise InvalidRequest(f"The field `{FIELD}` is no file: it has no filename.")
+    return str(name)

@@ -1,0 +1,106 @@
+"""Full text as both stores keep it: passages and rows as tokens, and a query in the words of either index."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from turnkeep.model.knowledge import Cell
+from turnkeep.model.passages import Passage, split_passages
+from turnkeep.model.searching import SearchQuery, all_tokens_of, loosened
+
+CANDIDATES = 2_000
+"""So many matches are ranked. Of a word that occurs in more, the newest ones count."""
+FILTERED = 20_000
+"""So many where filters or an order on columns choose among them."""
+ENOUGH = 5
+"""With so many results that hold every word, nobody asks for those that hold some."""
+RANKED = 200
+"""So many results can be paged through."""
+TITLE_WEIGHT = 10.0
+
+_QUOTED = re.compile(r"[\\']")
+
+
+class Place(Struct, frozen=True):
+    """A passage that matches: whose it is, and where it stands there."""
+
+    owner: str
+    start: int
+    stop: int
+    place: str | None
+
+
+class Indexed(Struct, frozen=True):
+    """A passage as it is written to an index."""
+
+    start: int
+    stop: int
+    place: str | None
+    title: list[str]
+    body: list[str]
+
+
+def tokens_of_row(cells: Sequence[Cell]) -> list[str]:
+    """What a row is found by: all of its cells but the yes and no."""
+    return all_tokens_of("\n".join(str(cell) for cell in cells if cell is not None and not isinstance(cell, bool)))
+
+
+def index_of(title: str, text: str, *, unit: str = "page") -> list[Indexed]:
+    """The passages of a text with their tokens. A text of nothing is found by its title."""
+    titled = all_tokens_of(title)
+    passages = split_passages(text, unit=unit) or [Passage(start=0, stop=0)]
+    return [
+        Indexed(each.start, each.stop, each.place, titled, all_tokens_of(text[each.start : each.stop]))
+        for each in passages
+    ]
+
+
+def loose(query: SearchQuery, found: int) -> SearchQuery | None:
+    """What to look for next, by any of its words, where all of them together gave too little."""
+    if found >= ENOUGH or len(query.words) + len(query.prefixes) < 2:
+        return None
+    return loosened(query)
+
+
+def best_of_each(places: Iterable[Place]) -> list[Place]:
+    """The best place of each owner, in the order of their best."""
+    best: dict[str, Place] = {}
+    for place in places:
+        best.setdefault(place.owner, place)
+    return list(best.values())
+
+
+def joined(strict: Sequence[Place], by_any_word: Sequence[Place]) -> list[Place]:
+    """First what holds every word, then the rest."""
+    return list(dict.fromkeys([*strict, *by_any_word]))
+
+
+def tsvector_text(fields: Iterable[tuple[Sequence[str], str]], scopes: Sequence[str] = ()) -> str:
+    """A tsvector in PostgreSQL's own notation: tokens with their places, each under the weight of its field."""
+    places: dict[str, list[str]] = {}
+    n = 0
+    for tokens, weight in fields:
+        for token in tokens:
+            n += 1
+            known = places.setdefault(token, [])
+            if len(known) < 200:
+                known.append(f"{min(n, 16_383)}{weight}")
+    words = [f"'{_quoted(token)}':{','.join(where)}" for token, where in places.items()]
+    return " ".join([*words, *(f"'@{scope}'" for scope in scopes)])
+
+
+def tsquery_text(query: SearchQuery, *, any_word: bool = False) -> str:
+    words = [f"'{_quoted(word)}'" for word in query.words]
+    prefixes = [f"'{_quoted(prefix)}':*" for prefix in query.prefixes]
+    return (" | " if any_word else " & ").join(words + prefixes)
+
+
+def fts_text(query: SearchQuery, *, any_word: bool = False) -> str:
+    """FTS5's words for it. Tokens hold no quotes, so quoting makes them plain words to it."""
+    words = [*(f'"{word}"' for word in query.words), *(f'"{prefix}"*' for prefix in query.prefixes)]
+    return (" OR " if any_word else " ").join(words)
+
+
+def _quoted(token: str) -> str:
+    return _QUOTED.sub(lambda match: match[0] * 2, token)

@@ -1,0 +1,166 @@
+"""Attachments from the upload to the model: joined to the bag, written onto the message, seen by the provider."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.json import encode
+
+from tests.api.conftest import both
+from tests.api.harness import ApiServer, Client, code_of, settings_for
+from tests.api.test_files import a_conversation, announce, put, send, upload
+from tests.filebag.samples import PNG, picture
+from turnkeep.providers.demo import DemoProvider
+from turnkeep.providers.registry import ProviderRegistry
+
+Json = Any
+
+
+async def loose(client: Client, name: str = "a.txt", data: bytes = b"hello") -> Json:
+    """A file that is in no bag yet."""
+    promised = await announce(client, name, data)
+    await put(promised, data)
+    response = await client.post(f"/v1/files/{promised['file']['id']}/complete")
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def chip(file: Json) -> Json:
+    """How a message shows a file."""
+    return {
+        "type": "file",
+        "file_id": file["id"],
+        "name": file["name"],
+        "mime_type": file["mime_type"],
+        "size": file["size"],
+    }
+
+
+def told(server: ApiServer) -> str:
+    """All that the model was sent the last time, as text."""
+    return encode(server.scripts.requests[-1].messages).decode()
+
+
+class TestJoining:
+    @both
+    async def test_files_of_the_bag_are_written_onto_the_message(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        files = (await send(user, conversation, ("a.txt", b"one"), ("b.png", PNG))).json()["data"]
+        await user.ask("Look.", conversation_id=conversation, attachment_ids=[file["id"] for file in files])
+        asked = (await user.read(f"/v1/conversations/{conversation}/messages"))["data"][0]
+        assert asked["attachments"] == [chip(file) for file in files]
+        listed = (await user.read(f"/v1/conversations/{conversation}/files"))["data"]
+        assert [file["message_id"] for file in listed] == [asked["id"]] * 2
+
+    @both
+    async def test_a_file_made_before_the_conversation_joins_with_the_first_turn(
+        self, server: ApiServer, user: Client
+    ) -> None:
+        file = await loose(user)
+        assert file["conversation_id"] is None
+        conversation = (await user.ask("Look.", attachment_ids=[file["id"]]))["conversation_id"]
+        [joined] = (await user.read(f"/v1/conversations/{conversation}/files"))["data"]
+        assert joined == file | {"conversation_id": conversation, "message_id": joined["message_id"]}
+        assert (await user.get(f"/v1/files/{file['id']}/content")).content == b"hello"
+
+    async def test_it_takes_another_name_where_its_own_is_taken(self, user: Client) -> None:
+        conversation = await a_conversation(user)
+        await upload(user, conversation, "a.txt")
+        file = await loose(user, "A.TXT")
+        await user.ask("Look.", conversation_id=conversation, attachment_ids=[file["id"]])
+        assert (await user.read(f"/v1/files/{file['id']}"))["name"] == "A-1.TXT"
+
+    async def test_what_cannot_be_attached(self, server: ApiServer, service: Client, user: Client) -> None:
+        conversation = await a_conversation(user)
+        elsewhere = await upload(user, await a_conversation(user))
+        pending = (await announce(user, "a.txt", b"hello"))["file"]
+        foreign = await loose(await server.user(service, "mallory"))
+        many = [(await upload(user, conversation, f"{n}.txt"))["id"] for n in range(11)]
+        refusals: Sequence[tuple[list[str], tuple[int, str]]] = (
+            ([elsewhere["id"]], (422, "invalid_request")),
+            ([pending["id"]], (422, "invalid_request")),
+            ([foreign["id"]], (404, "not_found")),
+            ([many[0], many[0]], (422, "invalid_request")),
+            (many, (422, "too_many_files")),
+        )
+        for ids, expected in refusals:
+            body = {"message": "Look.", "conversation_id": conversation, "attachment_ids": ids}
+            assert code_of(await user.post("/v1/turns", json=body)) == expected
+        assert (await user.read(f"/v1/conversations/{conversation}"))["turn_count"] == 0
+
+
+class TestWhatTheModelSees:
+    async def test_the_words_of_a_text_and_the_pixels_of_a_picture(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        files = (await send(user, conversation, ("notes.md", b"# The secret is 42"), ("p.png", PNG))).json()["data"]
+        ids = [file["id"] for file in files]
+        await user.ask("What is the secret?", conversation_id=conversation, attachment_ids=ids)
+        assert "The secret is 42" in told(server)
+        assert base64.b64encode(PNG).decode() in told(server)
+        await user.ask("And again?", conversation_id=conversation)
+        assert "The secret is 42" in told(server), "the history is shown again with its files"
+
+    async def test_the_replay_is_what_the_next_turn_sends(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        conversation = await a_conversation(user)
+        files = (await send(user, conversation, ("notes.md", b"The secret is 42"), ("p.png", PNG))).json()["data"]
+        await user.ask("Hm?", conversation_id=conversation, attachment_ids=[file["id"] for file in files])
+        replay = await service.read(f"/v1/conversations/{conversation}/replay")
+        await user.ask("And?", conversation_id=conversation)
+        assert list(server.scripts.requests[-1].messages[:-1]) == replay["messages"]
+        assert "The secret is 42" in str(replay["messages"])
+        for provider in ("anthropic", "openai_chat", "openai_responses"):
+            replay = await service.read(f"/v1/conversations/{conversation}/replay", params={"provider": provider})
+            assert base64.b64encode(PNG).decode() in str(replay["messages"])
+
+    async def test_a_deleted_file_becomes_a_note(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        file = await upload(user, conversation, "notes.md", b"The secret is 42")
+        await user.ask("Hm?", conversation_id=conversation, attachment_ids=[file["id"]])
+        await user.delete(f"/v1/files/{file['id']}")
+        await user.ask("And?", conversation_id=conversation)
+        assert "secret" not in told(server)
+        assert "no longer available" in told(server)
+
+    async def test_bytes_that_are_lost_become_a_note_too(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        file = await upload(user, conversation, "notes.md", b"The secret is 42")
+        stored = await server.runtime.store.files_by_id([file["id"]])
+        await server.runtime.bag.objects.delete([stored[0].storage_key])
+        await user.ask("Hm?", conversation_id=conversation, attachment_ids=[file["id"]])
+        assert "no longer available" in told(server)
+        assert code_of(await user.get(f"/v1/files/{file['id']}/content")) == (404, "not_found")
+
+    async def test_a_broken_picture_is_named_and_not_shown(self, server: ApiServer, user: Client) -> None:
+        """A provider refuses it, and would refuse the conversation for ever."""
+        conversation = await a_conversation(user)
+        whole = picture("PNG", (300, 300))
+        broken = await upload(user, conversation, "broken.png", whole[: len(whole) // 2])
+        huge = await upload(user, conversation, "huge.png", picture("PNG", (9_000, 10)))
+        await user.ask("Hm?", conversation_id=conversation, attachment_ids=[broken["id"], huge["id"]])
+        assert "broken.png" in told(server)
+        assert base64.b64encode(whole[:30]).decode() not in told(server)
+        assert told(server).count("base64") == 1, "the large one was made smaller"
+
+    async def test_a_long_text_is_cut(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        file = await upload(user, conversation, "long.txt", "é".encode() * 1_000_000)
+        await user.ask("Hm?", conversation_id=conversation, attachment_ids=[file["id"]])
+        assert "the rest is left out" in told(server)
+        assert len(told(server)) < 150_000
+
+
+class TestTheDemoModel:
+    async def test_reads_what_was_uploaded(self, tmp_path: Path) -> None:
+        settings = settings_for(tmp_path, model="demo")
+        async with ApiServer.start(settings, providers=ProviderRegistry([DemoProvider(word_seconds=0)])) as server:
+            user = await server.user(await server.tenant())
+            conversation = await a_conversation(user)
+            file = await upload(user, conversation, "p.png", PNG)
+            answer = await user.ask("What is this?", conversation_id=conversation, attachment_ids=[file["id"]])
+            assert "a picture" in answer["turn"]["response"]
+            notes = await upload(user, conversation, "notes.txt", b"The colour is mauve.")
+            answer = await user.ask("And?", conversation_id=conversation, attachment_ids=[notes["id"]])
+            assert "mauve" in answer["turn"]["response"]
