@@ -25,7 +25,8 @@ SECONDS = 60
 
 def environment(folder: Path, **changes: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TURNKEEP_")}
-    return inherited | {"TURNKEEP_DATA_DIR": str(folder / "data"), "TURNKEEP_PORT": "0", "COLUMNS": "200"} | changes
+    settings = {"TURNKEEP_DATA_DIR": str(folder / "data"), "TURNKEEP_PORT": "0", "TURNKEEP_SANDBOX_URL": "off"}
+    return inherited | settings | {"COLUMNS": "200"} | changes
 
 
 def run(folder: Path, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
@@ -110,12 +111,12 @@ class TestServing:
     def test_a_second_server_on_the_same_file_is_told_why_not(self, tmp_path: Path) -> None:
         with serving(tmp_path) as server:
             second = run(tmp_path, "serve")
-            assert second.returncode == 2
+            assert second.returncode == 1
             assert "in use by process" in second.stderr
             assert "Traceback" not in second.stderr
             port = server.url.rpartition(":")[2]
             third = run(tmp_path, "serve", "--port", port, "--data-dir", str(tmp_path / "other"))
-            assert third.returncode == 2
+            assert third.returncode == 1
             assert "Cannot listen on" in third.stderr
 
     def test_workers_need_postgresql(self, tmp_path: Path) -> None:
@@ -172,14 +173,14 @@ class TestTenants:
         assert run(folder, "keys", "revoke", key["id"], "--org", "acme").returncode == 0
         keys = json.loads(run(folder, "keys", "list", "--org", "acme", "--json").stdout)
         assert {one["name"]: one["revoked_at"] is None for one in keys} == {"first key": True, "web": False}
-        assert run(folder, "keys", "list", "--org", "nobody").returncode == 2
+        assert run(folder, "keys", "list", "--org", "nobody").returncode == 1
         return found[0]
 
 
 class TestDatabase:
     def test_migrate_and_status(self, tmp_path: Path) -> None:
         missing = run(tmp_path, "migrate", "--check")
-        assert missing.returncode == 2
+        assert missing.returncode == 1
         assert "turnkeep migrate" in missing.stderr
         assert run(tmp_path, "migrate").returncode == 0
         assert run(tmp_path, "migrate", "--check").returncode == 0
@@ -189,7 +190,7 @@ class TestDatabase:
 
     def test_on_postgresql(self, tmp_path: Path) -> None:
         uri = a_database("migrated")
-        assert run(tmp_path, "migrate", "--check", TURNKEEP_DATABASE_URL=uri).returncode == 2
+        assert run(tmp_path, "migrate", "--check", TURNKEEP_DATABASE_URL=uri).returncode == 1
         assert run(tmp_path, "migrate", TURNKEEP_DATABASE_URL=uri).returncode == 0
         assert run(tmp_path, "migrate", "--check", TURNKEEP_DATABASE_URL=uri).returncode == 0
 

@@ -1,9 +1,10 @@
-"""`turnkeep doctor FILE`: what is wrong with a transcript from elsewhere, and one that a provider accepts.
+"""`turnkeep doctor`: whether the installation works. `turnkeep doctor FILE`: what is wrong with a transcript.
 
-The question that it answers is the one that a stuck thread asks: if the user sends one more message, will the
+The question that the second answers is the one that a stuck thread asks: if the user sends one more message, will the
 provider refuse, and why? So a transcript that ends with an answer is judged as if another question followed.
 """
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct, structs
 
+from turnkeep.cli.connecting import Key, Url
+from turnkeep.cli.operating import DatabaseUrl, DataDir, settings_of
+from turnkeep.client.finding import find_server
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
 from turnkeep.compiler.judge import (
     Violation,
@@ -20,7 +24,7 @@ from turnkeep.compiler.judge import (
     judge_openai_chat,
     judge_openai_responses,
 )
-from turnkeep.errors import Defect, InvalidRequest, NotFound
+from turnkeep.errors import Defect, InvalidRequest
 from turnkeep.transfer.foreign import Form, Transcript, read_transcript, write_transcript
 
 NAMES: dict[Form, str] = {
@@ -52,7 +56,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 def doctor(
-    file: Annotated[Path, typer.Argument(help="A JSON list of messages, a request body, or JSON lines.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="A transcript: a JSON list of messages, a request body, or JSON lines.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write the repaired transcript.")
     ] = None,
@@ -62,8 +68,29 @@ def doctor(
         str | None,
         typer.Option(help="anthropic, openai_chat, openai_responses or plain, where the file does not show it."),
     ] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
 ) -> None:
-    """Say why a provider would refuse a transcript, and write one that it accepts."""
+    """Check the installation: server, database, roles, bucket, Redis, runner, models, clock. With a FILE: say why a
+    provider would refuse that transcript, and write one that it accepts.
+
+    Leaves with 1 if something does not work (or, with --check, if the transcript is broken).
+
+    **Examples**
+
+    - `turnkeep doctor`
+
+    - `turnkeep doctor --json | jq -r '.checks[] | select(.state == "fail").todo'`
+
+    - `turnkeep doctor chat.json --output fixed.json`
+    """
+    if file is None:
+        if output is not None or form is not None:
+            raise InvalidRequest("--output and --form are about a transcript: name its file.")
+        _examine_installation(url, key, data_dir, database_url, as_json=as_json)
+        return
     diagnosis = diagnose(_parse(file), form=_form(form))
     written: Path | None = None
     if diagnosis.is_broken and not check:
@@ -73,6 +100,26 @@ def doctor(
         _write(written, diagnosis.repaired)
     print(_as_json(diagnosis, written) if as_json else _as_words(file, diagnosis, written))
     if check and diagnosis.is_broken:
+        sys.exit(1)
+
+
+def _examine_installation(
+    url: str | None, key: str | None, data_dir: str | None, database_url: str | None, *, as_json: bool
+) -> None:
+    from turnkeep.cli.checkup import check_up
+
+    settings = settings_of(data_dir, database_url)
+    place = find_server(url, key, data_dir=data_dir)
+    findings = asyncio.run(check_up(settings, place, is_remote=not place.is_loopback))
+    is_well = all(finding.state != "fail" for finding in findings)
+    if as_json:
+        print(json.dumps({"ok": is_well, "checks": [structs.asdict(each) for each in findings]}, ensure_ascii=False))
+    else:
+        for each in findings:
+            print(f"{each.state:<4}  {each.name:<9}  {each.says}")
+            if each.todo is not None:
+                print(f"{'':<17}→ {each.todo}")
+    if not is_well:
         sys.exit(1)
 
 
@@ -139,7 +186,7 @@ def _parse(file: Path) -> Any:
     try:
         text = file.read_text("utf-8-sig")
     except FileNotFoundError as exc:
-        raise NotFound(f"There is no file {file}.") from exc
+        raise InvalidRequest(f"There is no file {file}.") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidRequest(f"{file} cannot be read as text: {exc}") from exc
     try:

@@ -27,7 +27,14 @@ def create(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a service key, and print it. It is shown only this once."""
+    """Make a service key, and print it. It is shown only this once.
+
+    **Examples**
+
+    - `turnkeep keys create web`
+
+    - `turnkeep keys create batch --org acme --monthly-message-limit 10000 --json | jq -r .key`
+    """
     from turnkeep.api import wire
     from turnkeep.api.keys import make_key
     from turnkeep.api.showing import key_of
@@ -59,7 +66,12 @@ def create(
 def list_keys(
     org: Org = None, data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """List the service keys of a tenant, revoked ones included."""
+    """List the service keys of a tenant, revoked ones included.
+
+    **Example**
+
+    - `turnkeep keys list --org acme`
+    """
     from turnkeep.api.showing import key_of
 
     settings = settings_of(data_dir, database_url)
@@ -82,7 +94,12 @@ def revoke(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Revoke a service key. It is worth nothing from then on."""
+    """Revoke a service key. It is worth nothing from then on.
+
+    **Example**
+
+    - `turnkeep keys revoke key_…`
+    """
     settings = settings_of(data_dir, database_url)
     check_id(key_id, "key")
 

@@ -1,69 +1,115 @@
 """`turnkeep`: the table of commands, and how an error reaches the terminal.
 
-Only the command that was asked for is imported, so `turnkeep --help` does not wait for a database driver. Each
-command is a function for typer, or a `typer.Typer` with commands of its own, in a module of its own.
+Only the command that was asked for is imported, so `turnkeep --help` waits neither for a database driver nor for the
+library that parses options. Each command is a function for typer, or a `typer.Typer` with commands of its own, in a
+module of its own.
+
+Exit codes: 0 it worked, 1 it failed, 2 it was asked in a way that cannot work.
 """
 
+import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.metadata import version
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from turnkeep.cli.overview import overview
+from turnkeep.errors import InvalidRequest, TurnkeepError
 
-from turnkeep.errors import TurnkeepError
+if TYPE_CHECKING:
+    import typer
 
 
 class Command(NamedTuple):
-    """A line of the table: the name, one sentence, and where the command is."""
+    """A line of the table: the name, one sentence, where the command is, and under which heading it stands."""
 
     name: str
     summary: str
     module: str
     attribute: str
+    heading: str = "Operate"
 
+
+TALK, BUILD, OPERATE = "Talk", "Build", "Operate"
 
 COMMANDS = (
-    Command("serve", "Run the server.", "turnkeep.cli.serve", "serve"),
-    Command("orgs", "Make and list tenants.", "turnkeep.cli.orgs", "orgs"),
-    Command("keys", "Make, list and revoke service keys.", "turnkeep.cli.keys", "keys"),
-    Command("migrate", "Bring the database to this release.", "turnkeep.cli.migrate", "migrate"),
-    Command("status", "Create the database and report on it.", "turnkeep.cli.status", "status"),
+    Command("chat", "Talk to a model or an agent, here in the terminal.", "turnkeep.cli.chat", "chat", TALK),
+    Command(
+        "conversations",
+        "List, search, show, rename, delete and restore conversations.",
+        "turnkeep.cli.conversations",
+        "conversations",
+        TALK,
+    ),
+    Command(
+        "export", "Write conversations to a file, without loss or as Markdown.", "turnkeep.cli.export", "export", TALK
+    ),
+    Command(
+        "import",
+        "Bring in conversations: our own exports, or histories from elsewhere.",
+        "turnkeep.cli.importing",
+        "import_",
+        TALK,
+    ),
+    Command("agents", "List, show, create, change, delete and run agents.", "turnkeep.cli.agents", "agents", BUILD),
+    Command("pages", "List, search, show, write and delete pages.", "turnkeep.cli.pages", "pages", BUILD),
+    Command(
+        "tables", "List, search and fill tables; CSV in and out, with progress.", "turnkeep.cli.tables", "tables", BUILD
+    ),
+    Command("models", "List the models that the server can reach.", "turnkeep.cli.account", "models", BUILD),
+    Command("usage", "Show what a month has used.", "turnkeep.cli.account", "usage", BUILD),
+    Command("serve", "Run the server.", "turnkeep.cli.serve", "serve", OPERATE),
     Command(
         "doctor",
-        "Say why a provider would refuse a transcript, and write one that it accepts.",
+        "Check the installation; or a transcript that a provider refuses.",
         "turnkeep.cli.doctor",
         "doctor",
+        OPERATE,
     ),
+    Command("status", "Create the database and report on it.", "turnkeep.cli.status", "status", OPERATE),
+    Command("sandbox", "Run a sandbox runner.", "turnkeep.cli.sandbox", "sandbox"),
+    Command("orgs", "Make and list tenants.", "turnkeep.cli.orgs", "orgs", OPERATE),
+    Command("keys", "Make, list and revoke service keys.", "turnkeep.cli.keys", "keys", OPERATE),
+    Command("migrate", "Bring the database to this release.", "turnkeep.cli.migrate", "migrate", OPERATE),
+    Command("completion", "Print or install completion for a shell.", "turnkeep.cli.completion", "completion", OPERATE),
 )
 
-FAILED = 2
+FAILED = 1
+MISUSED = 2
+COMPLETE_VARIABLE = "_TURNKEEP_COMPLETE"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code. Our own errors are one line on stderr, without a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if COMPLETE_VARIABLE not in os.environ and (not arguments or arguments[0] in {"--help", "-h"}):
+        print(overview(_groups()))
+        sys.exit(0 if arguments else MISUSED)
+    import typer
+
     command = typer.main.get_command(build(arguments))
     try:
         command.main(args=arguments, prog_name="turnkeep")
     except TurnkeepError as exc:
         print(f"turnkeep: {exc.detail}", file=sys.stderr)
-        sys.exit(FAILED)
+        sys.exit(MISUSED if isinstance(exc, InvalidRequest) else FAILED)
 
 
-def build(arguments: Sequence[str]) -> typer.Typer:
+def build(arguments: Sequence[str]) -> "typer.Typer":
     """The app for these arguments: commands that they name are loaded, the others are only listed."""
+    import typer
+
     app = typer.Typer(
         name="turnkeep",
         help="A conversation runtime for AI assistants and agents.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
-    app.callback()(_options)
+    app.callback()(_options())
+    named = {*arguments, *_completed_words()}
     for command in COMMANDS:
-        loaded = _load(command) if command.name in arguments else _unloaded
+        loaded = _load(command) if command.name in named else _unloaded
         if isinstance(loaded, typer.Typer):
             app.add_typer(loaded, name=command.name, help=command.summary)
         else:
@@ -71,7 +117,24 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
+def _groups() -> list[tuple[str, list[tuple[str, str]]]]:
+    headings = dict.fromkeys(command.heading for command in COMMANDS)
+    return [
+        (heading, [(each.name, each.summary) for each in COMMANDS if each.heading == heading]) for heading in headings
+    ]
+
+
+def _completed_words() -> list[str]:
+    """What stands on the line that a shell wants to be completed; each shell says it in a variable of its own."""
+    if COMPLETE_VARIABLE not in os.environ:
+        return []
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return line.split()
+
+
 def _load(command: Command) -> Any:
+    from importlib import import_module
+
     return getattr(import_module(command.module), command.attribute)
 
 
@@ -81,13 +144,23 @@ def _unloaded() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
+        import typer
+
         print(f"turnkeep {version('turnkeep')}")
         raise typer.Exit
 
 
-def _options(
-    shown: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    pass
+def _options() -> Any:
+    import typer
+
+    # typer reads annotations at run time, so the function is made where typer is.
+    def options(
+        shown: Annotated[
+            bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        ] = False,
+    ) -> None:
+        pass
+
+    return options

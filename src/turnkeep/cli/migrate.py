@@ -16,7 +16,14 @@ def migrate(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Bring the database to this release. `turnkeep serve` does the same when it starts."""
+    """Bring the database to this release. `turnkeep serve` does the same when it starts.
+
+    **Examples**
+
+    - `turnkeep migrate`
+
+    - `turnkeep migrate --check --database-url postgresql://localhost/turnkeep`
+    """
     settings = settings_of(data_dir, database_url)
     if check:
         check_schema(settings)
@@ -27,12 +34,17 @@ def migrate(
 
 def check_schema(settings: Settings) -> None:
     """Raise SchemaMismatch unless the database is exactly at this release."""
+    asyncio.run(check_schema_now(settings))
+
+
+async def check_schema_now(settings: Settings) -> None:
+    """The same, inside a loop."""
     if settings.is_sqlite:
         _check_sqlite(settings)
         return
     from turnkeep.store.postgres.migrate import check_schema as check_postgres
 
-    asyncio.run(check_postgres(settings.database_url))
+    await check_postgres(settings.database_url)
 
 
 def _check_sqlite(settings: Settings) -> None:

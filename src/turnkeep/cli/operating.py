@@ -11,26 +11,18 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
-from msgspec import Struct
 
+from turnkeep.client import finding
+from turnkeep.client.finding import SERVER_FILE, RunningServer
 from turnkeep.config import Settings, read_settings
 from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, TurnkeepError, Unavailable
 from turnkeep.store.ports import Store
 
 Outcome = TypeVar("Outcome")
 
-SERVER_FILE = "server.json"
-
 DataDir = Annotated[str | None, typer.Option("--data-dir", help="The data directory (TURNKEEP_DATA_DIR).")]
 DatabaseUrl = Annotated[str | None, typer.Option("--database-url", help="The database (TURNKEEP_DATABASE_URL).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer as JSON, for scripts.")]
-
-
-class RunningServer(Struct, frozen=True, kw_only=True):
-    """The server that runs on this data directory, as it wrote itself down."""
-
-    url: str
-    pid: int
 
 
 def settings_of(data_dir: str | None, database_url: str | None) -> Settings:
@@ -109,12 +101,7 @@ def forget_server(settings: Settings) -> None:
 
 def running_server(settings: Settings) -> RunningServer | None:
     """The server that wrote itself down, if its process lives."""
-    try:
-        server = msgspec.json.decode(_server_file(settings).read_bytes(), type=RunningServer)
-        os.kill(server.pid, 0)
-    except (OSError, msgspec.MsgspecError):
-        return None
-    return server
+    return finding.running_server(settings.data_dir)
 
 
 def _server_file(settings: Settings) -> Path:

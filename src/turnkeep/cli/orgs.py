@@ -18,7 +18,12 @@ def create(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a tenant, and print its first service key. The key is shown only this once."""
+    """Make a tenant, and print its first service key. The key is shown only this once.
+
+    **Example**
+
+    - `turnkeep orgs create acme`
+    """
     from turnkeep.api.keys import make_org
     from turnkeep.api.showing import org_of
 
@@ -38,7 +43,12 @@ def create(
 
 @orgs.command("list")
 def list_orgs(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """List all tenants."""
+    """List all tenants.
+
+    **Example**
+
+    - `turnkeep orgs list --json | jq -r '.[].name'`
+    """
     from turnkeep.api.showing import org_of
 
     settings = settings_of(data_dir, database_url)

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ import typer
 
 from turnkeep.cli.operating import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
+from turnkeep.engine.sandboxes import SandboxAccess
 from turnkeep.errors import Defect, InvalidRequest
 
 QUICK_SECONDS = 5.0
@@ -27,7 +28,16 @@ QUICK_DEATHS = 3
 
 
 def _serve(**options: Any) -> None:
-    """Run the server. Every option can also be an environment variable (TURNKEEP_…); a flag wins."""
+    """Run the server. Every option can also be an environment variable (TURNKEEP_…); a flag wins.
+
+    **Examples**
+
+    - `turnkeep serve`
+
+    - `turnkeep serve --port 9000 --model anthropic/claude-sonnet-4-5`
+
+    - `turnkeep serve --workers 4 --database-url postgresql://localhost/turnkeep --redis-url redis://localhost`
+    """
     workers: int = options.pop("workers")
     settings = read_settings(os.environ, options)
     if workers > 1 and settings.is_sqlite:
@@ -36,11 +46,34 @@ def _serve(**options: Any) -> None:
         )
     from turnkeep.api.server import bind
 
-    with bind(settings) as listener:
+    with bind(settings) as listener, _sandbox(settings, listener) as (access, note):
+
+        def announce() -> None:
+            _announce(settings, listener, sandbox=note)
+
         if workers == 1:
-            _run(settings, listener, lambda: _announce(settings, listener))
+            _run(settings, listener, announce, access)
         else:
-            Supervisor(settings, listener, workers).run()
+            Supervisor(settings, listener, workers, announce=announce, sandbox=access).run()
+
+
+@contextlib.contextmanager
+def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[SandboxAccess | None, str]]:
+    """Where turns in sandboxes are sent, in words too: the operator's runner, or one that lives beside this server."""
+    from turnkeep.cli.bundled_runner import BundledRunner, start_runner
+
+    if settings.runner_url is not None:
+        address = settings.address(listener.getsockname()[1])
+        yield SandboxAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
+        return
+    runner = start_runner(settings, listener, os.environ)
+    if not isinstance(runner, BundledRunner):
+        yield None, runner
+        return
+    try:
+        yield runner.access, runner.access.url
+    finally:
+        runner.close()
 
 
 def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
@@ -78,7 +111,9 @@ def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
 serve = _with_flags(_serve)
 
 
-def _run(settings: Settings, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+def _run(
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
+) -> None:
     """One worker, in this process, until it is told to stop."""
     try:
         import uvloop
@@ -87,10 +122,12 @@ def _run(settings: Settings, listener: socket.socket, on_ready: Callable[[], Non
     except ImportError:
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_work(settings, listener, on_ready))
+        runner.run(_work(settings, listener, on_ready, sandbox))
 
 
-async def _work(settings: Settings, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+async def _work(
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
+) -> None:
     from turnkeep.api.app import create_app
     from turnkeep.api.keyfiles import make_folder
     from turnkeep.api.logs import configure_logging
@@ -105,7 +142,7 @@ async def _work(settings: Settings, listener: socket.socket, on_ready: Callable[
     metrics = Metrics()
     tracing = open_tracing(os.environ)
     try:
-        async with open_runtime(settings, observer=EngineObserver(metrics, tracing)) as runtime:
+        async with open_runtime(settings, observer=EngineObserver(metrics, tracing), sandbox=sandbox) as runtime:
             app = create_app(runtime, metrics=metrics, tracing=tracing)
             await Server(app, runtime, on_ready=on_ready).serve([listener])
     finally:
@@ -114,7 +151,7 @@ async def _work(settings: Settings, listener: socket.socket, on_ready: Callable[
             tracing.close()
 
 
-def _announce(settings: Settings, listener: socket.socket) -> None:
+def _announce(settings: Settings, listener: socket.socket, *, sandbox: str) -> None:
     """Say where the server is. The link signs one browser in, once."""
     from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
 
@@ -127,15 +164,26 @@ def _announce(settings: Settings, listener: socket.socket) -> None:
     print(f"  sign in    {address}/signin?token={links.make()}")
     print(f"  API key    in {settings.data_dir / LOCAL_KEY}")
     print(f"  database   {mask_url(settings.database_url)}")
+    print(f"  sandbox    {sandbox}")
     print("Stop it with Ctrl-C.", flush=True)
 
 
 class Supervisor:
     """Keeps so many workers alive, each a process of its own on one shared socket."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, workers: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        workers: int,
+        *,
+        announce: Callable[[], None],
+        sandbox: SandboxAccess | None = None,
+    ) -> None:
         self._settings = settings
         self._listener = listener
+        self._announce = announce
+        self._sandbox = sandbox
         self._count = workers
         self._context = multiprocessing.get_context("spawn")
         self._ready = self._context.Event()
@@ -153,7 +201,7 @@ class Supervisor:
         is_announced = False
         while any(process.is_alive() for process in self._processes):
             if not is_announced and self._ready.is_set():
-                _announce(self._settings, self._listener)
+                self._announce()
                 is_announced = True
             time.sleep(0.05)
             if not self._is_stopping:
@@ -180,7 +228,9 @@ class Supervisor:
 
     def _start(self) -> SpawnProcess:
         process = self._context.Process(
-            target=run_worker, args=(self._settings, self._listener, self._ready), name="turnkeep worker"
+            target=run_worker,
+            args=(self._settings, self._listener, self._ready, self._sandbox),
+            name="turnkeep worker",
         )
         process.start()
         assert process.pid is not None
@@ -207,13 +257,13 @@ class Supervisor:
                     os.kill(process.pid, number)
 
 
-def run_worker(settings: Settings, listener: socket.socket, ready: Event) -> None:
+def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbox: SandboxAccess | None = None) -> None:
     """What a worker process does."""
     from turnkeep.errors import TurnkeepError
 
     threading.Thread(target=_leave_with_supervisor, name="supervisor watch", daemon=True).start()
     try:
-        _run(settings, listener, ready.set)
+        _run(settings, listener, ready.set, sandbox)
     except TurnkeepError as exc:
         print(f"turnkeep: {exc.detail}", file=sys.stderr)
         sys.exit(2)

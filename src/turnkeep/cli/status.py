@@ -12,7 +12,12 @@ from turnkeep.store.ports import Store
 
 
 def status(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Create the database where there is none, and report on it and on the server that uses it."""
+    """Create the database where there is none, and report on it and on the server that uses it.
+
+    **Example**
+
+    - `turnkeep status --json | jq -r .server`
+    """
     settings = settings_of(data_dir, database_url)
 
     async def direct(store: Store) -> int:

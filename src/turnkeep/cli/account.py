@@ -1,0 +1,68 @@
+"""`turnkeep models` and `turnkeep usage`: what the server can reach, and what a month has used."""
+
+from typing import Annotated
+
+import typer
+
+from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.printing import print_json, print_table
+
+
+def models(
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """List the models that the server can reach now, as they are named in requests.
+
+    **Examples**
+
+    - `turnkeep models`
+
+    - `turnkeep chat --model "$(turnkeep models | head -1)" "Hello"`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = list(turnkeep.models.list())
+    if as_json:
+        print_json(found)
+        return
+    for model in found:
+        print(model.id)
+
+
+def usage(
+    month: Annotated[str | None, typer.Option("--month", help="Such as 2026-11; by default this month.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Show what a month has used: messages, tokens, and the limit.
+
+    **Examples**
+
+    - `turnkeep usage`
+
+    - `turnkeep usage --month 2026-11 --user ann --json`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        used = turnkeep.usage.get(month=month)
+    if as_json:
+        print_json(used)
+        return
+    limit = "no limit" if used.limit is None else f"limit {used.limit:,}"
+    rows = [
+        ("month", used.month),
+        (
+            "messages",
+            f"{used.messages:,} ({limit}; {used.by_source.ui:,} from the page, {used.by_source.api:,} by API)",
+        ),
+        ("input tokens", f"{used.input_tokens:,}"),
+        ("output tokens", f"{used.output_tokens:,}"),
+    ]
+    print_table(("", ""), rows, nothing="")

@@ -1,0 +1,255 @@
+"""`turnkeep agents`: instructions, a model and tools, saved under a name."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark
+from turnkeep.client.answers import Agent
+from turnkeep.client.events import Step
+from turnkeep.client.runs import RunError, RunFailed, RunResult
+from turnkeep.client.sync import Turnkeep
+from turnkeep.errors import InvalidRequest, NotFound
+
+agents = typer.Typer(no_args_is_help=True, help="List, show, create, change, delete and run agents.")
+
+Named = Annotated[str, typer.Argument(metavar="AGENT", help="agent_…, or a name that only one agent has.")]
+SpecFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A JSON or TOML file with the fields of an agent; - reads JSON from stdin."),
+]
+
+
+@agents.command("list")
+def list_agents(
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """List the agents of the workspace.
+
+    **Examples**
+
+    - `turnkeep agents list`
+
+    - `turnkeep agents list --json | jq -r .name`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = turnkeep.agents.list()
+        if as_json:
+            print_lines(found)
+            return
+        rows = [(one.id, one.name, one.model or "", str(len(one.tools)), moment(one.updated_at)) for one in found]
+    nothing = "There are no agents yet. `turnkeep agents create --help` shows how to make one."
+    print_table(("id", "name", "model", "tools", "changed"), rows, nothing=nothing)
+
+
+@agents.command()
+def show(
+    agent: Named,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Show everything about an agent.
+
+    **Examples**
+
+    - `turnkeep agents show "Support"`
+
+    - `turnkeep agents show agent_… --json > support.json`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = find_agent(turnkeep, agent)
+    _print(found, as_json=as_json)
+
+
+@agents.command()
+def create(
+    file: SpecFile,
+    name: Annotated[str | None, typer.Option("--name", help="Another name than the file gives.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Create an agent from a file.
+
+    The file holds `name`, `instructions`, `model`, `tools`, `mcp_servers`, `skills`, `sandbox` and `environment`; only
+    the name must be there. As TOML:
+
+        name = "Support"
+        instructions = "Answer from our handbook, briefly."
+        model = "anthropic/claude-sonnet-4-5"
+        tools = ["search_pages"]
+
+    **Examples**
+
+    - `turnkeep agents create support.toml`
+
+    - `turnkeep agents show "Support" --json | turnkeep agents create - --name "Support 2"`
+    """
+    spec = read_spec(file)
+    if name is not None:
+        spec["name"] = name
+    if "name" not in spec:
+        raise InvalidRequest(f"{file} gives no `name`. Add one, or say --name.")
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        made = turnkeep.agents.create(**spec)
+    _print(made, as_json=as_json, says=f"{made.id} is saved as “{made.name}”.")
+
+
+@agents.command()
+def update(
+    agent: Named,
+    file: SpecFile,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Change the fields of an agent that a file gives; the others stay.
+
+    **Examples**
+
+    - `turnkeep agents update "Support" support.toml`
+
+    - `echo '{"model": "openai/gpt-5"}' | turnkeep agents update "Support" -`
+    """
+    spec = read_spec(file)
+    if not spec:
+        raise InvalidRequest(f"{file} gives no field of an agent, so there is nothing to change.")
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        changed = turnkeep.agents.update(find_agent(turnkeep, agent).id, **spec)
+    _print(changed, as_json=as_json, says=f"{changed.id} (“{changed.name}”) is changed.")
+
+
+@agents.command()
+def delete(
+    agent: Named,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Delete an agent. Its conversations stay.
+
+    **Example**
+
+    - `turnkeep agents delete "Support 2"`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = find_agent(turnkeep, agent)
+        turnkeep.agents.delete(found.id)
+    print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.name}”) is deleted.")
+
+
+@agents.command()
+def run(
+    agent: Named,
+    prompt: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.")],
+    attach: Annotated[
+        list[Path] | None, typer.Option("--attach", "-f", help="A file to give it; repeat for more.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for the files that it writes.", file_okay=False)
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Run an agent once in a sandbox, without a conversation. To leave is to stop it.
+
+    The result goes to standard output, steps to standard error; with --json every line that the sandbox writes.
+
+    **Examples**
+
+    - `turnkeep agents run "Analyst" "Plot the sales by month" --attach sales.csv --output plots`
+
+    - `turnkeep agents run "Analyst" - --json < prompt.txt`
+    """
+    if prompt == "-":
+        prompt = typer.get_text_stream("stdin").read()
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = find_agent(turnkeep, agent)
+        file_ids = tuple(turnkeep.files.upload(path).id for path in attach or [])
+        running = turnkeep.agents.run(found.id, prompt, attachment_ids=file_ids)
+        for line in running:
+            if as_json:
+                print_lines([line])
+            elif isinstance(line, Step) and line.status != "running":
+                remark(f"{'✓' if line.status == 'succeeded' else '✗'} {line.name}")
+            elif isinstance(line, RunResult):
+                print(line.message)
+            elif isinstance(line, RunError):
+                raise RunFailed(line, turn_id=running.turn_id)
+        written = turnkeep.turns.get(running.turn_id).files if running.turn_id else ()
+        if output is not None and written:
+            output.mkdir(parents=True, exist_ok=True)
+        for file in written:
+            where = f" → {turnkeep.files.download(file.id, output)}" if output is not None else f"  {file.id}"
+            remark(f"▪ {file.name}{where}")
+
+
+def find_agent(turnkeep: Turnkeep, named: str) -> Agent:
+    """The agent with that id, or the only one of that name. Raises NotFound, or InvalidRequest if there are several."""
+    if named.startswith("agent_"):
+        return turnkeep.agents.get(named)
+    matching = [one for one in turnkeep.agents.list() if one.name.casefold() == named.casefold()]
+    if len(matching) > 1:
+        raise InvalidRequest(
+            f"{len(matching)} agents are called {named!r}. Use an id: {', '.join(a.id for a in matching)}."
+        )
+    if not matching:
+        raise NotFound(f"No agent is called {named!r}. `turnkeep agents list` shows those there are.")
+    return matching[0]
+
+
+def read_spec(file: Path) -> dict[str, Any]:
+    """The fields of an agent that a file gives. What the server adds itself is passed over, so `show --json` fits."""
+    try:
+        text = typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text("utf-8-sig")
+    except FileNotFoundError as exc:
+        raise InvalidRequest(f"There is no file {file}.") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidRequest(f"{file} cannot be read as text: {exc}.") from exc
+    try:
+        spec = tomllib.loads(text) if file.suffix == ".toml" else msgspec.json.decode(text)
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as exc:
+        raise InvalidRequest(f"{file} is not {'TOML' if file.suffix == '.toml' else 'JSON'}: {exc}.") from exc
+    if not isinstance(spec, dict):
+        raise InvalidRequest(f"{file} holds no object with the fields of an agent.")
+    return {name: value for name, value in spec.items() if name not in _ADDED}
+
+
+_ADDED = {"id", "workspace_id", "created_at", "updated_at", "warnings"}
+
+
+def _print(agent: Agent, *, as_json: bool, says: str | None = None) -> None:
+    for warning in agent.warnings:
+        remark(f"warning: {warning}")
+    if as_json:
+        print_json(agent)
+    elif says is not None:
+        print(says)
+    else:
+        print(msgspec.json.format(msgspec.json.encode(agent), indent=2).decode())

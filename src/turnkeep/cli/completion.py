@@ -1,0 +1,26 @@
+"""`turnkeep completion`: what a shell needs to complete our commands and options."""
+
+import os
+from typing import Annotated, Literal
+
+import typer
+
+
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Your shell: `echo $SHELL` tells it.")],
+) -> None:
+    """Print what a shell needs to complete commands and options. `turnkeep --install-completion` installs it.
+
+    **Examples**
+
+    - `echo 'eval "$(turnkeep completion bash)"' >> ~/.bashrc`
+
+    - `eval "$(turnkeep completion zsh)"`
+
+    - `turnkeep completion fish > ~/.config/fish/completions/turnkeep.fish`
+    """
+    from turnkeep.cli.main import COMPLETE_VARIABLE, main
+
+    # The same protocol by which the shell asks for completions also yields the script that makes it ask.
+    os.environ[COMPLETE_VARIABLE] = f"source_{shell}"
+    main([])

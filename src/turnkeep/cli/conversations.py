@@ -1,0 +1,150 @@
+"""`turnkeep conversations`: list, search, show, rename, delete, restore."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.markdown import message_as_markdown
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table
+
+conversations = typer.Typer(no_args_is_help=True, help="List, search, show, rename, delete and restore conversations.")
+
+Id = Annotated[str, typer.Argument(metavar="CONVERSATION", help="conv_…, as `turnkeep conversations list` shows it.")]
+
+
+@conversations.command("list")
+def list_conversations(
+    search: Annotated[str | None, typer.Argument(help="Words to look for in titles and messages.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """List conversations, the last changed first; or those in which words occur.
+
+    **Examples**
+
+    - `turnkeep conversations list`
+
+    - `turnkeep conversations list "quarterly report" -n 5`
+
+    - `turnkeep conversations list --json | jq -r .id`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = turnkeep.conversations.list(search, limit=limit)
+        if as_json:
+            print_lines(found)
+            return
+        rows = [
+            (one.id, moment(one.updated_at), str(one.message_count), one.snippet or one.title or one.preview or "")
+            for one in found
+        ]
+    nothing = "No conversation has these words." if search else "There are no conversations yet. Try `turnkeep chat`."
+    print_table(("id", "changed", "messages", "title"), rows, nothing=nothing)
+
+
+@conversations.command()
+def show(
+    conversation: Id,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the last so many messages.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Show a conversation as it reads, with its steps.
+
+    **Examples**
+
+    - `turnkeep conversations show conv_… | less`
+
+    - `turnkeep conversations show conv_… --json | jq -r 'select(.role == "assistant").id'`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = list(turnkeep.conversations.messages(conversation, order="desc", limit=limit))
+    messages = found[::-1]
+    if as_json:
+        print_lines(messages)
+        return
+    text = "\n\n".join(message_as_markdown(message) for message in messages)
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
+@conversations.command()
+def rename(
+    conversation: Id,
+    title: Annotated[str, typer.Argument(help="The new title.")],
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Give a conversation another title.
+
+    **Example**
+
+    - `turnkeep conversations rename conv_… "The move to Bern"`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        changed = turnkeep.conversations.rename(conversation, title)
+    print_json(changed) if as_json else print(f"{changed.id} is now called “{changed.title}”.")
+
+
+@conversations.command()
+def delete(
+    conversation: Id,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Delete a conversation with its files. It can be restored for a while.
+
+    **Example**
+
+    - `turnkeep conversations delete conv_…`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        turnkeep.conversations.delete(conversation)
+    if as_json:
+        print_json({"id": conversation, "deleted": True})
+    else:
+        print(f"{conversation} is deleted. `turnkeep conversations restore {conversation}` brings it back.")
+
+
+@conversations.command()
+def restore(
+    conversation: Id,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Undo a delete.
+
+    **Example**
+
+    - `turnkeep conversations restore conv_…`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        restored = turnkeep.conversations.restore(conversation)
+    print_json(restored) if as_json else print(f"{restored.id} is back: {restored.title or restored.preview or ''}")

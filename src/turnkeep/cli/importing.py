@@ -1,0 +1,99 @@
+"""`turnkeep import`: our own exports, and histories from elsewhere."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.printing import print_lines, remark
+from turnkeep.client.answers import Conversation
+from turnkeep.errors import InvalidRequest, TurnkeepError
+
+Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
+
+
+def import_(
+    file: Annotated[
+        list[Path],
+        typer.Argument(help="Exports, or JSON (or JSON lines) with the messages of a chat; - is standard input."),
+    ],
+    title: Annotated[str | None, typer.Option("--title", help="The title, where one file is imported.")] = None,
+    form: Annotated[
+        Form | None, typer.Option("--form", help="The form of a foreign history, where it does not show it.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Make conversations of files: exports of Turnkeep, or lists of messages from elsewhere.
+
+    Anthropic messages, OpenAI chat messages, OpenAI Responses items and plain `{role, content}` lists are known, alone
+    or inside a request body. A conversation that a provider refused elsewhere can be continued here. With a service
+    key, `--user` says whom the conversations belong to.
+
+    **Examples**
+
+    - `turnkeep import backup.jsonl`
+
+    - `turnkeep import messages.json --title "From the old system" --user ann`
+
+    - `curl -s https://example.org/chat.json | turnkeep import -`
+    """
+    documents = [(path, document) for path in file for document in read_documents(path)]
+    if title is not None and len(documents) > 1:
+        raise InvalidRequest(f"--title fits one conversation, and these are {len(documents)}.")
+    made: list[Conversation] = []
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        for place, (path, document) in enumerate(documents, start=1):
+            try:
+                imported = turnkeep.conversations.import_(document, title=title, form=form)
+            except TurnkeepError as exc:
+                done = f" {len(made)} before it are imported." if made else ""
+                exc.detail = f"{path}, conversation {place}: {exc.detail}{done}"
+                raise
+            made.append(imported.conversation)
+            for said in imported.remarks:
+                remark(f"{path}: {said}")
+    if as_json:
+        print_lines(made)
+        return
+    for one in made:
+        count = one.message_count
+        print(f"{one.id}  {count} {'message' if count == 1 else 'messages'}  {one.title or ''}".rstrip())
+
+
+def read_documents(path: Path) -> list[bytes]:
+    """The documents of a file: one, or several exports line by line. Lines that are messages are one document."""
+    try:
+        raw = typer.get_binary_stream("stdin").read() if str(path) == "-" else path.read_bytes()
+    except FileNotFoundError as exc:
+        raise InvalidRequest(f"There is no file {path}.") from exc
+    except OSError as exc:
+        raise InvalidRequest(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+    raw = raw.removeprefix(b"\xef\xbb\xbf").strip()
+    if not raw:
+        raise InvalidRequest(f"{path} is empty.")
+    if _parsed(raw) is not None:
+        return [raw]
+    lines = [line for line in raw.splitlines() if line.strip()]
+    parsed = [_parsed(line) for line in lines]
+    if any(line is None for line in parsed):
+        raise InvalidRequest(f"{path} is neither JSON nor JSON lines (line {parsed.index(None) + 1}).")
+    exports = [isinstance(line, dict) and "turnkeep_export" in line for line in parsed]
+    if all(exports):
+        return lines
+    if any(exports):
+        raise InvalidRequest(f"{path} mixes exports with other lines. Import them apart.")
+    return [json.dumps(parsed, ensure_ascii=False).encode()]
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,156 @@
+"""`turnkeep pages`: the Markdown documents that agents search."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table
+from turnkeep.client.knowledge import KnowledgePage
+from turnkeep.client.sync import Turnkeep
+from turnkeep.errors import InvalidRequest, NotFound
+
+pages = typer.Typer(no_args_is_help=True, help="List, search, show, write and delete pages.")
+
+Named = Annotated[str, typer.Argument(metavar="PAGE", help="page_…, or a title that only one page has.")]
+Text = Annotated[Path, typer.Argument(metavar="FILE", help="A Markdown file; - reads standard input.")]
+
+
+@pages.command("list")
+def list_pages(
+    q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Only pages that these words find.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """List pages, newest first; with words, those that they find, best first.
+
+    **Examples**
+
+    - `turnkeep pages list`
+
+    - `turnkeep pages list "refund policy" --json | jq -r .title`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = turnkeep.pages.list(q, limit=limit)
+        if as_json:
+            print_lines(found)
+            return
+        rows = [(one.id, moment(one.updated_at), one.title, one.snippet or "") for one in found]
+    nothing = (
+        "No page matches." if q else "There are no pages yet. `turnkeep pages write --help` shows how to make one."
+    )
+    print_table(("id", "changed", "title", "where it matches"), rows, nothing=nothing)
+
+
+@pages.command()
+def show(
+    page: Named,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Show the Markdown of a page.
+
+    **Example**
+
+    - `turnkeep pages show "Refund policy" > refunds.md`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = turnkeep.pages.get(find_page(turnkeep, page).id)
+    print_json(found) if as_json else print(
+        found.content or "", end="" if (found.content or "").endswith("\n") else "\n"
+    )
+
+
+@pages.command()
+def write(
+    file: Text,
+    title: Annotated[
+        str | None, typer.Option("--title", help="By default the first heading, or the file's name.")
+    ] = None,
+    page: Annotated[str | None, typer.Option("--page", help="Write this page (page_… or its title) anew.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Make a page from a Markdown file, or write one anew.
+
+    **Examples**
+
+    - `turnkeep pages write handbook.md`
+
+    - `turnkeep pages write handbook.md --page "Handbook"`
+    """
+    content = read_text(file)
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        if page is not None:
+            made = turnkeep.pages.update(find_page(turnkeep, page).id, title=title, content=content)
+        else:
+            made = turnkeep.pages.create(title or _title_of(content, file), content)
+    print_json(made) if as_json else print(f"{made.id} is written as “{made.title}”.")
+
+
+@pages.command()
+def delete(
+    page: Named,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Delete a page, for good.
+
+    **Example**
+
+    - `turnkeep pages delete "Old handbook"`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = find_page(turnkeep, page)
+        turnkeep.pages.delete(found.id)
+    print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.title}”) is deleted.")
+
+
+def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage:
+    """The page with that id, or the only one of that title. Raises NotFound, or InvalidRequest if there are several."""
+    if named.startswith("page_"):
+        return turnkeep.pages.get(named)
+    matching = [one for one in turnkeep.pages.list() if one.title.casefold() == named.casefold()]
+    if len(matching) > 1:
+        raise InvalidRequest(
+            f"{len(matching)} pages are called {named!r}. Use an id: {', '.join(p.id for p in matching)}."
+        )
+    if not matching:
+        raise NotFound(f"No page is called {named!r}. `turnkeep pages list` shows those there are.")
+    return matching[0]
+
+
+def read_text(file: Path) -> str:
+    try:
+        return typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text("utf-8-sig")
+    except FileNotFoundError as exc:
+        raise InvalidRequest(f"There is no file {file}.") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidRequest(f"{file} cannot be read as text: {exc}.") from exc
+
+
+def _title_of(content: str, file: Path) -> str:
+    for line in content.splitlines():
+        if line.startswith("# ") and line[2:].strip():
+            return line[2:].strip()[:200]
+    if str(file) == "-":
+        raise InvalidRequest("The text has no heading. Say --title.")
+    return file.stem

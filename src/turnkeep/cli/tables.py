@@ -1,0 +1,238 @@
+"""`turnkeep tables`: rows that agents search; CSV in with a progress bar, CSV out."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark
+from turnkeep.client.knowledge import ImportStep, Row, Table, size_of_source
+from turnkeep.client.sync import Turnkeep
+from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.model.blocks import JsonObject
+
+tables = typer.Typer(no_args_is_help=True, help="List, search and fill tables; CSV in and out, with progress.")
+
+Named = Annotated[str, typer.Argument(metavar="TABLE", help="table_…, or its name.")]
+OPERATORS = {"=": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "~": "contains"}
+
+
+@tables.command("list")
+def list_tables(
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """List the tables of the workspace.
+
+    **Example**
+
+    - `turnkeep tables list`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = turnkeep.tables.list()
+        if as_json:
+            print_lines(found)
+            return
+        rows = [
+            (one.id, one.name, f"{one.row_count:,}", moment(one.updated_at), ", ".join(c.name for c in one.columns))
+            for one in found
+        ]
+    nothing = "There are no tables yet. `turnkeep tables import --help` shows how to make one of a CSV file."
+    print_table(("id", "name", "rows", "changed", "columns"), rows, nothing=nothing)
+
+
+@tables.command()
+def rows(
+    table: Named,
+    q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Only rows that these words find.")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", help="A condition, as Price>=10, Name~salt or Since<2024-06-01.")
+    ] = None,
+    sort: Annotated[str | None, typer.Option("--sort", help="A column; -Column: greatest first.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Show rows of a table: all, those that words find, or those that fit conditions.
+
+    **Examples**
+
+    - `turnkeep tables rows Spices`
+
+    - `turnkeep tables rows Spices saffron --where "Price<10" --sort=-Price`
+    """
+    filters = [condition(each) for each in where or []]
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        named = find_table(turnkeep, table)
+        found = turnkeep.tables.rows(named.id, q, filters=filters, sort=sort, limit=limit)
+        if as_json:
+            print_lines(found)
+            return
+        shown = [_cells(named, row) for row in found]
+    print_table(("row", *(column.name for column in named.columns)), shown, nothing="No row fits.")
+
+
+@tables.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file whose first line names the columns.")],
+    table: Annotated[str | None, typer.Option("--table", help="Add to this table (its name or table_…).")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The name of a new table; by default the file's.")] = None,
+    charset: Annotated[str | None, typer.Option("--charset", help="The file's encoding, if it is not UTF-8.")] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="What separates cells; else found out.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Import a CSV file: all of it, or nothing. Ctrl-C takes it back.
+
+    **Examples**
+
+    - `turnkeep tables import spices.csv`
+
+    - `turnkeep tables import more.csv --table Spices`
+    """
+    if not file.is_file():
+        raise InvalidRequest(f"There is no file {file}.")
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        table_id = None if table is None else find_table(turnkeep, table).id
+        wanted = None if table_id is not None else name or file.stem
+        with _Bar(size_of_source(file)) as bar:
+            steps = turnkeep.tables.import_csv(
+                file, table_id=table_id, name=wanted, charset=charset, delimiter=delimiter, on_sent=bar.sent
+            )
+            last = bar.follow(steps)
+    if last is None or last.table is None:
+        raise InvalidRequest("The import ended without an answer. Look at the table before you repeat it.")
+    print_json(last.table) if as_json else print(
+        f"{last.rows:,} rows are in “{last.table.name}” ({last.table.id}), which has {last.table.row_count:,} now."
+    )
+
+
+@tables.command()
+def export(
+    table: Named,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="By default standard output.")] = None,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Write a table as CSV. Cells that a spreadsheet would run as a formula get a `'` before them.
+
+    **Example**
+
+    - `turnkeep tables export Spices spices.csv`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        pieces = turnkeep.tables.export_csv(find_table(turnkeep, table).id)
+        if file is None:
+            sys.stdout.buffer.writelines(pieces)
+            sys.stdout.buffer.flush()
+            return
+        with file.open("wb") as out:
+            out.writelines(pieces)
+    remark(f"{file} is written.")
+
+
+@tables.command()
+def delete(
+    table: Named,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    user: User = None,
+    workspace: Workspace = None,
+    data_dir: ServerDir = None,
+) -> None:
+    """Delete a table with all its rows, for good.
+
+    **Example**
+
+    - `turnkeep tables delete Spices`
+    """
+    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+        found = find_table(turnkeep, table)
+        turnkeep.tables.delete(found.id)
+    print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.name}”) is deleted.")
+
+
+def find_table(turnkeep: Turnkeep, named: str) -> Table:
+    """The table with that id or name. Raises NotFound."""
+    if named.startswith("table_"):
+        return turnkeep.tables.get(named)
+    for one in turnkeep.tables.list():
+        if one.name.casefold() == named.casefold():
+            return one
+    raise NotFound(f"No table is called {named!r}. `turnkeep tables list` shows those there are.")
+
+
+def condition(text: str) -> JsonObject:
+    """`Price>=10` as the API wants it."""
+    for sign in ("!=", "<=", ">=", "=", "<", ">", "~"):
+        column, found, value = text.partition(sign)
+        if found and column.strip():
+            return {"column": column.strip(), "op": OPERATORS[sign], "value": value.strip()}
+    raise InvalidRequest(f"{text!r} is no condition. Write it as Price>=10, Name=Salt or Name~salt.")
+
+
+def _cells(table: Table, row: Row) -> list[str]:
+    values = [row.values.get(column.name) for column in table.columns]
+    return [str(row.row), *("" if value is None else str(value) for value in values)]
+
+
+class _Bar:
+    """How an import goes on, on stderr: bytes sent, then rows looked at, then rows written. Silent in a pipe."""
+
+    def __init__(self, size: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[said]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._progress.add_task("sending", total=max(1, size), said="")
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def sent(self, count: int) -> None:
+        self._progress.update(self._task, completed=count)
+
+    def follow(self, steps: Iterable[ImportStep]) -> ImportStep | None:
+        last: ImportStep | None = None
+        for last in steps:
+            self._progress.update(
+                self._task,
+                description="checking" if last.stage == "checked" else "importing",
+                total=last.total,
+                completed=last.rows if last.total else 0,
+                said=f"{last.rows:,} rows",
+            )
+        return last

@@ -1,0 +1,134 @@
+"""A server that the commands find by themselves, and the commands as processes of their own."""
+
+import asyncio
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.cli.terminal import Terminal
+from tests.client.site import Model, Site
+from turnkeep.cli.main import main
+from turnkeep.cli.operating import remember_server
+from turnkeep.config import Settings
+
+TURNKEEP = (sys.executable, "-c", "from turnkeep.cli.main import main; main()")
+SECONDS = 60
+
+Found = TypeVar("Found")
+
+
+class Shell:
+    """Types commands where a server runs."""
+
+    def __init__(self, site: Site, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.site = site
+        self.folder = folder
+        self._loop = loop
+
+    def model(self, model: Model) -> None:
+        """What the model says from now on."""
+        self.site.model = model
+
+    def on_server(self, work: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
+        """Do something in the server's own loop."""
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(SECONDS)
+
+    def run(self, *arguments: str | Path, input: str = "", **changes: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*TURNKEEP, *map(str, arguments)],
+            env=environment(self.folder, **changes),
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def here(self, *arguments: str | Path, input: str = "") -> "subprocess.CompletedProcess[str]":
+        """The same inside this process, which is quicker: for the many ways in which a command can be refused."""
+        out, err, code = io.TextIOWrapper(io.BytesIO()), io.StringIO(), 0
+        given = io.TextIOWrapper(io.BytesIO(input.encode()))
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment(self.folder).items():
+                patch.setenv(name, value)
+            for stream, fake in (("stdout", out), ("stderr", err), ("stdin", given)):
+                patch.setattr(sys, stream, fake)
+            try:
+                main([str(argument) for argument in arguments])
+            except SystemExit as left:
+                code = left.code if isinstance(left.code, int) else 0
+        out.flush()
+        written = out.buffer.getvalue().decode()
+        return subprocess.CompletedProcess(list(map(str, arguments)), code, written, err.getvalue())
+
+    def ok(self, *arguments: str | Path, input: str = "", **changes: str) -> str:
+        """What a command that must work says on standard output."""
+        done = self.run(*arguments, input=input, **changes)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str | Path, input: str = "") -> Any:
+        """The answer as scripts get it; made inside this process, for what a test only needs to know."""
+        done = self.here(*arguments, "--json", input=input)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def lines(self, *arguments: str | Path) -> list[Any]:
+        done = self.here(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def terminal(self, *arguments: str | Path) -> Terminal:
+        return Terminal([*TURNKEEP, *map(str, arguments)], environment(self.folder))
+
+
+def environment(folder: Path, **changes: str) -> dict[str, str]:
+    """A clean one: no Turnkeep of the caller's own, no keys of theirs, no proxies."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TURNKEEP_", "ANTHROPIC_", "OPENAI_", "AWS_", "_TURNKEEP"))
+    }
+    return (
+        kept
+        | {"TURNKEEP_DATA_DIR": str(folder / "data"), "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
+        | changes
+    )
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop in a thread of its own, so that the tests may wait for processes."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, loop: asyncio.AbstractEventLoop) -> Iterator[Shell]:
+    """One server for the tests of a module."""
+    folder = tmp_path_factory.mktemp("cli")
+    site = Site(folder / "data")
+    asyncio.run_coroutine_threadsafe(site.start(), loop).result(SECONDS)
+    remember_server(Settings(data_dir=folder / "data"), site.port)
+    yield Shell(site, folder, loop)
+    asyncio.run_coroutine_threadsafe(site.stop(), loop).result(SECONDS)
+
+
+@pytest.fixture
+def shell(server: Shell) -> Shell:
+    """The server with a model that greets."""
+    server.model(lambda request: ["Hello ", "there."])
+    return server

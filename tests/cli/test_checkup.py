@@ -1,0 +1,88 @@
+"""`turnkeep doctor` without a file: every part of an installation, with what to do about it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.cli.conftest import Shell
+from tests.faults.redis_server import RedisServer
+from tests.store.databases import make_postgres_database
+
+PARTS = ["server", "key", "database", "roles", "bucket", "redis", "runner", "models", "clock"]
+
+
+def checks(report: str) -> dict[str, Any]:
+    return {one["name"]: one for one in json.loads(report)["checks"]}
+
+
+class TestTheCheckUp:
+    def test_of_a_server_that_runs(self, shell: Shell) -> None:
+        done = shell.run("doctor")
+        assert done.returncode == 0, done.stdout
+        lines = done.stdout.splitlines()
+        assert [line.split()[1] for line in lines if not line.startswith(" ")] == PARTS
+        report = json.loads(shell.here("doctor", "--json").stdout)
+        assert report["ok"] is True
+        assert {one["state"] for one in report["checks"]} <= {"ok", "warn", "skip"}
+
+    def test_of_one_that_does_not_run_says_so_and_looks_at_the_rest(self, shell: Shell, tmp_path: Path) -> None:
+        done = shell.run("doctor", TURNKEEP_DATA_DIR=str(tmp_path), TURNKEEP_PORT="9")
+        assert done.returncode == 1
+        assert "fail  server" in done.stdout
+        assert "Start it with `turnkeep serve`." in done.stdout
+        assert "warn  database" in done.stdout
+        assert "Traceback" not in done.stderr
+        assert list(tmp_path.iterdir()) == [], "it changes nothing"
+
+    def test_of_a_server_elsewhere_asks_only_that_server(self, shell: Shell) -> None:
+        found = checks(shell.here("doctor", "--json", "--url", "http://turnkeep.invalid", "--key", "k").stdout)
+        assert set(found) == {"server", "models", "clock"}
+        assert found["server"]["state"] == "fail"
+
+    def test_a_wrong_key_is_found(self, shell: Shell) -> None:
+        found = checks(shell.here("doctor", "--json", "--url", shell.site.url, "--key", "wrong").stdout)
+        assert (found["key"]["state"], "keys create" in found["key"]["todo"]) == ("fail", True)
+
+    def test_of_postgresql_redis_and_a_bucket(self, shell: Shell, tmp_path: Path) -> None:
+        uri = make_postgres_database("doctor")
+        redis = RedisServer()
+        shell.on_server(redis.__aenter__)
+        try:
+            done = shell.run(
+                "doctor",
+                "--json",
+                TURNKEEP_DATA_DIR=str(tmp_path),
+                TURNKEEP_PORT="9",
+                TURNKEEP_DATABASE_URL=uri,
+                TURNKEEP_REDIS_URL=redis.url,
+                TURNKEEP_FILES_URL="s3://no-such-bucket",
+                TURNKEEP_SANDBOX_URL="http://127.0.0.1:9",
+                AWS_ENDPOINT_URL="http://127.0.0.1:9",
+                AWS_ACCESS_KEY_ID="a",
+                AWS_SECRET_ACCESS_KEY="b",
+                ANTHROPIC_API_KEY="sk-x",
+            )
+        finally:
+            shell.on_server(redis.__aexit__)
+        found = checks(done.stdout)
+        states = {name: one["state"] for name, one in found.items()}
+        assert states == {
+            "server": "fail",
+            "database": "ok",
+            "roles": "ok",
+            "bucket": "fail",
+            "redis": "ok",
+            "runner": "fail",
+            "models": "ok",
+            "clock": "skip",
+        }, done.stdout
+        assert all(one["todo"] for one in found.values() if one["state"] == "fail")
+        assert "sk-x" not in done.stdout
+
+    def test_of_services_that_are_away(self, shell: Shell, tmp_path: Path) -> None:
+        done = shell.here(
+            "doctor", "--json", "--data-dir", tmp_path, "--database-url", "postgresql://127.0.0.1:9/nothing"
+        )
+        found = checks(done.stdout)
+        assert (found["database"]["state"], found["roles"]["state"]) == ("fail", "fail")
+        assert "TURNKEEP_DATABASE_URL" in found["database"]["todo"]

@@ -1,0 +1,196 @@
+"""The commands that talk to a server: conversations, export, import, agents, models, usage."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Shell
+from tests.client.site import rounds_of
+from turnkeep.providers.ports import ModelRequest
+from turnkeep.providers.scripted import Call, Script
+
+AGENT = """
+name = "Support"
+instructions = "Answer briefly."
+model = "scripted"
+"""
+
+
+def with_a_tool(request: ModelRequest) -> Script:
+    if not rounds_of(request):
+        return ["Let me look.", Call("lookup", {"city": "Bern"})]
+    return ["It is **sunny**."]
+
+
+class TestConversations:
+    def test_are_listed_found_shown_renamed_deleted_and_restored(self, shell: Shell) -> None:
+        shell.model(with_a_tool)
+        made = shell.json("chat", "Will the umbrella be needed?")["conversation_id"]
+        assert made in shell.ok("conversations", "list")
+        assert [one["id"] for one in shell.lines("conversations", "list", "umbrella")] == [made]
+        shown = shell.ok("conversations", "show", made)
+        assert "## You" in shown
+        assert "- ✓ `lookup` (city: Bern)" in shown
+        assert [one["role"] for one in shell.lines("conversations", "show", made, "-n", "1")] == ["assistant"]
+        assert "Rain" in shell.ok("conversations", "rename", made, "Rain")
+        assert "restore" in shell.ok("conversations", "delete", made)
+        assert shell.here("conversations", "show", made).returncode == 1
+        assert shell.json("conversations", "restore", made)["title"] == "Rain"
+
+    def test_what_is_not_there_is_said_on_standard_error(self, shell: Shell) -> None:
+        done = shell.here("conversations", "list", "xyzzyplugh")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "No conversation has these words." in done.stderr
+
+
+class TestExportAndImport:
+    @pytest.fixture
+    def talk(self, shell: Shell) -> str:
+        shell.model(with_a_tool)
+        return str(shell.json("chat", "Weather for export?")["conversation_id"])
+
+    def test_without_loss(self, shell: Shell, talk: str, tmp_path: Path) -> None:
+        file = tmp_path / "talk.json"
+        shell.ok("export", talk, "-o", file)
+        imported = shell.ok("import", file).split()[0]
+        assert imported != talk
+        assert essence(shell.lines("conversations", "show", imported)) == essence(
+            shell.lines("conversations", "show", talk)
+        )
+        again = json.loads(shell.here("export", imported).stdout)["exported"]
+        first = json.loads(file.read_text())["exported"]
+        assert [len(trace["events"]) for trace in again["turns"]] == [len(trace["events"]) for trace in first["turns"]]
+
+    def test_all_of_them_line_by_line(self, shell: Shell, talk: str, tmp_path: Path) -> None:
+        file = tmp_path / "all.jsonl"
+        done = shell.here("export", "--all", "-o", file)
+        lines = file.read_text().splitlines()
+        assert f"{len(lines)} conversations written" in done.stderr
+        assert len(lines) == len(shell.lines("conversations", "list", "-n", "1000"))
+        assert len(shell.lines("import", file)) == len(lines)
+
+    def test_as_markdown_for_reading(self, shell: Shell, talk: str, tmp_path: Path) -> None:
+        shell.here("export", talk, "-o", tmp_path / "talk.md")
+        text = (tmp_path / "talk.md").read_text()
+        assert text.startswith("# Weather for export?")
+        assert "It is **sunny**." in text
+        assert shell.here("export", talk, "--format", "markdown").stdout.startswith("# Weather")
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}],
+            {"system": "Be kind.", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
+            {"input": [{"role": "user", "content": "Hi"}]},
+            [{"role": "user", "content": "Hi", "ts": 1_700_000_000_000}],
+        ],
+        ids=["openai_chat", "anthropic", "openai_responses", "plain"],
+    )
+    def test_histories_from_elsewhere(self, shell: Shell, document: Any, tmp_path: Path) -> None:
+        file = tmp_path / "history.json"
+        file.write_text(json.dumps(document))
+        made = shell.json("import", file, "--title", "From elsewhere")
+        assert made["title"] == "From elsewhere"
+        assert shell.json("chat", "And now?", "-c", made["id"])["status"] == "succeeded"
+
+    def test_json_lines_from_standard_input_with_remarks(self, shell: Shell) -> None:
+        audio = {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}
+        done = shell.here("import", "-", input="\n".join(map(json.dumps, [audio, {"role": "user", "content": "Hi"}])))
+        assert done.returncode == 0
+        assert "'input_audio' has no equal here" in done.stderr
+
+    @pytest.mark.parametrize(
+        "content,words",
+        [
+            ("", "is empty"),
+            ("{not json", "neither JSON nor JSON lines (line 1)"),
+            ('[{"role": "robot"}]', "'robot' is not a role"),
+            ('{"turnkeep_export": 99}', "Upgrade Turnkeep"),
+            ('{"turnkeep_export": 1}\n{"role": "user", "content": "Hi"}', "mixes exports with other lines"),
+        ],
+    )
+    def test_what_cannot_be_imported_is_one_clear_line(
+        self, shell: Shell, content: str, words: str, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "history.json"
+        file.write_text(content)
+        done = shell.here("import", file)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        "arguments,code,words",
+        [
+            ((), 2, "Name conversations, or say --all."),
+            (("conv_00000000000000000000000000000000",), 1, "conversation"),
+            (("--all", "-o", "no/such/folder.json"), 1, "cannot be written"),
+        ],
+    )
+    def test_what_cannot_be_exported_is_one_clear_line(
+        self, shell: Shell, arguments: tuple[str, ...], code: int, words: str
+    ) -> None:
+        done = shell.here("export", *arguments)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert words in done.stderr
+
+    def test_a_file_appears_whole_or_not_at_all(self, shell: Shell, tmp_path: Path) -> None:
+        missing = "conv_00000000000000000000000000000000"
+        assert shell.here("export", missing, "-o", tmp_path / "x.json").returncode == 1
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestAgents:
+    def test_from_a_file_to_the_end(self, shell: Shell, tmp_path: Path) -> None:
+        file = tmp_path / "support.toml"
+        file.write_text(AGENT)
+        assert "is saved as “Support”." in shell.ok("agents", "create", file)
+        assert "Support" in shell.ok("agents", "list")
+        shown = shell.json("agents", "show", "support")
+        assert shown["instructions"] == "Answer briefly."
+        copy = shell.json("agents", "create", "-", "--name", "Copy", input=json.dumps(shown))
+        assert (copy["name"], copy["instructions"]) == ("Copy", "Answer briefly.")
+        changed = shell.json("agents", "update", "Support", "-", input='{"instructions": "Be kind."}')
+        assert (changed["instructions"], changed["model"]) == ("Be kind.", "scripted")
+        shell.ok("agents", "delete", copy["id"])
+        shell.json("agents", "delete", "Support")
+        assert not {one["name"] for one in shell.lines("agents", "list")} & {"Support", "Copy"}
+
+    @pytest.mark.parametrize(
+        "name,content,code,words",
+        [
+            ("a.json", "{", 2, "is not JSON"),
+            ("a.toml", "name = ", 2, "is not TOML"),
+            ("a.json", "[]", 2, "holds no object"),
+            ("a.json", "{}", 2, "gives no `name`"),
+            ("a.json", '{"name": "A", "colour": "red"}', 2, "colour"),
+            ("a.json", '{"name": "A", "model": "no/such"}', 2, "No provider serves the model"),
+            (None, "", 2, "There is no file"),
+        ],
+    )
+    def test_a_file_that_is_none_is_one_clear_line(
+        self, shell: Shell, name: str | None, content: str, code: int, words: str, tmp_path: Path
+    ) -> None:
+        file = tmp_path / (name or "missing.json")
+        if name is not None:
+            file.write_text(content)
+        done = shell.here("agents", "create", file)
+        assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+class TestTheAccount:
+    def test_models_and_usage(self, shell: Shell) -> None:
+        assert shell.ok("models").splitlines() == ["demo", "scripted"]
+        assert {model["id"] for model in shell.json("models")} == {"demo", "scripted"}
+        shell.json("chat", "Hello?", "--user", "zoe")
+        assert shell.json("usage", "--user", "zoe")["messages"] == 1
+        assert "no limit" in shell.ok("usage")
+        refused = shell.here("usage", "--month", "November")
+        assert refused.returncode == 2
+
+
+def essence(messages: list[dict[str, Any]]) -> list[Any]:
+    return [(one["role"], one["content"], one["created_at"]) for one in messages]

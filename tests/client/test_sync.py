@@ -1,0 +1,92 @@
+"""The sync face: the same verbs and the same answers, without a loop."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.harness import OPERATOR_KEY
+from tests.client.site import Site
+from turnkeep.client import AsyncTurnkeep, Delta, Result, Turnkeep, TurnStopped
+from turnkeep.client.events import Event
+from turnkeep.errors import NotFound
+from turnkeep.providers.scripted import Until
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A server in a loop and a thread of its own, so that the test may block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    site = Site(tmp_path)
+    asyncio.run_coroutine_threadsafe(site.start(), loop).result()
+    try:
+        yield site
+    finally:
+        asyncio.run_coroutine_threadsafe(site.stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def turnkeep(site: Site) -> Iterator[Turnkeep]:
+    with Turnkeep(site.url, OPERATOR_KEY) as client:
+        yield client
+
+
+class TestTheSyncFace:
+    def test_asks_and_lists(self, turnkeep: Turnkeep) -> None:
+        answer = turnkeep.ask("Hello?")
+        assert answer.text == "Hello there."
+        assert [one.id for one in turnkeep.conversations.list()] == [answer.conversation_id]
+        assert turnkeep.turns.get(answer.turn_id).status == "succeeded"
+        with pytest.raises(NotFound):
+            turnkeep.conversations.get("conv_" + "0" * 32)
+
+    def test_streams_events_and_words(self, turnkeep: Turnkeep) -> None:
+        with turnkeep.stream("Hello?") as stream:
+            events = list(stream)
+            assert stream.text == stream.result().text == "Hello there."
+        assert isinstance(events[-1], Result)
+        assert "Hello there.".startswith("".join(turnkeep.stream("Hello?").words()))
+        assert turnkeep.turns.follow(stream.turn_id or "").settled().text == "Hello there."
+
+    def test_stops_a_turn_in_the_middle_of_its_events(self, site: Site, turnkeep: Turnkeep) -> None:
+        site.model = lambda request: ["Well, ", Until(asyncio.Event().wait)]
+        with turnkeep.stream("Really?") as stream:
+            for event in stream:
+                if isinstance(event, Delta):
+                    stream.cancel()
+            with pytest.raises(TurnStopped):
+                stream.result()
+
+    def test_a_step_that_was_interrupted_is_not_lost(self, site: Site, turnkeep: Turnkeep) -> None:
+        gate = threading.Event()
+        site.model = lambda request: ["One ", Until(lambda: asyncio.to_thread(gate.wait)), "two."]
+        with turnkeep.stream("Count!") as stream:
+            while not stream.text:
+                next(stream)
+            items = stream._items
+            assert items is not None
+            items._pending = items._loop.submit(anext_of(items._source))  # what Ctrl-C leaves behind
+            gate.set()
+            assert [type(event) for event in stream if not isinstance(event, Delta)] == [Result]
+            assert stream.text == "One two."
+
+    def test_has_every_verb_of_the_async_one(self, site: Site, turnkeep: Turnkeep) -> None:
+        asynchronous = AsyncTurnkeep(site.url, OPERATOR_KEY)
+        groups = [name for name, value in vars(asynchronous).items() if not name.startswith("_")]
+        for group in groups:
+            theirs, ours = getattr(asynchronous, group), getattr(turnkeep, group)
+            verbs = [name for name, value in inspect.getmembers(theirs, callable) if not name.startswith("_")]
+            assert [verb for verb in verbs if not callable(getattr(ours, verb, None))] == [], group
+        asyncio.run(asynchronous.close())
+
+
+async def anext_of(source: AsyncIterator[Event]) -> Event:
+    return await anext(source)
