@@ -8,7 +8,7 @@ from tests.cli.conftest import Shell
 from tests.faults.redis_server import RedisServer
 from tests.store.databases import make_postgres_database
 
-PARTS = ["server", "key", "database", "roles", "bucket", "redis", "runner", "models", "clock"]
+PARTS = ["server", "key", "database", "roles", "bucket", "files", "redis", "runner", "models", "clock"]
 
 
 def checks(report: str) -> dict[str, Any]:
@@ -71,6 +71,7 @@ class TestTheCheckUp:
             "database": "ok",
             "roles": "ok",
             "bucket": "fail",
+            "files": "warn",
             "redis": "ok",
             "runner": "fail",
             "models": "ok",
@@ -86,3 +87,17 @@ class TestTheCheckUp:
         found = checks(done.stdout)
         assert (found["database"]["state"], found["roles"]["state"]) == ("fail", "fail")
         assert "TURNKEEP_DATABASE_URL" in found["database"]["todo"]
+
+    def test_finds_files_whose_bytes_are_lost(self, shell: Shell) -> None:
+        (shell.folder / "kept.txt").write_text("kept")
+        asked = shell.run("chat", "what is in it?", "--attach", shell.folder / "kept.txt", "--json")
+        assert asked.returncode == 0, asked.stderr
+        assert checks(shell.here("doctor", "--json").stdout)["files"]["state"] == "ok"
+        bag = shell.site.data_dir / "files" / "bag"
+        bag.rename(bag.with_name("gone"))
+        try:
+            found = checks(shell.here("doctor", "--json").stdout)["files"]
+        finally:
+            bag.with_name("gone").rename(bag)
+        assert (found["state"], "are not there" in found["says"]) == ("fail", True)
+        assert "backup" in found["todo"]

@@ -21,6 +21,7 @@ from turnkeep.client.answers import ModelName, Page
 from turnkeep.client.finding import Place
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
+from turnkeep.filebag.sweeping import BagReport
 
 State = Literal["ok", "warn", "fail", "skip"]
 
@@ -62,6 +63,7 @@ async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list
             await _found("database", local.database),
             await _found("roles", local.roles),
             await _found("bucket", local.bucket),
+            await _found("files", server.files if is_up else local.files),
             await _found("redis", local.redis),
             await _found("runner", local.runner),
         ]
@@ -127,6 +129,14 @@ class ServerChecks:
                 state="warn",
             )
         return f"{len(names)} can be reached: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
+
+    async def files(self) -> str | None:
+        status, _, body = await self._get("/v1/operator/files")
+        if status == 403:
+            return None  # for the operator's key alone
+        if status != 200:
+            raise Trouble(_detail(body), "See the server's log.")
+        return _files_found(msgspec.json.decode(body, type=BagReport))
 
     async def clock(self) -> str:
         _, headers, _ = await self._get("/healthz")
@@ -238,6 +248,28 @@ class LocalChecks:
             ) from exc
         return f"{mask_url(settings.files_url)} can be written"
 
+    async def files(self) -> str | None:
+        """While no server runs, the rows are read from here. A database of another release is not opened: it would be
+        migrated."""
+        from turnkeep.cli.migrate import check_schema_now
+        from turnkeep.filebag.objects import open_objects
+        from turnkeep.filebag.sweeping import check_bag
+        from turnkeep.runtime import open_store
+
+        settings = self._settings
+        if settings.is_sqlite and not settings.sqlite_path.exists():
+            return None
+        try:
+            await check_schema_now(settings)
+            store = await open_store(settings)
+            try:
+                report = await check_bag(store, open_objects(settings.files_url, folder=settings.files_path))
+            finally:
+                await store.close()
+        except (OSError, TurnkeepError) as exc:
+            raise Trouble(f"could not be compared: {_words(exc)}", "See above.", state="warn") from exc
+        return _files_found(report)
+
     async def redis(self) -> str | None:
         url = self._settings.redis_url
         if url is None:
@@ -292,6 +324,20 @@ def _models_of(environ: Mapping[str, str]) -> Finding:
         says="only the demo model would answer",
         todo="Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL before you start the server.",
     )
+
+
+def _files_found(report: BagReport) -> str:
+    if report.missing:
+        raise Trouble(
+            f"the bytes of {len(report.missing)} of {report.files} files are not there: "
+            f"{', '.join(report.missing[:3])}{', …' if len(report.missing) > 3 else ''}",
+            "Bring them back from a backup of the bucket; a file that is deleted is not asked for any more.",
+        )
+    if report.orphans:
+        raise Trouble(
+            f"{len(report.orphans)} objects belong to no file", "The server removes them once a day.", state="warn"
+        )
+    return f"{report.files} files, all of them there"
 
 
 def _existing(folder: Path) -> Path:

@@ -1,0 +1,141 @@
+"""A command under supervision: fed, listened to, and stopped at its limits. Knows nothing of what a box is made of."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from turnkeep.runner.boxes.ports import Command, Ended, Feed, Limits, StopReason
+
+KEPT_ERROR_BYTES = 64 * 1024
+PIECE_BYTES = 64 * 1024
+WATCH_SECONDS = 0.05
+LAST_WORDS_SECONDS = 1.0
+"""How long to wait for what is still in the pipes after every process is dead."""
+
+Kill = Callable[[], Coroutine[Any, Any, None]]
+Watch = Callable[[], StopReason | None]
+
+
+async def supervise(
+    process: asyncio.subprocess.Process, command: Command, limits: Limits, *, kill: Kill, watch: Watch | None = None
+) -> Ended:
+    """See the process through. `kill` must end it with all its offspring; it is called at every end, also a good one.
+
+    `watch` is asked many times a second whether a limit has been passed.
+    """
+    began = time.monotonic()
+    stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
+    output = _Listener(command.output_bytes or limits.output_bytes, stop, command.on_output)
+    errors = _Listener(KEPT_ERROR_BYTES)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    listening = [asyncio.create_task(output.listen(process.stdout))]
+    if process.stderr is not None:
+        listening.append(asyncio.create_task(errors.listen(process.stderr)))
+    helping = [asyncio.create_task(_feed(process.stdin, command.feed))]
+    if watch is not None:
+        helping.append(asyncio.create_task(_watch(watch, stop)))
+    exited = asyncio.create_task(process.wait())
+    ends: set[asyncio.Future[Any]] = {exited, stop}
+    try:
+        await asyncio.wait(ends, timeout=command.seconds, return_when="FIRST_COMPLETED")
+        if not exited.done() and not stop.done():
+            stop.set_result("time")
+    finally:
+        await _surely(kill(), exited)
+        for task in helping:
+            task.cancel()
+        await asyncio.wait(listening, timeout=LAST_WORDS_SECONDS)
+        await _drop([*helping, *listening])
+    code = exited.result()
+    return Ended(
+        exit_code=code if code >= 0 else 128 - code,
+        output=b"".join(output.kept),
+        errors=b"".join(errors.kept),
+        seconds=time.monotonic() - began,
+        stopped_by=stop.result() if stop.done() else None,
+    )
+
+
+class _Listener:
+    """Takes in one stream. Reads on after its limit, so that nobody hangs on a full pipe, but keeps no more."""
+
+    def __init__(
+        self, limit: int, stop: asyncio.Future[StopReason] | None = None, tell: Callable[[bytes], None] | None = None
+    ) -> None:
+        self.kept: list[bytes] = []
+        self._left = limit
+        self._stop = stop
+        self._tell = tell
+
+    async def listen(self, stream: asyncio.StreamReader) -> None:
+        while piece := await stream.read(PIECE_BYTES):
+            fitting = piece[: self._left]
+            self._left -= len(fitting)
+            if fitting and self._tell is not None:
+                self._tell(fitting)
+            elif fitting:
+                self.kept.append(fitting)
+            if len(fitting) < len(piece) and self._stop is not None and not self._stop.done():
+                self._stop.set_result("output")
+
+
+async def _feed(stream: asyncio.StreamWriter, feed: Feed) -> None:
+    # A process that closes its input or dies is no error here; its end is told elsewhere.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        if isinstance(feed, bytes):
+            if feed:
+                stream.write(feed)
+                await stream.drain()
+        else:
+            async for piece in feed:
+                stream.write(piece)
+                await stream.drain()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stream.close()
+        await stream.wait_closed()
+
+
+async def _watch(watch: Watch, stop: asyncio.Future[StopReason]) -> None:
+    while not stop.done():
+        await asyncio.sleep(WATCH_SECONDS)
+        reason = watch()
+        if reason is not None and not stop.done():
+            stop.set_result(reason)
+
+
+async def _surely(killing: Coroutine[Any, Any, None], exited: "asyncio.Task[int]") -> None:
+    """Kill and wait for the end, however often the caller is cancelled meanwhile."""
+
+    async def end() -> None:
+        await killing
+        await exited
+
+    task = asyncio.create_task(end())
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _drop(tasks: list["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def first_of(awaitable: Awaitable[object], *, seconds: float) -> bool:
+    """Whether it came within that time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaitable
+    except TimeoutError:
+        return False
+    return True

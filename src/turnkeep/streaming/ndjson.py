@@ -1,0 +1,202 @@
+"""NDJSON: the lines that come out of a sandbox, and the strict parser that reads them. No I/O.
+
+A body is read like this; there is exactly one ending, whatever the bytes were:
+
+    parser = LineParser()
+    async for chunk in body:
+        for line in parser.feed(chunk):  # log, step and delta lines
+            ...
+    ending = parser.close()  # the result or error line, or an error line with the code `sandbox_protocol`
+
+An unknown type, bad JSON, a wrong or unknown field, a line over 1 MiB or a body without a terminal line breaks the
+protocol: what came before is kept, what comes after is ignored. So is whatever follows the first terminal line;
+`ignored_lines` says how much that was. Blank lines mean nothing: a runner sends one now and then to see whether
+somebody still reads.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from turnkeep.model.blocks import JsonValue
+from turnkeep.model.events import Step
+from turnkeep.model.parts import StepStatus
+
+LINE_BYTES = 1024 * 1024
+"""The longest line, without its line feed."""
+
+PROTOCOL_ERROR = "sandbox_protocol"
+
+LogLevel = Literal["debug", "info", "warn", "error"]
+
+_QUOTED_CHARS = 200
+
+
+class _Line(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class LogLine(_Line, frozen=True, kw_only=True, tag="log"):
+    """For the trace; readers of the turn never see it."""
+
+    level: LogLevel
+    message: str
+    ts: int | UnsetType = UNSET
+
+
+class DeltaLine(_Line, frozen=True, kw_only=True, tag="delta"):
+    """Words of a preview."""
+
+    text: str
+    ts: int | UnsetType = UNSET
+
+
+class StepLine(_Line, frozen=True, kw_only=True, tag="step"):
+    """A step began, goes on (`running` again, with the output so far as its result), or ended."""
+
+    id: str
+    name: str
+    status: StepStatus
+    args: JsonValue | UnsetType = UNSET
+    result: JsonValue | UnsetType = UNSET
+    error: JsonValue | UnsetType = UNSET
+    duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
+    ts: int | UnsetType = UNSET
+
+    def event(self) -> Step:
+        """The same step as an event; its JSON is this line's."""
+        return Step(
+            id=self.id,
+            name=self.name,
+            status=self.status,
+            args=self.args,
+            result=self.result,
+            error=self.error,
+            duration_ms=self.duration_ms,
+            ts=self.ts,
+        )
+
+
+class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
+    """Terminal: the answer."""
+
+    message: str
+    ts: int | UnsetType = UNSET
+
+
+class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
+    """Terminal: why there is no answer."""
+
+    code: str
+    message: str
+    ts: int | UnsetType = UNSET
+
+
+OpenLine = LogLine | DeltaLine | StepLine
+Ending = ResultLine | ErrorLine
+Line = OpenLine | Ending
+
+_decode = msgspec.json.Decoder(Line).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_line(line: Line) -> bytes:
+    """The line with its line feed. It may be longer than LINE_BYTES; whoever speaks must keep results short."""
+    return _encode(line) + b"\n"
+
+
+def decode_line(line: bytes) -> Line:
+    """One line without its line feed. Raises ValueError, in words that name the fault and quote no content."""
+    if len(line) > LINE_BYTES:
+        raise ValueError(f"A line is longer than {LINE_BYTES:,} bytes.")
+    try:
+        decoded: Line = _decode(line)
+    except UnicodeDecodeError as exc:
+        raise ValueError("A line is not valid UTF-8.") from exc
+    except RecursionError as exc:
+        raise ValueError("A line is nested too deeply.") from exc
+    except msgspec.ValidationError as exc:
+        raise ValueError(f"A line does not fit the contract: {str(exc)[:_QUOTED_CHARS]}.") from exc
+    except msgspec.DecodeError as exc:
+        raise ValueError(f"A line is not JSON: {str(exc)[:_QUOTED_CHARS]}.") from exc
+    return decoded
+
+
+class LineParser:
+    """Feed it bytes as they come, then close it once."""
+
+    def __init__(self) -> None:
+        self.ending: Ending | None = None
+        """The terminal line once it came, or the fault that takes its place."""
+        self.ignored_lines = 0
+        """Lines after the ending, the blank ones aside. Note them in the trace."""
+        self._pieces: list[bytes] = []
+        self._piece_bytes = 0
+
+    @property
+    def is_broken(self) -> bool:
+        """The protocol was broken; there is no use in reading on."""
+        return isinstance(self.ending, ErrorLine) and self.ending.code == PROTOCOL_ERROR
+
+    def feed(self, chunk: bytes) -> list[OpenLine]:
+        """The complete lines before the ending."""
+        head, feed, tail = chunk.rpartition(b"\n")
+        if not feed:
+            self._keep(chunk)
+            return []
+        if self._pieces:
+            head = b"".join((*self._pieces, head))
+            self._pieces = []
+            self._piece_bytes = 0
+        found: list[OpenLine] = []
+        for line in head.split(b"\n"):
+            if self.ending is None:
+                self._take(line, found)
+            elif not line.isspace() and line:
+                self.ignored_lines += 1
+        self._keep(tail)
+        return found
+
+    def close(self) -> Ending:
+        """The body has ended. A last line without a line feed counts; a body without a terminal line is a fault."""
+        if self._pieces:
+            rest, self._pieces, self._piece_bytes = b"".join(self._pieces), [], 0
+            if self.ending is None:
+                # Whatever an unfinished line said, only a terminal one is still of use.
+                self._take(rest, [])
+            elif rest.strip():
+                self.ignored_lines += 1
+        if self.ending is None:
+            self._break("The stream ended without a result or an error.")
+        assert self.ending is not None
+        return self.ending
+
+    def _take(self, line: bytes, found: list[OpenLine]) -> None:
+        if not line or line.isspace():
+            return
+        try:
+            decoded = decode_line(line)
+        except ValueError as exc:
+            self._break(str(exc))
+            return
+        if isinstance(decoded, ResultLine | ErrorLine):
+            self.ending = decoded
+        else:
+            found.append(decoded)
+
+    def _keep(self, piece: bytes) -> None:
+        """Hold on to an unfinished line, but never to more than a line may have."""
+        if not piece:
+            return
+        if self.ending is not None:
+            self._pieces = [b"x"] if piece.strip() or self._pieces else []
+            return
+        self._pieces.append(piece)
+        self._piece_bytes += len(piece)
+        if self._piece_bytes > LINE_BYTES:
+            self._break(f"A line is longer than {LINE_BYTES:,} bytes.")
+            self._pieces, self._piece_bytes = [b"x"], 1
+
+    def _break(self, why: str) -> None:
+        self.ending = ErrorLine(code=PROTOCOL_ERROR, message=why)
