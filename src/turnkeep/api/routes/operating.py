@@ -1,4 +1,4 @@
-"""What only the operator of the server may do: tenants, and their keys. The command line uses it."""
+"""What only the operator of the server may do, for the command line: tenants and their keys, a look at the files."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from turnkeep.api.paging import page_of
 from turnkeep.api.queries import ListQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.errors import NotFound
+from turnkeep.filebag.sweeping import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId
 
 endpoints = Endpoints("operating")
@@ -84,6 +85,17 @@ async def revoke_key_of_org(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Revoke a service key of a tenant."""
     await call.runtime.store.revoke_key(await _org(call), KeyId(call.id("key_id", "key")))
     return no_content()
+
+
+@endpoints.add(
+    "GET",
+    "/v1/operator/files",
+    policy=Policy.OPERATOR,
+    replies=(Reply(status=200, meaning="What was found", type=BagReport),),
+)
+async def check_files(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Compare the files of all tenants with the objects that hold their bytes. Changes nothing."""
+    return json_answer(await check_bag(call.runtime.store, call.runtime.bag.objects))
 
 
 async def _org(call: Call[Any, Any]) -> OrgId:
