@@ -20,6 +20,8 @@ ConversationId = NewType("ConversationId", str)
 TurnId = NewType("TurnId", str)
 MessageId = NewType("MessageId", str)
 FileId = NewType("FileId", str)
+PageId = NewType("PageId", str)
+TableId = NewType("TableId", str)
 CallId = NewType("CallId", str)
 """Names one tool call. Ours are `call_…`; an imported call keeps the id that it came with."""
 
@@ -62,6 +64,14 @@ def new_message_id() -> MessageId:
 
 def new_file_id() -> FileId:
     return FileId(_new("file"))
+
+
+def new_page_id() -> PageId:
+    return PageId(_new("page"))
+
+
+def new_table_id() -> TableId:
+    return TableId(_new("table"))
 
 
 def new_call_id() -> CallId:

@@ -38,6 +38,16 @@ class TestAWorkerThatDies:
         assert kinds(events) == ["turn", "reset", "result"]
         assert events[1] == Reset(attempt=2, reason="lease_expired")
 
+    async def test_is_succeeded_also_where_a_lease_is_as_short_as_the_pause_between_sweeps(self, room: Room) -> None:
+        gate = Gate()
+        settings = structs.replace(QUICK, lease_seconds=1.0, sweep_seconds=1.0)
+        dead = await room.enter([["Half", Until(gate.pass_through)]], start=False, settings=settings)
+        heir = await room.enter([["A whole answer."]], settings=settings)
+        claimed = await room.ask(dead)
+        await gate.reached.wait()
+        async with asyncio.timeout(30):
+            assert (await heir.wait(room.ann, claimed.turn.id)).status == "succeeded"
+
     async def test_that_wakes_up_again_writes_nothing(self, room: Room) -> None:
         gate = Gate()
         sleeper = await room.enter([["Half", Until(gate.pass_through), " and half."]], start=False)

@@ -199,9 +199,7 @@ class Run(HeldTurn):
         final = self.row("assistant", blocks, internal=False, iteration=self._iteration, usage=reply.usage)
         final = shown(final, display, usage=self.usage)
         result = Result(message_id=final.id, message=text, content=display.content, usage=self.usage)
-        await self.settle(
-            Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files)
-        )
+        await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files))
 
     async def wind_up(self) -> tuple[TurnEvent, ...]:
         """Files that were written back and that readers have not heard of, as an event of the settlement."""

@@ -195,7 +195,8 @@ def _arguments(asked: str, offer: ToolOffer) -> JsonObject:
     while (shorter := _FILLER.sub("", words.strip())) != words:
         words = shorter
     properties = offer.input_schema.get("properties", {})
-    required = offer.input_schema.get("required", list(properties)[:1])
+    first_text = [name for name in list(properties)[:1] if properties[name].get("type", "string") == "string"]
+    required = offer.input_schema.get("required") or first_text
     return {name: _value(properties.get(name, {}), words) for name in required}
 
 

@@ -73,7 +73,7 @@ class PostgresKnowledge:
             new_content = rows[0][1] if content is None else content
             await statements.fetch("update_page", page_id, new_title, new_content)
             index = _arrays(index_of(new_title, new_content), scope=principal.workspace_id)
-            await statements.fetch("index_passages", principal.org_id, page_id, *index)
+            await statements.fetch("index_passages", principal.org_id, principal.workspace_id, page_id, *index)
 
         await self._database.transact(work)
         return await self.page(principal, page_id)

@@ -22,7 +22,7 @@ def create_page(
     directory.workspace(session, principal.org_id, principal.workspace_id)
     values = _in_workspace(principal) | {"id": page_id, "title": title, "content": content, "now": session.now}
     session.run("insert_page", values)
-    add_passages(session, principal.org_id, page_id, index)
+    add_passages(session, principal.org_id, principal.workspace_id, page_id, index)
 
 
 def change_page(
@@ -35,7 +35,7 @@ def change_page(
     content = row[2] if content is None else content
     session.run("update_page", {"page": page_id, "title": title, "content": content, "now": session.now})
     drop_passages(session, principal.org_id, page_id)
-    add_passages(session, principal.org_id, page_id, index_of(title, content))
+    add_passages(session, principal.org_id, principal.workspace_id, page_id, index_of(title, content))
 
 
 def delete_page(session: Session, principal: Principal, page_id: PageId) -> None:
@@ -84,7 +84,7 @@ def save_file_text(session: Session, org_id: OrgId, text: FileText, index: Seque
     values = {"org": org_id, "sha256": text.sha256, "text": text.text, "problem": text.problem, "now": session.now}
     session.run("save_file_text", values)
     drop_passages(session, org_id, text.sha256)
-    add_passages(session, org_id, text.sha256, index)
+    add_passages(session, org_id, None, text.sha256, index)
 
 
 def drop_lost_texts(session: Session, limit: int) -> int:
@@ -96,9 +96,11 @@ def drop_lost_texts(session: Session, limit: int) -> int:
     return len(lost)
 
 
-def add_passages(session: Session, org_id: str, owner: str, index: Sequence[Indexed]) -> None:
+def add_passages(session: Session, org_id: str, workspace_id: str | None, owner: str, index: Sequence[Indexed]) -> None:
+    """Those of a page name its workspace; the text of a file belongs to whoever has a file of these bytes."""
+    whose = {"org": org_id, "workspace": workspace_id, "owner": owner}
     for each in index:
-        values = {"org": org_id, "owner": owner, "start": each.start, "stop": each.stop, "place": each.place}
+        values = whose | {"start": each.start, "stop": each.stop, "place": each.place}
         n = session.rows("add_passage", values)[0][0]
         session.run("add_passage_tokens", {"n": n, "title": " ".join(each.title), "body": " ".join(each.body)})
 

@@ -20,7 +20,7 @@ SELECT s.rowid AS n, bm25(row_tokens) AS rank FROM row_tokens s
 """
 _SEEN = """
 t.serial = :serial AND t.org_id = :org AND t.workspace_id = :workspace AND t.deleted_at IS NULL
-AND (t.import_first IS NULL OR (r.n & 4294967295) NOT BETWEEN t.import_first AND t.import_last)
+AND (t.import_first IS NULL OR ({0}.n & 4294967295) NOT BETWEEN t.import_first AND t.import_last)
 """
 
 
@@ -48,15 +48,21 @@ def find(
         order = f"{ordering('sqlite', query.sort)}, r.n" if query.sort else "r.n"
         sql = (
             "SELECT 0.0, r.n FROM tables t CROSS JOIN table_rows r ON r.n BETWEEN :first AND :last "
-            f"WHERE {_SEEN}{fitting} ORDER BY {order} LIMIT :limit"
+            f"WHERE {_SEEN.format('r')}{fitting} ORDER BY {order} LIMIT :limit"
+        )
+    elif not (query.filters or query.sort):
+        # Which rows there are is in the index; none of them is read before the best are known.
+        values |= {"query": fts_text(words, any_word=any_word), "candidates": CANDIDATES}
+        sql = (
+            f"SELECT f.rank, f.n FROM tables t CROSS JOIN ({_MATCHES}) f "
+            f"WHERE {_SEEN.format('f')} ORDER BY f.rank, f.n LIMIT :limit"
         )
     else:
-        narrow = bool(query.filters or query.sort)
-        values |= {"query": fts_text(words, any_word=any_word), "candidates": FILTERED if narrow else CANDIDATES}
+        values |= {"query": fts_text(words, any_word=any_word), "candidates": FILTERED}
         order = f"{ordering('sqlite', query.sort)}, f.rank" if query.sort else "f.rank"
         sql = (
             f"SELECT f.rank, r.n FROM ({_MATCHES}) f CROSS JOIN table_rows r ON r.n = f.n CROSS JOIN tables t "
-            f"WHERE {_SEEN}{fitting} ORDER BY {order}, r.n LIMIT :limit"
+            f"WHERE {_SEEN.format('r')}{fitting} ORDER BY {order}, r.n LIMIT :limit"
         )
     return session.connection.execute(sql, values | given).fetchall()  # type: ignore[return-value]
 

@@ -10,7 +10,7 @@ SELECT p.title, p.content FROM turnkeep.pages p WHERE p.org_id = $1 AND p.worksp
 UPDATE turnkeep.pages p SET title = $2, content = $3, updated_at = turnkeep.now_ms() WHERE p.id = $1
 
 -- name: index_passages
-SELECT turnkeep.index_passages($1, $2, $3, $4, $5, $6)
+SELECT turnkeep.index_passages($1, $2, $3, $4, $5, $6, $7)
 
 -- name: delete_page
 SELECT turnkeep.delete_page($1, $2, $3)
@@ -29,8 +29,8 @@ SELECT id, title, content FROM turnkeep.my_page_texts($1, $2, $3, $4)
 -- $3 names the workspace and the words; $4 is the words alone, by which matches are ranked.
 SELECT f.owner, f.start, f.stop, f.place
   FROM (SELECT p.owner, p.start, p.stop, p.place, p.tokens
-          FROM turnkeep.passages p JOIN turnkeep.pages g ON g.id = p.owner
-         WHERE p.tokens @@ $3::text::tsquery AND g.org_id = $1 AND g.workspace_id = $2
+          FROM turnkeep.passages p
+         WHERE p.tokens @@ $3::text::tsquery AND p.org_id = $1 AND p.workspace_id = $2
          LIMIT $5) f
  ORDER BY ts_rank('{0.1, 0.2, 0.4, 1.0}', f.tokens, $4::text::tsquery, 1) DESC, f.owner DESC, f.start LIMIT $6
 

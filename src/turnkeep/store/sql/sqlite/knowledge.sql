@@ -27,7 +27,9 @@ SELECT id, workspace_id, title, length(content), created_at, updated_at
 SELECT id, title, content FROM my_pages WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: add_passage
-INSERT INTO passages (org_id, owner, start, stop, place) VALUES (:org, :owner, :start, :stop, :place) RETURNING n;
+INSERT INTO passages (org_id, workspace_id, owner, start, stop, place)
+VALUES (:org, :workspace, :owner, :start, :stop, :place)
+RETURNING n;
 
 -- name: add_passage_tokens
 INSERT INTO passage_tokens (rowid, title, body) VALUES (:n, :title, :body);
@@ -42,8 +44,8 @@ DELETE FROM passages WHERE owner = :owner AND org_id = :org;
 -- The newest matches of this workspace, best first (a smaller rank is a better one).
 SELECT owner, start, stop, place
   FROM (SELECT p.owner, p.start, p.stop, p.place, bm25(passage_tokens, :title_weight, 1.0) AS rank
-          FROM passage_tokens s CROSS JOIN passages p ON p.n = s.rowid CROSS JOIN pages g ON g.id = p.owner
-         WHERE s.passage_tokens MATCH :query AND g.org_id = :org AND g.workspace_id = :workspace
+          FROM passage_tokens s CROSS JOIN passages p ON p.n = s.rowid
+         WHERE s.passage_tokens MATCH :query AND p.org_id = :org AND p.workspace_id = :workspace
          ORDER BY s.rowid DESC LIMIT :candidates)
  ORDER BY rank
  LIMIT :limit;

@@ -285,12 +285,13 @@ CREATE TABLE pages (
 CREATE INDEX pages_of_workspace ON pages (workspace_id, id);
 
 CREATE TABLE passages (
-    n      integer PRIMARY KEY,
-    org_id text NOT NULL,
-    owner  text NOT NULL,
-    start  integer NOT NULL,
-    stop   integer NOT NULL,
-    place  text
+    n            integer PRIMARY KEY,
+    org_id       text NOT NULL,
+    workspace_id text,
+    owner        text NOT NULL,
+    start        integer NOT NULL,
+    stop         integer NOT NULL,
+    place        text
 ) STRICT;
 CREATE INDEX passages_of_owner ON passages (owner, org_id);
 CREATE VIRTUAL TABLE passage_tokens USING fts5 (

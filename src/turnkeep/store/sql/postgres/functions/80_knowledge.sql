@@ -1,12 +1,13 @@
 -- Pages, tables and the text of files: what writes them, and the client's functions that read them.
 
 -- Write the passages of a page or of a file's text instead of those before.
-CREATE FUNCTION turnkeep.index_passages(p_org text, p_owner text, p_start integer[], p_stop integer[], p_place text[],
-                                        p_tokens text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION turnkeep.index_passages(p_org text, p_workspace text, p_owner text, p_start integer[],
+                                        p_stop integer[], p_place text[], p_tokens text[]) RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM turnkeep.passages p WHERE p.owner = p_owner AND p.org_id = p_org;
-    INSERT INTO turnkeep.passages (org_id, owner, n, start, stop, place, tokens)
-    SELECT p_org, p_owner, e.n, e.start, e.stop, e.place, e.tokens::tsvector
+    INSERT INTO turnkeep.passages (org_id, workspace_id, owner, n, start, stop, place, tokens)
+    SELECT p_org, p_workspace, p_owner, e.n, e.start, e.stop, e.place, e.tokens::tsvector
       FROM unnest(p_start, p_stop, p_place, p_tokens) WITH ORDINALITY AS e (start, stop, place, tokens, n);
 END $$;
 
@@ -22,7 +23,7 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM turnkeep.refuse('TK001', 'No such workspace.');
     END IF;
-    PERFORM turnkeep.index_passages(p_org, p_page, p_start, p_stop, p_place, p_tokens);
+    PERFORM turnkeep.index_passages(p_org, p_workspace, p_page, p_start, p_stop, p_place, p_tokens);
 END $$;
 
 CREATE FUNCTION turnkeep.delete_page(p_org text, p_workspace text, p_page text) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -42,7 +43,7 @@ BEGIN
     INSERT INTO turnkeep.file_texts (org_id, sha256, text, problem, created_at)
     VALUES (p_org, p_sha256, p_text, p_problem, turnkeep.now_ms())
     ON CONFLICT (org_id, sha256) DO UPDATE SET text = excluded.text, problem = excluded.problem;
-    PERFORM turnkeep.index_passages(p_org, p_sha256, p_start, p_stop, p_place, p_tokens);
+    PERFORM turnkeep.index_passages(p_org, NULL, p_sha256, p_start, p_stop, p_place, p_tokens);
 END $$;
 
 -- Make a table; the same id again changes nothing. The unique index decides who was first with a name.

@@ -16,13 +16,14 @@ CREATE INDEX pages_of_workspace ON turnkeep.pages (workspace_id, id);
 -- a file, so that the index itself passes over what belongs to others. The pending list is off: after a large import
 -- every search would read it whole.
 CREATE TABLE turnkeep.passages (
-    org_id text COLLATE "C" NOT NULL,
-    owner  text COLLATE "C" NOT NULL,
-    n      integer NOT NULL,
-    start  integer NOT NULL,
-    stop   integer NOT NULL,
-    place  text,
-    tokens tsvector NOT NULL,
+    org_id       text COLLATE "C" NOT NULL,
+    workspace_id text COLLATE "C",
+    owner        text COLLATE "C" NOT NULL,
+    n            integer NOT NULL,
+    start        integer NOT NULL,
+    stop         integer NOT NULL,
+    place        text,
+    tokens       tsvector NOT NULL,
     PRIMARY KEY (owner, org_id, n)
 ) WITH (toast_tuple_target = 8160);
 CREATE INDEX passages_tokens ON turnkeep.passages USING gin (tokens) WITH (fastupdate = off);

@@ -1,0 +1,130 @@
+"""CSV that somebody sends: taken in as it comes, imported whole or not at all, and told of line by line if asked."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+from litestar.datastructures import Headers
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from turnkeep.api.answers import json_answer
+from turnkeep.api.bodies import body_chunks
+from turnkeep.api.errors import translated
+from turnkeep.api.knowledge_wire import Added, CsvQuery, Table
+from turnkeep.api.routing import Call
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import TableId
+from turnkeep.knowledge.csv_files import CsvFile
+from turnkeep.knowledge.importing import Importer, Progress, spooled, unheard
+from turnkeep.model.knowledge import KnowledgeTable
+
+NDJSON = "application/x-ndjson"
+CSV = "text/csv"
+
+Import = Callable[[CsvFile, Progress], Awaitable[KnowledgeTable]]
+
+
+async def import_into(call: Call[Any, CsvQuery], table_id: TableId) -> ASGIApp:
+    """All rows of the body into this table, or none."""
+    table = await call.runtime.store.table(call.principal, table_id)
+
+    async def run(csv: CsvFile, progress: Progress) -> KnowledgeTable:
+        return await Importer(call.runtime.store).fill(call.principal, table, csv, progress)
+
+    return await _answered(call, run, lambda filled: _added(filled, table.row_count))
+
+
+async def import_as_new(call: Call[Any, CsvQuery]) -> ASGIApp:
+    """A new table with the columns and rows of the body, or nothing at all."""
+    store, name = call.runtime.store, call.query.name
+    if not name or not name.strip():
+        raise InvalidRequest("Say how the new table is called: ?name=…")
+
+    async def run(csv: CsvFile, progress: Progress) -> KnowledgeTable:
+        importer = Importer(store)
+        columns = await importer.columns(csv, progress)
+        table = await store.create_table(call.principal, name=name, columns=columns)
+        try:
+            return await importer.fill(call.principal, table, csv, progress)
+        except BaseException:
+            await asyncio.shield(store.delete_table(call.principal, table.id))
+            raise
+
+    return await _answered(call, run, Table.of)
+
+
+async def _answered(call: Call[Any, CsvQuery], run: Import, shown: Callable[[KnowledgeTable], Any]) -> ASGIApp:
+    async with AsyncExitStack() as stack:
+        limit = call.runtime.settings.max_file_bytes
+        file = await stack.enter_async_context(spooled(body_chunks(call.receive), limit=limit))
+        importer = Importer(call.runtime.store)
+        csv = await importer.open(file, charset=charset_of(call.headers), delimiter=call.query.delimiter)
+        if NDJSON in call.headers.get("accept", "").lower():
+            return ImportStream(stack.pop_all(), lambda progress: run(csv, progress), shown)
+        table = await run(csv, unheard)
+        return json_answer(shown(table), status=201)
+
+
+class ImportStream:
+    """The import while it is told of: `progress` lines, then one `result` or `error`. Who leaves takes it back."""
+
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        run: Callable[[Progress], Awaitable[KnowledgeTable]],
+        shown: Callable[[KnowledgeTable], Any],
+    ) -> None:
+        self._stack = stack
+        self._run = run
+        self._shown = shown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def tell(line: dict[str, Any], *, more: bool = True) -> None:
+            body = msgspec.json.encode(line) + b"\n"
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+        async def progress(stage: str, rows: int, total: int | None) -> None:
+            await tell({"type": "progress", "stage": stage, "rows": rows, "total": total})
+
+        headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store")]
+        async with self._stack:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            working = asyncio.ensure_future(self._run(progress))
+            leaving = asyncio.ensure_future(_disconnected(receive))
+            try:
+                await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                if not working.done():
+                    return
+                await tell(self._last_line(working), more=False)
+            finally:
+                working.cancel()
+                leaving.cancel()
+                await asyncio.gather(working, leaving, return_exceptions=True)
+
+    def _last_line(self, working: "asyncio.Future[KnowledgeTable]") -> dict[str, Any]:
+        error = working.exception()
+        if isinstance(error, Exception):
+            ours = translated(error)
+            return {"type": "error", "code": ours.code, "message": ours.detail}
+        return {"type": "result", **msgspec.to_builtins(self._shown(working.result()))}
+
+
+def charset_of(headers: Headers) -> str | None:
+    """What the content type says of its encoding."""
+    _, *parameters = headers.get("content-type", "").split(";")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"') or None
+    return None
+
+
+def _added(table: KnowledgeTable, before: int) -> Added:
+    return Added(rows=table.row_count - before, table=Table.of(table))
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

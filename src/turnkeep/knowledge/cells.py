@@ -1,0 +1,159 @@
+"""Cells: from what a caller or a CSV file says to the value that a column keeps, or a sentence about what is wrong."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.model.blocks import JsonValue
+from turnkeep.model.knowledge import Cell, Column, ColumnType, KnowledgeTable
+
+MAX_NUMBER = 2**53
+SHOWN_CHARS = 60
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
+_PLAIN_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
+_YES = frozenset({"true", "yes", "y", "1"})
+_NO = frozenset({"false", "no", "n", "0"})
+_HINTS: Mapping[ColumnType, str] = {
+    "text": "text",
+    "number": "a number, such as 12.5",
+    "date": "a date, such as 2026-11-15",
+    "datetime": "a moment, such as 2026-11-15T08:30:00Z",
+    "boolean": "true or false",
+}
+
+
+def cells_of(table: KnowledgeTable, values: Mapping[str, JsonValue]) -> list[Cell]:
+    """The cells of a row that is given by the names of its columns. What is not named is empty."""
+    cells: list[Cell] = [None] * (max(column.key for column in table.columns) + 1)
+    for name, value in values.items():
+        column = table.column(name)
+        if column is None:
+            known = ", ".join(each.name for each in table.columns)
+            raise InvalidRequest(f"The table {table.name!r} has no column {name[:SHOWN_CHARS]!r}. It has: {known}.")
+        cells[column.key] = cell_of(column, value)
+    return cells
+
+
+def values_of(table: KnowledgeTable, cells: Sequence[Cell]) -> dict[str, Cell]:
+    """The row as callers see it, in the order of the columns."""
+    return {column.name: cells[column.key] if column.key < len(cells) else None for column in table.columns}
+
+
+def cell_of(column: Column, value: JsonValue) -> Cell:
+    """The value as this column keeps it. Raises InvalidRequest, which names the column, for any other."""
+    if value is None or (value == "" and column.type != "text"):
+        return None
+    cell = _converted(column.type, value)
+    if cell is None:
+        raise InvalidRequest(f"{_shown(value)} in the column {column.name!r} is not {_HINTS[column.type]}.")
+    return cell
+
+
+def cell_of_text(column: Column, text: str) -> Cell:
+    """The same for a cell of a CSV file, where an empty one is no value at all."""
+    if not text or (column.type != "text" and not text.strip()):
+        return None
+    return text if column.type == "text" else cell_of(column, text)
+
+
+def infer_type(texts: Iterable[str]) -> ColumnType:
+    """The narrowest type that holds all of these cells. Numbers with leading zeros are names, so they stay text."""
+    kinds: list[ColumnType] = ["boolean", "number", "date", "datetime"]
+    for text in texts:
+        kinds = narrowed(kinds, text)
+        if not kinds:
+            return "text"
+    return kinds[0]
+
+
+def narrowed(kinds: list[ColumnType], text: str) -> list[ColumnType]:
+    """Those of these types that can hold the cell too."""
+    text = text.strip()
+    return kinds if not text else [kind for kind in kinds if _looks_like(kind, text)]
+
+
+def _looks_like(kind: ColumnType, text: str) -> bool:
+    match kind:
+        case "boolean":
+            return text.lower() in {"true", "false", "yes", "no"}
+        case "number":
+            return _PLAIN_NUMBER.fullmatch(text) is not None and len(text) <= 16 and _number(text) is not None
+        case "date":
+            return _date(text) is not None
+        case "datetime":
+            return _moment(text) is not None
+        case _:
+            return True
+
+
+def _converted(kind: ColumnType, value: JsonValue) -> Cell:
+    match kind:
+        case "text":
+            return value if isinstance(value, str) else str(value) if _is_number(value) else None
+        case "number":
+            return _number(value)
+        case "date":
+            return _date(value)
+        case "datetime":
+            return _moment(value)
+        case "boolean":
+            return _boolean(value)
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: JsonValue) -> int | float | None:
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value.strip()):
+            return None
+        number = float(value)
+        value = int(number) if number.is_integer() and abs(number) <= MAX_NUMBER else number
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float) and value in {float("inf"), float("-inf")}:
+        return None
+    return value if isinstance(value, float) or abs(value) <= MAX_NUMBER else None
+
+
+def _date(value: JsonValue) -> str | None:
+    if not isinstance(value, str) or not _DATE.fullmatch(value.strip()):
+        return None
+    try:
+        return date.fromisoformat(value.strip()).isoformat()
+    except ValueError:
+        return None
+
+
+def _moment(value: JsonValue) -> str | None:
+    """In UTC, with milliseconds, so that it sorts as text. Without a zone it is taken as UTC."""
+    try:
+        if _is_number(value):
+            moment = datetime.fromtimestamp(float(str(value)) / 1000, tz=UTC)
+        elif isinstance(value, str) and _MOMENT.fullmatch(value.strip()):
+            moment = datetime.fromisoformat(value.strip())
+        else:
+            return None
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.").rjust(20, "0") + f"{moment.microsecond // 1000:03}Z"
+
+
+def _boolean(value: JsonValue) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        return None
+    word = value.strip().lower()
+    return True if word in _YES else False if word in _NO else None
+
+
+def _shown(value: JsonValue) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

@@ -1,0 +1,207 @@
+"""CSV: reading files as they come, row by row, and writing them so that a spreadsheet runs none of it.
+
+A cell that a spreadsheet would take for a formula is written with a `'` before it, and read back without.
+"""
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import BinaryIO
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.knowledge.cells import cell_of_text, narrowed
+from turnkeep.model.knowledge import Cell, Column, ColumnType, KnowledgeTable
+
+MAX_LINE_CHARS = 1024 * 1024
+MAX_COLUMNS = 100
+DELIMITERS = ",;\t|"
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_ESCAPED = re.compile(r"'+[=+\-@\t\r]")
+_CHARSETS = {"utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso8859-1", "iso8859-15", "cp1250", "cp1251", "cp1252"} | {
+    "ascii",
+    "shift_jis",
+    "cp932",
+    "euc_jp",
+    "euc_kr",
+    "gb18030",
+    "gbk",
+    "big5",
+    "koi8-r",
+}
+
+
+class CsvFile:
+    """An open file of CSV. Its rows can be read more than once; each time they come in order, with their lines."""
+
+    def __init__(self, file: BinaryIO, *, charset: str | None = None, delimiter: str | None = None) -> None:
+        self._file = file
+        self._encoding = _encoding(file, charset)
+        first = next(self._lines(), None)
+        if first is None or not first.strip():
+            raise InvalidRequest("The file is empty. Its first line must name the columns.")
+        self._delimiter = delimiter or max(DELIMITERS, key=_unquoted(first).count)
+        self.header = [unescaped(name).strip() for name in next(row for _, row in self._all())]
+        _check_header(self.header)
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """`(line, cells)`. Raises InvalidRequest, which names the line, for what is no table."""
+        rows = self._all()
+        next(rows)
+        for line, cells in rows:
+            if len(cells) != len(self.header):
+                raise InvalidRequest(
+                    f"Line {line} has {len(cells)} cells, and the header has {len(self.header)}. Nothing was imported."
+                )
+            yield line, cells
+
+    def _all(self) -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader(self._lines(), delimiter=self._delimiter, strict=True)
+        try:
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, cells
+        except csv.Error as exc:
+            raise InvalidRequest(f"Line {reader.line_num} is no CSV: {_words(exc)}. Nothing was imported.") from exc
+
+    def _lines(self) -> Iterator[str]:
+        self._file.seek(0)
+        text = io.TextIOWrapper(self._file, encoding=self._encoding, errors="strict", newline="")
+        line = 0
+        try:
+            while piece := text.readline(MAX_LINE_CHARS + 1):
+                line += 1
+                if len(piece) > MAX_LINE_CHARS:
+                    raise InvalidRequest(f"Line {line} has over {MAX_LINE_CHARS:,} characters. Nothing was imported.")
+                if "\0" in piece:
+                    raise InvalidRequest(f"Line {line} holds a NUL character: this is no CSV. Nothing was imported.")
+                yield piece
+        except UnicodeError as exc:
+            raise InvalidRequest(
+                f"The file is not {self._encoding}: something after line {line} cannot be read. Save it as CSV UTF-8, "
+                "or name its encoding as charset. Nothing was imported."
+            ) from exc
+        finally:
+            with suppress(ValueError):  # the file was closed before somebody had read to the end
+                text.detach()
+
+
+class CsvRows:
+    """The rows of a file as cells of a table."""
+
+    def __init__(self, file: CsvFile, table: KnowledgeTable) -> None:
+        self._file = file
+        self._columns = [_column(table, name) for name in file.header]
+        self._width = max(column.key for column in table.columns) + 1
+
+    def __iter__(self) -> Iterator[list[Cell]]:
+        for line, texts in self._file.rows():
+            cells: list[Cell] = [None] * self._width
+            try:
+                for column, text in zip(self._columns, texts, strict=True):
+                    cells[column.key] = cell_of_text(column, unescaped(text))
+            except InvalidRequest as exc:
+                raise InvalidRequest(f"Line {line}: {exc.detail} Nothing was imported.") from exc
+            yield cells
+
+
+class Inference:
+    """The columns of a file, learned from every one of its rows."""
+
+    def __init__(self, header: Sequence[str]) -> None:
+        self._header = header
+        self._kinds: list[list[ColumnType]] = [["boolean", "number", "date", "datetime"] for _ in header]
+        self._empty = [True] * len(header)
+
+    def learn(self, texts: Sequence[str]) -> None:
+        for place, text in enumerate(texts):
+            if text.strip():
+                self._empty[place] = False
+                self._kinds[place] = narrowed(self._kinds[place], text)
+
+    def columns(self) -> list[Column]:
+        return [
+            Column(key=key, name=name, type="text" if self._empty[key] or not kinds else kinds[0])
+            for key, (name, kinds) in enumerate(zip(self._header, self._kinds, strict=True))
+        ]
+
+
+def csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
+    """These rows as lines of CSV, as RFC 4180 and every spreadsheet want them."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerows([_text(cell) for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def escaped(text: str) -> str:
+    """The text as a spreadsheet shows it instead of running it."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unescaped(text: str) -> str:
+    return text[1:] if _ESCAPED.match(text) else text
+
+
+def _text(cell: Cell) -> str:
+    match cell:
+        case None:
+            return ""
+        case bool():
+            return "true" if cell else "false"
+        case str():
+            return escaped(cell)
+        case _:
+            return repr(cell)
+
+
+def _column(table: KnowledgeTable, name: str) -> Column:
+    column = table.column(name)
+    if column is None:
+        known = ", ".join(each.name for each in table.columns)
+        raise InvalidRequest(f"The table has no column {name[:60]!r}. It has: {known}. Nothing was imported.")
+    return column
+
+
+def _check_header(header: Sequence[str]) -> None:
+    if len(header) > MAX_COLUMNS:
+        raise InvalidRequest(f"The first line names {len(header)} columns; at most {MAX_COLUMNS} are allowed.")
+    if not all(header):
+        raise InvalidRequest("A column in the first line has no name.")
+    folded = [name.casefold() for name in header]
+    if twice := sorted({name for name in folded if folded.count(name) > 1}):
+        raise InvalidRequest(f"The first line names a column twice: {', '.join(twice)[:200]}.")
+
+
+def _encoding(file: BinaryIO, charset: str | None) -> str:
+    file.seek(0)
+    start = file.read(4)
+    if start.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if start.startswith(b"PK\x03\x04"):
+        raise InvalidRequest("This is a spreadsheet, not CSV. Save it as CSV first.")
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+    except LookupError:
+        name = ""
+    if name not in _CHARSETS:
+        raise InvalidRequest(f"The charset {str(charset)[:40]!r} is not known. Save the file as CSV UTF-8.")
+    return name
+
+
+def _unquoted(line: str) -> str:
+    return re.sub(r'"[^"]*"', "", line)
+
+
+def _words(exc: csv.Error) -> str:
+    words = str(exc)
+    if "field larger" in words:
+        return f"a cell has over {csv.field_size_limit():,} characters"
+    if "unexpected end" in words:
+        return "a quoted cell does not end"
+    return words

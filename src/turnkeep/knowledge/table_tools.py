@@ -1,0 +1,153 @@
+"""`search_user_tables` and `save_to_table`: rows found by words, filters and order, and rows added."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.knowledge.cells import cells_of, values_of
+from turnkeep.knowledge.filters import Condition, row_query
+from turnkeep.knowledge.page_tools import Offset
+from turnkeep.knowledge.tooling import SNIPPET_CHARS, KnowledgeTool, cut, fitted, nothing, room_for
+from turnkeep.model.blocks import JsonValue
+from turnkeep.model.events import Source
+from turnkeep.model.knowledge import Found, KnowledgeTable, RowHit, RowQuery
+from turnkeep.model.principals import Principal
+from turnkeep.store.ports import KnowledgeStore
+from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
+
+AT_ONCE = 10
+LISTED_TABLES = 100
+SAVED_AT_ONCE = 100
+CELL_CHARS = 300
+
+TableName = Annotated[str, Meta(max_length=200, description="The table's name or id")]
+
+
+class TableSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query: Annotated[str, Meta(max_length=500, description="Words to look for in any column; may be empty")] = ""
+    table: TableName | None = None
+    filters: Annotated[list[Condition], Meta(max_length=10, description="Conditions; all of them hold")] = []
+    sort: Annotated[str, Meta(max_length=201, description="A column to sort by; -Column: greatest first")] | None = None
+    offset: Offset = 0
+
+
+class NewRows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    table: TableName
+    rows: Annotated[
+        list[dict[str, JsonValue]],
+        Meta(min_length=1, max_length=SAVED_AT_ONCE, description="Each row as an object: column name to value"),
+    ]
+
+
+def search_user_tables(store: KnowledgeStore) -> Tool:
+    async def run(asked: TableSearch, context: CallContext) -> Outcome:
+        if not asked.query.strip() and asked.table is None:
+            return Outcome(result=_described(await _tables(store, context.principal), context.result_chars))
+        found = await _found(store, context.principal, asked)
+        if not found.hits:
+            return nothing(asked.query or "these filters")
+        chars = room_for(context, 1)
+        passages = [_passage(hit, chars) for hit in found.hits]
+        return fitted(passages, context, offset=asked.offset, next_offset=found.next_offset)
+
+    return KnowledgeTool(
+        "search_user_tables",
+        """Search the rows of this workspace's tables: by words, by filters on columns, in the order of a column.
+        Numbers and dates compare as such; dates are written 2026-11-15. Call it without arguments to see which tables
+        and columns there are.""",
+        TableSearch,
+        run,
+    )
+
+
+def save_to_table(store: KnowledgeStore) -> Tool:
+    async def run(asked: NewRows, context: CallContext) -> Outcome:
+        table = await _table(store, context.principal, asked.table)
+        rows = [cells_of(table, row) for row in asked.rows]
+        numbers = await store.add_rows(context.principal, table.id, rows, batch=context.call_id)
+        which = f"row {numbers[0]}" if len(numbers) == 1 else f"rows {numbers[0]} to {numbers[-1]}"
+        return Outcome(result=f"Saved to the table {table.name!r} as {which}.")
+
+    return KnowledgeTool(
+        "save_to_table",
+        """Add rows to a table of this workspace. It cannot change or remove rows. See the tables and their columns
+        with search_user_tables.""",
+        NewRows,
+        run,
+    )
+
+
+async def _found(store: KnowledgeStore, principal: Principal, asked: TableSearch) -> Found[RowHit]:
+    table: KnowledgeTable | None = None
+    if asked.table is not None:
+        table = await _table(store, principal, asked.table)
+    elif asked.filters or asked.sort:
+        tables = await _tables(store, principal)
+        if len(tables) != 1:
+            raise InvalidRequest(f"Filters and sorting need a `table`. There are: {_names(tables)}.")
+        table = tables[0]
+    query = RowQuery(text=asked.query)
+    if table is not None:
+        query = row_query(table, text=asked.query, filters=asked.filters, sort=asked.sort)
+    return await store.find_rows(principal, query, table=table, limit=AT_ONCE, offset=asked.offset)
+
+
+async def _table(store: KnowledgeStore, principal: Principal, name: str) -> KnowledgeTable:
+    tables = await _tables(store, principal)
+    folded = name.strip().casefold()
+    for table in tables:
+        if table.id == name or table.name.casefold() == folded:
+            return table
+    raise InvalidRequest(f"There is no table {name[:60]!r}. There are: {_names(tables)}.")
+
+
+async def _tables(store: KnowledgeStore, principal: Principal) -> list[KnowledgeTable]:
+    return list((await store.tables(principal, limit=LISTED_TABLES)).data)
+
+
+def _names(tables: list[KnowledgeTable]) -> str:
+    return cut(", ".join(table.name for table in tables) or "none", 1_000)
+
+
+def _described(tables: list[KnowledgeTable], chars: int) -> str:
+    """Every table with its columns, as far as there is room for whole lines."""
+    if not tables:
+        return "This workspace has no tables."
+    lines = ["The tables of this workspace:"]
+    for table in tables:
+        columns = ", ".join(f"{column.name} ({column.type})" for column in table.columns)
+        about = f" {table.description}" if table.description else ""
+        lines.append(cut(f"- {table.name}: {table.row_count} rows; {columns}.{about}", 1_000))
+    while len("\n".join(lines)) > chars - 60:
+        lines.pop()
+    left = len(tables) - len(lines) + 1
+    return "\n".join([*lines, f"… and {left} more"] if left else lines)
+
+
+def _passage(hit: RowHit, chars: int) -> Passage:
+    text = _row_text(hit, chars)
+    source = Source(
+        title=hit.table.name,
+        snippet=cut(text, SNIPPET_CHARS),
+        table_id=hit.table.id,
+        row=hit.row.number,
+        place=f"row {hit.row.number}",
+    )
+    return Passage(source=source, text=text)
+
+
+def _row_text(hit: RowHit, chars: int) -> str:
+    """`Name: Saffron; Price: 9.5`, without empty cells; whole cells only, and a word about those left out."""
+    parts: list[str] = []
+    size = 0
+    values = {name: value for name, value in values_of(hit.table, hit.row.cells).items() if value is not None}
+    for name, value in values.items():
+        said = str(value).lower() if isinstance(value, bool) else str(value)
+        part = f"{name}: {cut(said, CELL_CHARS)}"
+        size += len(part) + 2
+        if size > chars - 40 and parts:
+            parts.append(f"({len(values) - len(parts)} more columns)")
+            break
+        parts.append(part)
+    return "; ".join(parts) or "(empty)"

@@ -1,0 +1,42 @@
+"""A message has a limit; what fits is not touched, and what does not fit says so."""
+
+import msgspec
+
+from turnkeep.engine.fitting import fitted, fitted_text
+from turnkeep.model.display import Display
+from turnkeep.model.parts import StepPart, TextPart
+
+
+def size_of(display: Display) -> int:
+    return len(msgspec.json.encode(display.content))
+
+
+class TestADisplay:
+    def test_that_fits_stays_as_it_is(self) -> None:
+        display = Display(content=(TextPart(text="x" * 500), StepPart(id="s", name="n", status="succeeded", result=1)))
+        assert fitted(display, limit=1_000) == display
+
+    def test_loses_long_values_of_steps_before_any_word(self) -> None:
+        step = StepPart(id="s", name="n", status="succeeded", args={"a": "y" * 50_000}, result="z" * 50_000)
+        display = fitted(Display(content=(TextPart(text="Words."), step)), limit=40_000)
+        words, cut = display.content
+        assert words == TextPart(text="Words.")
+        assert isinstance(cut, StepPart)
+        assert str(cut.result).startswith("z" * 16_000)
+        assert str(cut.result).endswith("[cut: 50,000 characters in all]")
+        assert size_of(display) <= 40_000
+
+    def test_loses_its_beginning_last_of_all_with_a_note(self) -> None:
+        texts = tuple(TextPart(text=f"{n}" * 1_000) for n in range(10))
+        display = fitted(Display(content=texts), limit=3_500)
+        assert display.content[0] == TextPart(text="[cut: 7 earlier parts; the events of the turn have them]")
+        assert display.content[1:] == texts[-3:]
+
+
+class TestAText:
+    def test_is_cut_at_whole_characters_with_a_note(self) -> None:
+        assert fitted_text("short", limit=1_000) == "short"
+        cut = fitted_text("ü" * 1_000, limit=1_000)
+        assert cut.startswith("üü")
+        assert cut.endswith("[cut: 1,000 characters in all]")
+        assert len(cut.encode()) <= 1_000

@@ -1,0 +1,105 @@
+"""`library` is a store with tools over it, and files that tests write; on SQLite and on PostgreSQL."""
+
+import functools
+import hashlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
+from tests.store.factories import Tenant, a_conversation, a_tenant
+from turnkeep.ids import ConversationId, new_call_id, new_file_id, new_turn_id
+from turnkeep.knowledge.toolset import open_knowledge_tools
+from turnkeep.model.blocks import JsonObject
+from turnkeep.model.files import File, NewFile
+from turnkeep.model.principals import Principal
+from turnkeep.store.ports import Store
+from turnkeep.tools.ports import CallContext, Outcome, Tool
+
+
+class Shelf:
+    """The bytes of files, in memory."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[str, bytes] = {}
+        self.reads = 0
+
+    async def content(self, file: File, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        self.reads += 1
+        yield self.bytes[file.storage_key][start:end]
+
+
+class Library:
+    """Everything that a test of the tools needs."""
+
+    def __init__(
+        self, store: Store, tenant: Tenant, conversation_id: ConversationId, shelf: Shelf, tools: list[Tool]
+    ) -> None:
+        self.store = store
+        self.tenant = tenant
+        self.conversation_id = conversation_id
+        self.shelf = shelf
+        self.tools = {tool.spec.name: tool for tool in tools}
+
+    async def call(self, name: str, args: JsonObject, *, by: Principal | None = None, **fields: Any) -> Outcome:
+        values: dict[str, Any] = {
+            "call_id": new_call_id(),
+            "turn_id": new_turn_id(),
+            "conversation_id": self.conversation_id,
+            "principal": by or self.tenant.ann,
+        }
+        return await self.tools[name].call(args, CallContext(**values | fields))
+
+    async def add_file(
+        self,
+        name: str,
+        content: bytes,
+        mime_type: str = "text/plain",
+        *,
+        saved: bool = False,
+        by: Principal | None = None,
+    ) -> File:
+        file_id = new_file_id()
+        new = NewFile(
+            id=file_id,
+            conversation_id=None if saved else self.conversation_id,
+            name=name,
+            mime_type=mime_type,
+            size=len(content),
+            storage_key=f"bag/{file_id}",
+            sha256=hashlib.sha256(content).hexdigest(),
+            is_saved=saved,
+        )
+        self.shelf.bytes[new.storage_key] = content
+        [file] = await self.store.add_files(by or self.tenant.ann, [new])
+        return file
+
+
+@pytest.fixture(scope="session")
+def knowledge_uri() -> str:
+    return make_postgres_database(f"knowledge_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Database]]:
+    if request.param == "sqlite":
+        return functools.partial(SqliteDatabase.open, tmp_path / "turnkeep.db")
+    return functools.partial(PostgresDatabase.open, request.getfixturevalue("knowledge_uri"))
+
+
+@pytest.fixture
+async def library(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[Library]:
+    database = await opening()
+    tenant = await a_tenant(database.store)
+    conversation = await a_conversation(database.store, tenant.ann)
+    shelf = Shelf()
+    async with open_knowledge_tools(database.store, shelf) as tools:
+        yield Library(database.store, tenant, conversation.id, shelf, tools)
+    await database.close()
+
+
+on_sqlite = pytest.mark.parametrize("opening", ["sqlite"], indirect=True)
+"""For what the database has no part in."""

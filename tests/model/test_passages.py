@@ -1,0 +1,62 @@
+"""Passages and excerpts: long texts in pieces that lose nothing, and the piece of a text that a query is about."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnkeep.model.passages import split_passages
+from turnkeep.model.searching import excerpt, loosened, parse_query
+
+WORDS = st.text(alphabet=st.sampled_from("ab \n#\f東é"), max_size=400)
+
+
+class TestSplitting:
+    def test_at_headings_which_name_the_place(self) -> None:
+        text = "Intro.\n\n# One\n\nFirst.\n\n## Two ##\n\nSecond."
+        found = [(text[each.start : each.stop].strip(), each.place) for each in split_passages(text)]
+        assert found == [("Intro.", None), ("# One\n\nFirst.", "One"), ("## Two ##\n\nSecond.", "Two")]
+
+    def test_at_pages_which_are_counted_also_where_one_is_empty(self) -> None:
+        text = "one\f\fthree"
+        assert [(each.place, text[each.start : each.stop]) for each in split_passages(text, unit="slide")] == [
+            ("slide 1", "one"),
+            ("slide 3", "three"),
+        ]
+
+    def test_at_paragraphs_where_a_section_is_long_and_at_spaces_where_a_paragraph_is(self) -> None:
+        text = "a" * 30 + "\n\n" + "b" * 30 + "\n\n" + "c " * 40
+        pieces = [text[each.start : each.stop] for each in split_passages(text, limit=50)]
+        assert pieces[0].strip() == "a" * 30
+        assert pieces[1].strip() == "b" * 30
+        assert "".join(pieces) == text
+        assert all(len(piece) <= 50 for piece in pieces)
+
+    @given(WORDS, st.integers(min_value=1, max_value=60))
+    def test_loses_nothing_but_space(self, text: str, limit: int) -> None:
+        pieces = split_passages(text, limit=limit)
+        kept = "".join(text[each.start : each.stop] for each in pieces)
+        assert "".join(kept.split()) == "".join(text.split())
+        assert all(each.stop - each.start <= limit for each in pieces)
+
+
+class TestExcerpts:
+    def test_show_where_most_of_the_words_are(self) -> None:
+        text = "saffron " + "filler " * 200 + "saffron grows in Kashmir " + "filler " * 200
+        shown = excerpt(text, parse_query("saffron kashmir"), chars=100)
+        assert "saffron grows in Kashmir" in shown
+        assert shown.startswith("… ")
+        assert shown.endswith(" …")
+
+    def test_of_folded_and_unspaced_scripts(self) -> None:
+        text = "x " * 300 + "ＳＡＦＦＲＯＮ wächst " + "x " * 300 + "東京の渋谷 " + "x " * 300
+        assert "ＳＡＦＦＲＯＮ" in excerpt(text, parse_query("saffron"), chars=60)
+        assert "渋谷" in excerpt(text, parse_query("渋谷"), chars=60)
+        assert "渋谷" in excerpt(text.replace("ＳＡＦＦＲＯＮ", "saffron"), parse_query("渋谷"), chars=60)
+
+    @given(WORDS, WORDS, st.integers(min_value=60, max_value=200))
+    def test_are_never_much_longer_than_asked(self, text: str, query: str, chars: int) -> None:
+        assert len(excerpt(text * 5, parse_query(query), chars=chars)) <= chars + 4
+
+    def test_loose_queries_leave_out_what_says_nothing(self) -> None:
+        wanted = loosened(parse_query("what is the refund policy"))
+        assert (wanted.words, wanted.prefixes) == (("refund",), ("policy",))
+        assert not loosened(parse_query("what is the")).is_empty
