@@ -16,7 +16,8 @@ from turnkeep.api.observing import EngineObserver
 from turnkeep.api.server import Server, bind
 from turnkeep.api.tracing import Tracing
 from turnkeep.config import Settings
-from turnkeep.providers.ports import ModelRequest
+from turnkeep.engine.sandboxes import SandboxAccess
+from turnkeep.providers.ports import ModelRequest, Providers
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Script, ScriptedProvider
 from turnkeep.runtime import Runtime, open_runtime
@@ -69,23 +70,31 @@ class ApiServer:
         tools: Tools | None = None,
         tracing: Tracing | None = None,
         scripts: "Scripts | None" = None,
+        providers: Providers | None = None,
+        runner_url: str | None = None,
     ) -> AsyncIterator[Self]:
+        """`providers` take the place of the scripted one; `runner_url` is where turns in sandboxes are sent."""
         scripts = scripts or Scripts()
         provider = ScriptedProvider(scripts.next)
         metrics = Metrics()
-        async with open_runtime(
-            settings,
-            providers=ProviderRegistry([provider]),
-            tools=tools,
-            observer=EngineObserver(metrics, tracing),
-        ) as runtime:
-            listener = bind(settings)
+        async with AsyncExitStack() as stack:
+            listener = stack.enter_context(bind(settings))
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            runtime = await stack.enter_async_context(
+                open_runtime(
+                    settings,
+                    providers=providers or ProviderRegistry([provider]),
+                    tools=tools,
+                    observer=EngineObserver(metrics, tracing),
+                    sandbox=None if runner_url is None else SandboxAccess(url=runner_url, server_url=url),
+                )
+            )
             ready = asyncio.Event()
             app = create_app(runtime, metrics=metrics, tracing=tracing)
             server = Server(app, runtime, on_ready=ready.set)
             serving = asyncio.create_task(server.serve([listener]))
             await ready.wait()
-            running = cls(runtime, server, f"http://127.0.0.1:{listener.getsockname()[1]}", scripts)
+            running = cls(runtime, server, url, scripts)
             scripts.requests = provider.requests
             try:
                 yield running

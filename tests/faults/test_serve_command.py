@@ -71,6 +71,7 @@ async def serving(url: str, directory: Path) -> AsyncIterator[Serving]:
         "TURNKEEP_BOOTSTRAP_KEY": SERVICE_KEY,
         "TURNKEEP_LEASE_SECONDS": "1",
         "TURNKEEP_DRAIN_SECONDS": "5",
+        "TURNKEEP_SANDBOX_URL": "off",
     }
     process = await asyncio.create_subprocess_exec(
         *(str(Path(sys.executable).with_name("turnkeep")), "serve", "--workers", "2"),

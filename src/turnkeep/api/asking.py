@@ -17,8 +17,9 @@ from turnkeep.api.queries import StreamQuery
 from turnkeep.api.reading import read_answer
 from turnkeep.api.routing import Call, known_id
 from turnkeep.api.streams import stream_turn
+from turnkeep.config import Settings
 from turnkeep.engine import Draining, Options
-from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, TooManyFiles
+from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
 from turnkeep.ids import AgentId, ConversationId, FileId, new_turn_id
 from turnkeep.model.blocks import Block, Image, Text
 from turnkeep.model.turns import Turn
@@ -58,12 +59,15 @@ def blocks_of(
 
 def attachments_of(call: Call[wire.NewTurn, Any], named: Sequence[FileId]) -> tuple[FileId, ...]:
     """The files of a message, from its blocks and from `attachment_ids`."""
-    files = [FileId(known_id(file_id, "file")) for file_id in call.body.attachment_ids]
-    files += [file_id for file_id in named if file_id not in files]
-    limit = call.runtime.settings.max_files_per_message
-    if len(files) > limit:
-        raise TooManyFiles(f"A message may carry {limit} files, this one names {len(files)}.")
-    return tuple(files)
+    given = call.body.attachment_ids
+    return check_attachments([*given, *(file_id for file_id in named if file_id not in given)], call.runtime.settings)
+
+
+def check_attachments(file_ids: Sequence[str], settings: Settings) -> tuple[FileId, ...]:
+    limit = settings.max_files_per_message
+    if len(file_ids) > limit:
+        raise TooManyFiles(f"A message may carry {limit} files, this one names {len(file_ids)}.")
+    return tuple(FileId(known_id(file_id, "file")) for file_id in file_ids)
 
 
 def options_of(call: Call[Any, Any]) -> Options:
@@ -92,12 +96,6 @@ async def check_rate(call: Call[Any, Any], options: Options) -> None:
         return
     if options.idempotency_key is None or not await _is_repeat(call, options):
         raise call.over_limit
-
-
-def refuse_sandbox(kind: str | None) -> None:
-    """Before anything is stored: no runner is connected that could run it."""
-    if kind == "sandbox":
-        raise SandboxUnavailable("No sandbox runner is connected. Use a conversation of kind `chat`.")
 
 
 async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:

@@ -49,6 +49,7 @@ class Authenticator:
         self._home_org = home_org
         self._standing = frozenset(hash_key(key) for key in standing_keys)
         self._members: OrderedDict[tuple[WorkspaceId, str], UserId] = OrderedDict()
+        self._key_tools: OrderedDict[KeyId, tuple[str, ...] | None] = OrderedDict()
 
     async def identify(self, asker: Asker) -> Identity:
         """Raises Unauthorized without a valid key, NotFound for a workspace of somebody else."""
@@ -70,6 +71,7 @@ class Authenticator:
         org_id: OrgId
         key_id: KeyId | None = None
         requests_per_minute: int | None = None
+        allowed_tools: tuple[str, ...] | None = None
         if hashed in self._standing:
             org_id = self._home_org
         else:
@@ -77,12 +79,20 @@ class Authenticator:
             if key is None:
                 raise Unauthorized("This key is not valid. It may have been revoked.")
             org_id, key_id, requests_per_minute = key.org_id, key.id, key.requests_per_minute
+            allowed_tools = key.allowed_tools
         asked_for = headers.get("turnkeep-workspace")
         workspace_id = None if asked_for is None else WorkspaceId(known_id(asked_for, "ws"))
         workspace = await self._store.workspace(org_id, workspace_id)
         user = headers.get("turnkeep-user")
         user_id = None if user is None else await self.member_id(org_id, workspace.id, header_text(user))
-        principal = Principal(org_id=org_id, workspace_id=workspace.id, user_id=user_id, role="service", key_id=key_id)
+        principal = Principal(
+            org_id=org_id,
+            workspace_id=workspace.id,
+            user_id=user_id,
+            role="service",
+            key_id=key_id,
+            allowed_tools=allowed_tools,
+        )
         return Identity(
             principal=principal, requests_per_minute=requests_per_minute, is_operator=hashed in self._standing
         )
@@ -97,7 +107,12 @@ class Authenticator:
         except NotFound as exc:
             raise Unauthorized("The workspace of this token is gone.") from exc
         principal = Principal(
-            org_id=claims.org, workspace_id=claims.ws, user_id=claims.user, role=claims.role, key_id=claims.key
+            org_id=claims.org,
+            workspace_id=claims.ws,
+            user_id=claims.user,
+            role=claims.role,
+            key_id=claims.key,
+            allowed_tools=None if claims.key is None else await self._tools_of_key(claims.org, claims.key),
         )
         return Identity(principal=principal, requests_per_minute=claims.rpm)
 
@@ -107,6 +122,16 @@ class Authenticator:
             raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
         identity = await self._user(claims, asker.headers)
         return Identity(principal=identity.principal, source="ui")
+
+    async def _tools_of_key(self, org_id: OrgId, key_id: KeyId) -> tuple[str, ...] | None:
+        """What the key that made a token allows. A key keeps it for ever, so it is remembered; an unknown one allows
+        nothing."""
+        if key_id not in self._key_tools:
+            tools = {key.id: key.allowed_tools for key in await self._store.keys(org_id)}
+            self._key_tools[key_id] = tools.get(key_id, ())
+            if len(self._key_tools) > MEMBERS_REMEMBERED:
+                self._key_tools.popitem(last=False)
+        return self._key_tools[key_id]
 
     async def member_id(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> UserId:
         """The user whom the host calls that, made on first sight. Members keep their ids, so they are remembered."""

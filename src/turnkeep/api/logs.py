@@ -65,8 +65,13 @@ def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: T
         logger.handlers = []
         logger.propagate = name != "uvicorn.access"  # the front writes its own line per request
     # HTTP clients log whole addresses at "info", and a tool's address may hold a key.
-    for name in ("uvicorn", "httpx", "httpcore", "aiohttp"):
+    for name in ("uvicorn", "httpx", "httpcore", "httpx2", "httpcore2", "aiohttp"):
         logging.getLogger(name).setLevel("WARNING")
+    # The providers' SDKs log whole conversations at "debug".
+    for name in ("anthropic", "openai"):
+        logging.getLogger(name).setLevel("WARNING")
+    # The MCP library logs what servers answer. What went wrong with one is said by `turnkeep.tools`.
+    logging.getLogger("mcp").setLevel("CRITICAL")
 
 
 def elapsed_ms(since: float) -> float:

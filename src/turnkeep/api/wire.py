@@ -66,6 +66,13 @@ class _Options(Asked, frozen=True, kw_only=True):
     metadata: JsonObject = {}
 
 
+class NewRun(Asked, frozen=True, kw_only=True):
+    """What an agent is to do, and the files it is to do it with."""
+
+    prompt: str
+    attachment_ids: list[Id] = []
+
+
 class NewTurn(_Options, frozen=True, kw_only=True):
     """The body of `POST /v1/turns`. Without `conversation_id` it opens a conversation."""
 
@@ -219,6 +226,18 @@ class Replay(Struct, frozen=True, kw_only=True):
 
 
 # --- account
+
+
+class Me(Struct, frozen=True, kw_only=True):
+    """Who the server takes the caller for, and what a page must know before it asks: the model that answers where
+    nothing else is named, and the limits of files."""
+
+    user_id: str | None
+    workspace_id: str
+    role: Literal["member", "admin", "service"]
+    model: str
+    max_file_bytes: int
+    max_files_per_message: int
 
 
 class NewToken(Asked, frozen=True, kw_only=True):

@@ -138,7 +138,7 @@ class TurnStore(Protocol):
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn: ...
 
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
-        """The turn, while it runs under this attempt, with the tokens counted so far: for its sandbox and its holder."""
+        """The turn, while it runs under this attempt, with the tokens counted so far: for its sandbox and holder."""
 
     async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
         """Add these tokens to a turn that runs under this attempt; False if it does not any more.

@@ -96,10 +96,11 @@ async def two_tenants(store: PostgresStore) -> tuple[Tenant, Tenant]:
         await store.delete_conversation(each.ann, gone.conversation_id)
         await store.create_agent(each.service, AgentSpec(name="helper"))
         await store.create_page(each.service, title="Page", content="secret")
-        for name in ("Kept", "Gone"):
-            table = await store.create_table(each.service, name=name, columns=[Column(key=0, name="A", type="text")])
+        columns = [Column(key=0, name="A", type="text")]
+        tables = [await store.create_table(each.service, name=name, columns=columns) for name in ("Kept", "Gone")]
+        for table in tables:
             await store.add_rows(each.service, table.id, [["secret"]], batch="b")
-        await store.delete_table(each.service, table.id)
+        await store.delete_table(each.service, tables[-1].id)
     return tenants
 
 

@@ -14,7 +14,7 @@ from turnkeep.api.queries import ListQuery, UsageQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.api.signing import USER_TOKEN, Claims, Signer
 from turnkeep.clock import system_clock
-from turnkeep.errors import NotFound
+from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import KeyId, WorkspaceId
 from turnkeep.model.principals import Workspace
 from turnkeep.model.usage import MonthlyUsage
@@ -62,6 +62,27 @@ endpoints = Endpoints("account")
 
 
 @endpoints.add(
+    "GET",
+    "/v1/me",
+    policy=Policy.MEMBER,
+    replies=(Reply(status=200, meaning="The caller", type=wire.Me),),
+)
+async def read_me(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Who the caller is, and the limits that a page explains before anything is uploaded."""
+    principal, settings = call.principal, call.runtime.settings
+    workspace = await call.runtime.store.workspace(principal.org_id, principal.workspace_id)
+    shown = wire.Me(
+        user_id=principal.user_id,
+        workspace_id=principal.workspace_id,
+        role=principal.role,
+        model=workspace.model or settings.model,
+        max_file_bytes=settings.max_file_bytes,
+        max_files_per_message=settings.max_files_per_message,
+    )
+    return json_answer(shown)
+
+
+@endpoints.add(
     "POST",
     "/v1/keys",
     policy=Policy.ADMIN,
@@ -71,7 +92,7 @@ endpoints = Endpoints("account")
 )
 async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     """Make a service key."""
-    key, secret = await make_key(call.runtime.store, call.principal.org_id, call.body)
+    key, secret = await make_key(call.runtime.store, call.principal.org_id, _not_freer(call))
     return json_answer(showing.key_of(key, secret=secret), status=201)
 
 
@@ -207,6 +228,19 @@ async def list_models(call: Call[Nothing, ListQuery]) -> ASGIApp:
     names = await call.runtime.providers.models()
     models = [wire.ModelName(id=name, provider=name.partition("/")[0]) for name in names]
     return json_answer(page_of(models, call.query, name=lambda model: model.id))
+
+
+def _not_freer(call: Call[wire.NewKey, Nothing]) -> wire.NewKey:
+    """The key that is asked for. Who may use only some tools can make no key that may use others."""
+    own, asked = call.principal.allowed_tools, call.body.allowed_tools
+    if own is None:
+        return call.body
+    if asked is None:
+        return msgspec.structs.replace(call.body, allowed_tools=list(own))
+    for name in asked:
+        if not call.principal.may_use(name):
+            raise Forbidden(f"Your own key may not use the tool {name!r}. It may use: {', '.join(own) or 'none'}.")
+    return call.body
 
 
 async def _workspace(call: Call[Any, Any]) -> Workspace:

@@ -22,7 +22,9 @@ LOCAL_USER = "local"
 FRONT_PAGE = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Turnkeep</title></head>
 <body><h1>Turnkeep</h1>
-<p>A conversation runtime for AI assistants and agents. This server is running.</p>
+<p>A conversation runtime for AI assistants and agents. This server is running, without its chat page: the page was
+not built into this installation. In a checkout, run <code>make run</code>, or <code>scripts/web build</code> and start
+the server again.</p>
 <p>The API is described at <a href="/openapi.json">/openapi.json</a>.
 Ask something with <code>POST /v1/turns</code> and a service key.</p>
 </body></html>
@@ -65,7 +67,7 @@ async def check_ready(call: Call[Nothing, Nothing]) -> ASGIApp:
     is_described=False,
 )
 async def front_page(call: Call[Nothing, Nothing]) -> ASGIApp:
-    """What this is and where to read on."""
+    """What this is and where to read on, where the page was not built in. Else `Front` answers with the page."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
     return Answer(200, FRONT_PAGE, media_type="text/html; charset=utf-8", headers={"content-security-policy": policy})
 

@@ -7,13 +7,13 @@ import msgspec
 from litestar.types import ASGIApp
 
 from turnkeep.api import wire
+from turnkeep.api.agent_wire import snapshot_of
 from turnkeep.api.answers import Answer, json_answer, no_content
 from turnkeep.api.asking import (
     attachments_of,
     blocks_of,
     check_rate,
     options_of,
-    refuse_sandbox,
     respond,
 )
 from turnkeep.api.queries import EventsQuery, StreamQuery
@@ -55,7 +55,6 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
     conversation_id: ConversationId | None = None
     new = NewConversation()
     if body.conversation_id is None:
-        refuse_sandbox(body.kind)
         # The first turn's agent and model become the conversation's; on later turns they hold for that turn.
         new = NewConversation(
             kind=body.kind or "chat", agent_id=options.agent_id, model=options.model, workflow_id=body.workflow_id
@@ -63,7 +62,6 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
         options = msgspec.structs.replace(options, agent_id=None, model=None)
     else:
         conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
-        refuse_sandbox((await call.runtime.store.conversation(call.principal, conversation_id)).kind)
     question = Question(
         principal=call.principal,
         message=blocks,
@@ -164,8 +162,7 @@ async def _beside(call: Call[Any, Any]) -> tuple[TurnId, Options]:
     await check_rate(call, options)
     turn_id = turn_id_of(call)
     conversation_id = ConversationId(call.id("conversation_id", "conv"))
-    conversation = await call.runtime.store.conversation(call.principal, conversation_id)
-    refuse_sandbox(conversation.kind)
+    await call.runtime.store.conversation(call.principal, conversation_id)
     turn = await call.runtime.store.turn(call.principal, turn_id)
     if turn.conversation_id != conversation_id:
         raise NotFound("No such turn in this conversation.")
@@ -185,8 +182,7 @@ def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
     for recorded in trace.events:
         line = {"seq": recorded.seq, **msgspec.to_builtins(recorded.event)}
         if recorded.seq == 1:
-            snapshot = msgspec.structs.replace(trace.turn.snapshot, principal=None)
-            line["snapshot"] = msgspec.to_builtins(snapshot)
+            line["snapshot"] = snapshot_of(trace.turn.snapshot)
         yield line
         yield from logged(recorded.seq)
     yield from logged(1 << 62)

@@ -1,0 +1,265 @@
+"""`turnkeep serve` as people run it: the bundled runner, real boxes, the demo model; and what happens when one dies."""
+
+import asyncio
+import re
+import secrets
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events, settings_for
+from tests.faults.processes import clean_environment
+from tests.runner.boxing import processes_called
+from turnkeep.api.server import bind
+from turnkeep.cli.bundled_runner import runner_environment, start_runner
+from turnkeep.runner.boxes.ports import BoxUnavailable
+
+Json = Any
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="boxes are made of Linux")
+
+PATIENCE_SECONDS = 40.0
+
+
+class Serving:
+    """The command, running."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, said: str, errors: Path) -> None:
+        self.process = process
+        self.url = url
+        self.said = said
+        self._errors = errors
+
+    def runner(self) -> psutil.Process | None:
+        """The runner beside it, if it lives."""
+        try:
+            children = psutil.Process(self.process.pid).children()
+            found = [each for each in children if "sandbox" in each.cmdline()]
+        except psutil.NoSuchProcess:
+            return None
+        return found[0] if found and found[0].status() != psutil.STATUS_ZOMBIE else None
+
+    async def runner_answers(self) -> psutil.Process:
+        """Wait until a turn would be taken."""
+        port = int(re.search(r"sandbox +http://127.0.0.1:(\d+)", self.said)[1])  # type: ignore[index]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                    continue
+                writer.close()
+                runner = self.runner()
+                assert runner is not None, self._errors.read_text()
+                return runner
+
+    def client(self) -> Client:
+        return Client(self.url, OPERATOR_KEY)
+
+
+@asynccontextmanager
+async def serving(folder: Path, *arguments: str, **settings: str) -> AsyncIterator[Serving]:
+    environment = {
+        "TURNKEEP_DATA_DIR": str(folder / "data"),
+        "TURNKEEP_PORT": "0",
+        "TURNKEEP_BOOTSTRAP_KEY": OPERATOR_KEY,
+        "TURNKEEP_LEASE_SECONDS": "1",
+        "TURNKEEP_DRAIN_SECONDS": "2",
+        **settings,
+    }
+    errors = folder / "errors.log"
+    with errors.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(str(Path(sys.executable).with_name("turnkeep")), "serve", *arguments),
+            cwd=folder,
+            env=clean_environment() | environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            said = b""
+            while b"Stop it" not in said:
+                line = await process.stdout.readline()
+                assert line, errors.read_text()
+                said += line
+        url = re.search(r"running at (\S+)", said.decode())[1]  # type: ignore[index]
+        yield Serving(process, url, said.decode(), errors)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await process.wait()
+
+
+def is_asleep(mark: str) -> bool:
+    """Whether the command itself runs, and not only what prepares its box."""
+    for pid in processes_called(mark):
+        try:
+            if psutil.Process(pid).cmdline() == ["sleep", mark]:
+                return True
+        except psutil.NoSuchProcess:
+            continue
+    return False
+
+
+async def gone(what: Any) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while what():  # noqa: ASYNC110 - processes tell nobody
+            await asyncio.sleep(0.02)
+
+
+async def started(what: Any) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not what():  # noqa: ASYNC110 - processes tell nobody
+            await asyncio.sleep(0.02)
+
+
+class TestASandboxOutOfTheBox:
+    async def test_the_demo_model_writes_runs_and_reads_and_files_come_back(self, tmp_path: Path) -> None:
+        async with serving(tmp_path) as server, server.client() as client:
+            await server.runner_answers()
+            conversation = (await client.post("/v1/conversations", json={"kind": "sandbox"})).json()["id"]
+            files = {"file": ("data.csv", b"name,age\nAda,36\n")}
+            sent = (await client.post(f"/v1/conversations/{conversation}/files", files=files)).json()["data"][0]
+            asked = 'Write a file notes.txt with "Hello box"; run `wc -c assets/notes.txt`; then read data.csv'
+            body = {"message": asked, "conversation_id": conversation, "attachment_ids": [sent["id"]]}
+            headers = {"accept": "text/event-stream"}
+            async with client.stream("POST", "/v1/turns", json=body, headers=headers, timeout=60) as response:
+                events = await read_events(response)
+            assert names(events) == ["turn", *["tool_calls", "step", "step"] * 3, "files", "result"]
+            steps = [data_of(event) for event in events if event.event == "step"]
+            assert [(one["name"], one["status"]) for one in steps[1::2]] == [
+                ("write_file", "succeeded"),
+                ("shell", "succeeded"),
+                ("read_file", "succeeded"),
+            ]
+            assert steps[3]["result"] == "10 assets/notes.txt"
+            assert "Ada,36" in steps[5]["result"]
+            last = data_of(events[-1])
+            assert last["usage"]["input_tokens"] > 0
+            [written] = data_of(events[-2])["files"]
+            assert (written["name"], written["source"]) == ("notes.txt", "sandbox")
+            content = await client.get(f"/v1/files/{written['id']}/content")
+            assert content.content == b"Hello box\n"
+            page = await client.read(f"/v1/conversations/{conversation}/messages")
+            assert page["data"][-1]["content"] == last["content"]
+            # The next turn finds the file again.
+            again = await client.ask("read notes.txt", conversation_id=conversation)
+            assert "Hello box" in again["turn"]["response"]
+
+    @pytest.mark.nightly
+    async def test_twenty_turns_at_once(self, tmp_path: Path) -> None:
+        async with serving(tmp_path) as server, server.client() as client:
+            await server.runner_answers()
+            client.timeout = httpx.Timeout(PATIENCE_SECONDS)
+            answers = await asyncio.gather(*(client.ask(f"run `echo word{n}`", kind="sandbox") for n in range(20)))
+            for n, answer in enumerate(answers):
+                assert answer["turn"]["status"] == "succeeded", answer["turn"]["error"]
+                assert f"word{n}" in answer["turn"]["response"]
+
+    @pytest.mark.nightly
+    async def test_several_workers_share_one_runner_and_count_together(
+        self, tmp_path: Path, sandbox_database: str
+    ) -> None:
+        """Model calls of a turn come to any worker, whoever holds it."""
+        async with (
+            serving(tmp_path, "--workers", "2", TURNKEEP_DATABASE_URL=sandbox_database) as server,
+            server.client() as client,
+        ):
+            await server.runner_answers()
+            client.timeout = httpx.Timeout(PATIENCE_SECONDS)
+            asked = "; ".join(f"run `echo word{n}`" for n in range(4))
+            answers = await asyncio.gather(*(client.ask(asked, kind="sandbox") for _ in range(4)))
+            assert [answer["turn"]["status"] for answer in answers] == ["succeeded"] * 4
+            assert len({answer["turn"]["usage"]["input_tokens"] for answer in answers}) == 1
+            assert answers[0]["turn"]["usage"]["input_tokens"] > 0
+
+
+class TestWhenSomethingDies:
+    @pytest.mark.nightly
+    async def test_stopping_the_turn_kills_its_processes(self, tmp_path: Path) -> None:
+        mark = str(10**9 + secrets.randbelow(10**9))
+        async with serving(tmp_path) as server, server.client() as client:
+            await server.runner_answers()
+            turn = (await client.ask(f"run `sleep {mark}`", kind="sandbox", background=True))["turn_id"]
+            await started(lambda: is_asleep(mark))
+            began = time.monotonic()
+            stopped = (await client.post(f"/v1/turns/{turn}/cancel")).json()
+            await gone(lambda: processes_called(mark))
+            assert stopped["status"] == "cancelled"
+            assert time.monotonic() - began < 10  # a second, on a machine that does nothing else
+
+    async def test_a_killed_runner_fails_its_turn_and_comes_back(self, tmp_path: Path) -> None:
+        mark = str(10**9 + secrets.randbelow(10**9))
+        async with serving(tmp_path) as server, server.client() as client:
+            runner = await server.runner_answers()
+            turn = (await client.ask(f"run `sleep {mark}`", kind="sandbox", background=True))["turn_id"]
+            await started(lambda: is_asleep(mark))
+            runner.kill()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                async with client.stream("GET", f"/v1/turns/{turn}/events", timeout=60) as response:
+                    events = await read_events(response)
+            assert data_of(events[-1])["code"] == "sandbox_lost"
+            assert [data_of(one)["status"] for one in events if one.event == "step"] == ["running", "failed"]
+            await gone(lambda: processes_called(mark))
+            await started(lambda: server.runner() is not None)
+            await server.runner_answers()
+            answer = await client.ask("run `echo back`", kind="sandbox")
+            assert "back" in answer["turn"]["response"]
+
+    async def test_a_killed_server_takes_runner_and_boxes_along_and_the_turn_is_told_as_lost(
+        self, tmp_path: Path
+    ) -> None:
+        mark = str(10**9 + secrets.randbelow(10**9))
+        async with serving(tmp_path) as server, server.client() as client:
+            runner = await server.runner_answers()
+            turn = (await client.ask(f"run `sleep {mark}`", kind="sandbox", background=True))["turn_id"]
+            await started(lambda: is_asleep(mark))
+            server.process.kill()
+            await server.process.wait()
+            await gone(lambda: runner.is_running() and runner.status() != psutil.STATUS_ZOMBIE)
+            await gone(lambda: processes_called(mark))
+        async with serving(tmp_path, TURNKEEP_SANDBOX_URL="off") as again, again.client() as client:
+            assert "sandbox    off" in again.said
+            async with client.stream("GET", f"/v1/turns/{turn}/events", timeout=60) as response:
+                events = await read_events(response)
+            assert data_of(events[-1])["code"] == "sandbox_lost"
+            refused = await client.post("/v1/turns", json={"message": "Go.", "kind": "sandbox"})
+            assert refused.status_code == 503
+
+
+def test_where_no_box_can_be_started_the_server_says_why_and_runs_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        async def check(self) -> None:
+            raise BoxUnavailable("bubblewrap is not installed. Install the package `bubblewrap`.")
+
+    monkeypatch.setattr("turnkeep.runner.server.make_driver", lambda settings: Broken())
+    settings = settings_for(tmp_path)
+    with bind(settings) as listener:
+        found = start_runner(settings, listener, {})
+    assert found == "none: bubblewrap is not installed. Install the package `bubblewrap`."
+
+
+def test_no_key_of_a_provider_reaches_the_runner() -> None:
+    given = {
+        "PATH": "/bin",
+        "ANTHROPIC_API_KEY": "a",
+        "OPENAI_API_KEY": "b",
+        "TURNKEEP_SECRET_KEYS": "c",
+        "TURNKEEP_BOOTSTRAP_KEY": "d",
+        "TURNKEEP_SANDBOX_URL": "off",
+        "TURNKEEP_SANDBOX_TURNS": "3",
+    }
+    assert runner_environment(given) == {"PATH": "/bin", "TURNKEEP_SANDBOX_TURNS": "3"}
