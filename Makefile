@@ -11,6 +11,7 @@ help: ## Show this list
 
 run: ## Start the server and print its address (ARGS go to turnkeep serve)
 	@scripts/setup run
+	@scripts/web build || echo "The page could not be built; the lines above say why. The server runs without it." >&2
 	@exec .venv/bin/turnkeep serve $(ARGS)
 
 test: ## Check the code, then run every test (ARGS go to pytest)
@@ -35,5 +36,5 @@ lock: ## Write the requirements locks anew (ARGS=--upgrade takes newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## Remove everything that the commands above made
-	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist .web.lock web/node_modules src/turnkeep/web
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -25,6 +25,11 @@ PARTS = {
     "compiler": "bench.compiler",
     "engine": "bench.engine",
     "streaming": "bench.streaming",
+    "knowledge": "bench.knowledge",
+    "files": "bench.files",
+    "cli": "bench.cli",
+    "sandbox": "bench.sandbox",
+    "providers": "bench.providers",
 }
 RESULTS = Path(__file__).with_name("results.json")
 

@@ -56,7 +56,21 @@ class TestReading:
         settings = read_settings({"TURNKEEP_DATA_DIR": "/srv/data"})
         assert settings.database_url == "sqlite:////srv/data/turnkeep.db"
         assert settings.sqlite_path == Path("/srv/data/turnkeep.db")
+        assert settings.files_path == Path("/srv/data/files")
         assert settings.is_sqlite
+
+    @pytest.mark.parametrize(
+        "files_url, expected",
+        [
+            (None, Path(".turnkeep/files")),
+            ("file:///srv/files", Path("/srv/files")),
+            ("file:////srv/files", Path("/srv/files")),
+            ("file://localhost/srv/my%20files", Path("/srv/my files")),
+        ],
+    )
+    def test_the_folder_of_files(self, files_url: str | None, expected: Path) -> None:
+        environ = {} if files_url is None else {"TURNKEEP_FILES_URL": files_url}
+        assert read_settings(environ).files_path == expected
 
     def test_lists_are_separated_by_commas(self) -> None:
         environ = {"TURNKEEP_SECRET_KEYS": "new, old", "TURNKEEP_ALLOWED_ORIGINS": "https://A.example, http://b:1/"}

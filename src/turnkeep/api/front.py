@@ -1,7 +1,8 @@
 """The front door: what holds for every request before any route is known.
 
-Gives each request an id, refuses foreign Host headers where the server is local, writes one log line and one number
-per answer, and turns whatever still escapes into a problem that says nothing.
+Gives each request an id, refuses foreign Host headers where the server is local, hands the page's own addresses to
+the page, writes one log line and one number per answer, and turns whatever still escapes into a problem that says
+nothing.
 """
 
 import logging
@@ -18,6 +19,7 @@ from turnkeep.api.errors import problem
 from turnkeep.api.logs import FIELDS, elapsed_ms
 from turnkeep.api.metrics import Metrics
 from turnkeep.api.notes import Notes, begin_notes
+from turnkeep.api.page import Page
 from turnkeep.api.tracing import Tracing
 from turnkeep.config import LOOPBACK_HOSTS, Settings
 from turnkeep.errors import Forbidden
@@ -34,8 +36,9 @@ _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 class Front:
     """An ASGI app around the routes."""
 
-    def __init__(self, app: ASGIApp, runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> None:
+    def __init__(self, app: ASGIApp, page: Page, runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> None:
         self._app = app
+        self._page = page
         self._runtime = runtime
         self._metrics = metrics
         self._tracing = tracing
@@ -65,6 +68,9 @@ class Front:
                 if self._is_foreign(headers.get(b"host", b"")):
                     error = Forbidden("This server is local and does not answer to that Host.")
                     await problem(error, request_id=request_id)(scope, receive, send_noted)
+                elif route := self._page.route(scope["method"], scope["path"]):
+                    notes["route"] = route
+                    await self._page(scope, receive, send_noted)
                 else:
                     await self._app(scope, receive, send_noted)
             except Exception as exc:

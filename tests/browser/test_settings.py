@@ -1,0 +1,187 @@
+"""The settings area: usage and limits, agents, keys, for those whose role allows it."""
+
+import io
+import zipfile
+
+import pytest_asyncio
+from playwright.async_api import FilePayload, Page, expect
+
+from tests.browser.house import House, Talk
+from turnkeep.api.auth import COOKIE
+from turnkeep.api.keyfiles import signing_secrets
+from turnkeep.api.signing import PAGE_COOKIE, Claims, Signer
+from turnkeep.clock import system_clock
+
+
+async def settings_of(house: House, section: str) -> Page:
+    talk = await Talk.begin(house)
+    await talk.page.get_by_role("link", name="Settings").click()
+    await talk.page.get_by_role("navigation", name="Settings").get_by_role("link", name=section).click()
+    return talk.page
+
+
+class TestUsage:
+    async def test_shows_the_month_and_changes_the_limits(self, house: House) -> None:
+        client = await house.api()
+        await client.ask("One")
+        page = await settings_of(house, "Usage and limits")
+        await expect(page.locator(".figures dd").first).to_have_text("1 no limit")
+        await page.get_by_label("Messages per month, each user").fill("3")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("Saved.")).to_be_visible()
+        await page.reload()
+        await expect(page.locator(".figures dd").first).to_have_text("1 of 3")
+
+    async def test_a_limit_that_is_reached_is_explained_in_the_thread(self, house: House) -> None:
+        client = await house.api()
+        workspace = (await client.read("/v1/workspaces"))["data"][0]
+        await client.patch(f"/v1/workspaces/{workspace['id']}", json={"user_monthly_message_limit": 1})
+        talk = await Talk.begin(house)
+        await talk.say("One")
+        await talk.settled()
+        await talk.say("Two")
+        await expect(talk.questions.get_by_role("alert")).to_contain_text("This message was not sent.")
+
+
+class TestAgents:
+    async def test_an_agent_is_made_with_everything_it_needs_and_chosen(self, house: House) -> None:
+        page = await settings_of(house, "Agents")
+        await page.get_by_role("button", name="New agent").click()
+        await page.get_by_label("Name", exact=True).fill("Librarian")
+        await page.get_by_label("Instructions", exact=True).fill("You know every book.")
+        await page.get_by_label("Built-in tools").fill("lookup")
+        await page.get_by_role("button", name="Add an HTTP tool").click()
+        tool = page.get_by_role("group", name="HTTP tools")
+        await tool.get_by_label("Name", exact=True).fill("shelves")
+        await tool.get_by_label("Address").fill("https://example.org/shelves")
+        await page.get_by_role("button", name="Add an MCP server").click()
+        server = page.get_by_role("group", name="MCP servers")
+        await server.get_by_label("Name", exact=True).fill("catalogue")
+        await server.get_by_label("Address").fill("https://example.org/mcp")
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("citing/SKILL.md", "# Citing\n" + "Name the shelf. " * 50)
+            archive.writestr("citing/recipes/x.sh", "echo hello\n")
+        skill: FilePayload = {"name": "citing.zip", "mimeType": "application/zip", "buffer": packed.getvalue()}
+        await page.locator("[data-kind=skill-zip]").set_input_files([skill])
+        await expect(page.get_by_role("group", name="Skills")).to_contain_text("citing2 files")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator(".item")).to_contain_text("Librarian")
+        client = await house.api()
+        made = (await client.read("/v1/agents"))["data"][0]
+        assert made["instructions"] == "You know every book."
+        assert made["tools"][0] == "lookup"
+        assert made["tools"][1]["url"] == "https://example.org/shelves"
+        assert made["mcp_servers"][0]["name"] == "catalogue"
+        assert set(made["skills"][0]["files"]) == {"SKILL.md", "recipes/x.sh"}
+        await page.get_by_role("button", name="Edit Librarian").click()
+        await page.get_by_label("Instructions", exact=True).fill("You know most books.")
+        await page.get_by_role("button", name="Remove shelves").click()
+        await page.get_by_role("button", name="Remove catalogue").click()
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("button", name="New agent")).to_be_visible()
+        talk = Talk(page)
+        await talk.history.get_by_role("link", name="New conversation").click()
+        await page.get_by_label("Agent", exact=True).select_option(label="Librarian")
+        await talk.say("Which books?")
+        await talk.settled()
+        await expect(page.get_by_label("Agent", exact=True)).to_have_value(made["id"])
+        assert "You know most books." in str(house.scripts.requests[-1])
+
+    async def test_what_the_server_refuses_stands_beside_the_form(self, house: House) -> None:
+        page = await settings_of(house, "Agents")
+        await page.get_by_role("button", name="New agent").click()
+        await page.get_by_label("Name", exact=True).fill("X")
+        await page.get_by_label("Built-in tools").fill("not a tool name")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await expect(page.get_by_label("Name", exact=True)).to_have_value("X")
+
+    async def test_an_agent_is_deleted_only_when_one_is_sure(self, house: House) -> None:
+        client = await house.api()
+        await client.post("/v1/agents", json={"name": "Old one"})
+        page = await settings_of(house, "Agents")
+        await page.get_by_role("button", name="Delete the agent Old one").click()
+        await page.get_by_role("button", name="No").click()
+        await expect(page.locator(".item")).to_have_count(1)
+        await page.get_by_role("button", name="Delete the agent Old one").click()
+        await page.get_by_role("button", name="Yes").click()
+        await expect(page.get_by_text("There are no agents yet.")).to_be_visible()
+
+
+class TestKeys:
+    async def test_a_key_is_shown_once_works_and_is_revoked(self, house: House) -> None:
+        page = await settings_of(house, "API keys")
+        await page.get_by_label("Name").fill("backend")
+        await page.get_by_role("button", name="New key").click()
+        secret = await page.locator(".secret code").inner_text()
+        client = await house.server.client(secret)
+        assert (await client.get("/v1/me")).json()["role"] == "service"
+        await page.get_by_role("button", name="Done").click()
+        await expect(page.get_by_text(secret)).to_have_count(0)
+        await page.get_by_role("button", name="Revoke the key backend").click()
+        await page.get_by_role("button", name="Yes").click()
+        await expect(page.locator(".item.is-gone")).to_be_visible()
+        assert (await client.get("/v1/me")).status_code == 401
+
+
+class TestKnowledge:
+    async def test_a_page_is_written_found_changed_and_deleted(self, house: House) -> None:
+        page = await settings_of(house, "Pages")
+        await page.get_by_role("button", name="New page").click()
+        await page.get_by_label("Title").fill("Opening hours")
+        await page.get_by_label("Text (Markdown)").fill("# Hours\n\nWe open at nine.")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator(".item")).to_contain_text("Opening hours")
+        await page.get_by_label("Search in pages").fill("nine")
+        await expect(page.locator(".item")).to_contain_text("nine")
+        await page.get_by_role("button", name="Edit Opening hours").click()
+        await expect(page.get_by_label("Text (Markdown)")).to_have_value("# Hours\n\nWe open at nine.")
+        await page.get_by_label("Title").fill("Hours")
+        await page.get_by_role("button", name="Save").click()
+        await page.get_by_role("button", name="Delete the page Hours").click()
+        await page.get_by_role("button", name="Yes").click()
+        await expect(page.locator(".item")).to_have_count(0)
+
+    async def test_a_table_is_made_from_a_file_and_looked_through(self, house: House) -> None:
+        page = await settings_of(house, "Tables")
+        lines = ["planet,moons", *(f"Planet {number},{number}" for number in range(70))]
+        file: FilePayload = {"name": "planets.csv", "mimeType": "text/csv", "buffer": "\n".join(lines).encode()}
+        await page.locator("[data-kind=csv]").set_input_files([file])
+        await expect(page.locator(".item")).to_contain_text("70 rows · planet, moons")
+        await page.get_by_role("button", name="Show planets").click()
+        await expect(page.get_by_role("row")).to_have_count(51)
+        await page.get_by_role("button", name="More rows").click()
+        await expect(page.get_by_role("row")).to_have_count(71)
+        await page.get_by_role("button", name="Back").click()
+        await page.get_by_role("button", name="Delete the table planets").click()
+        await page.get_by_role("button", name="Yes").click()
+        await expect(page.get_by_text("There are no tables yet.")).to_be_visible()
+
+
+class TestMembers:
+    @pytest_asyncio.fixture(loop_scope="session")
+    async def member(self, house: House) -> Page:
+        runtime = house.server.runtime
+        workspace = await runtime.store.workspace(runtime.home_org)
+        user = await runtime.store.ensure_member(runtime.home_org, workspace.id, "ann", role="member")
+        claims = Claims(
+            org=runtime.home_org, ws=workspace.id, user=user.id, role="member", exp=system_clock() + 600_000
+        )
+        cookie = Signer(signing_secrets(runtime.settings)).sign(PAGE_COOKIE, claims)
+        await house.context.add_cookies([{"name": COOKIE, "value": cookie, "url": house.server.url}])
+        return await house.context.new_page()
+
+    async def test_see_agents_but_neither_keys_nor_buttons_that_they_may_not_use(
+        self, house: House, member: Page
+    ) -> None:
+        client = await house.api()
+        await client.post("/v1/agents", json={"name": "For all"})
+        await member.goto(f"{house.server.url}/settings/agents")
+        await expect(member.locator(".item")).to_contain_text("For all")
+        await expect(member.get_by_role("button", name="New agent")).to_have_count(0)
+        await expect(member.get_by_role("button", name="Delete the agent For all")).to_have_count(0)
+        await expect(member.get_by_role("link", name="API keys")).to_have_count(0)
+        await member.goto(f"{house.server.url}/settings/keys")
+        await expect(member.get_by_text("Your usage in")).to_be_visible()
+        await expect(member.get_by_role("button", name="Save")).to_have_count(0)

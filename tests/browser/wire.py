@@ -1,0 +1,19 @@
+"""`python -m tests.browser.wire FILE` writes the OpenAPI document of this checkout, for the page's types."""
+
+import sys
+from pathlib import Path
+
+from turnkeep.api.app import all_endpoints
+from turnkeep.api.keyfiles import SigninLinks
+from turnkeep.api.metrics import Metrics
+from turnkeep.api.openapi import document
+from turnkeep.api.signing import Signer
+
+
+def write_document(file: Path) -> None:
+    endpoints = all_endpoints(Signer(["a secret that signs nothing"]), SigninLinks(Path()), Metrics())
+    file.write_bytes(document(endpoints))
+
+
+if __name__ == "__main__":
+    write_document(Path(sys.argv[1]))

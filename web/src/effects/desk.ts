@@ -1,0 +1,437 @@
+/**
+ * What the page does: it asks the server, follows turns, and turns every answer into an action for the state. The
+ * screen calls these verbs and never fetches anything itself.
+ */
+import { words } from "../words";
+import { pathOf, type Route, routeOf } from "../state/route";
+import { threadId, unexplained } from "../state/select";
+import { NEW } from "../state/state";
+import type { Store } from "../state/store";
+import type { Outgoing, Thread } from "../state/thread";
+import { ApiError } from "../wire/client";
+import * as routes from "../wire/routes";
+import type { Conversation, FileRef, IfBusy } from "../wire/types";
+import { asJson, asMarkdown, download, everyMessage, fileName } from "./exporting";
+import { Follower } from "./follow";
+import { keep, kept } from "./kept";
+import { Listing } from "./listing";
+import { type Office, sentence } from "./office";
+import { Tabs } from "./tabs";
+import { Uploads } from "./uploads";
+
+const PAGE_MESSAGES = 40;
+/** How often a thread that is looked at asks whether somebody elsewhere has written in it. */
+const LOOK_MS = 4_000;
+const LIST_MS = 20_000;
+/** A hidden tab gives its connection back after this long: a browser has only six for one server. */
+const HIDDEN_MS = 20_000;
+const RESEND_MS = 1_500;
+
+export interface Question {
+  text: string;
+  attachments: readonly FileRef[];
+  agentId: string | null;
+  model: string | null;
+  ifBusy: IfBusy;
+}
+
+export class Desk implements Office {
+  readonly store: Store;
+  readonly uploads: Uploads;
+  readonly listing: Listing;
+  #follower: Follower | null = null;
+  #tabs = new Tabs();
+  #notices = 0;
+  #hidden: ReturnType<typeof setTimeout> | null = null;
+
+  constructor(store: Store) {
+    this.store = store;
+    this.uploads = new Uploads(store, this);
+    this.listing = new Listing(store, this.#tabs, this);
+  }
+
+  async start(): Promise<void> {
+    addEventListener("popstate", () => this.#arrive(routeOf(location.pathname)));
+    addEventListener("online", () => this.#online(true));
+    addEventListener("offline", () => this.#online(false));
+    document.addEventListener("visibilitychange", () => this.#seen());
+    this.#tabs.listen((told) => {
+      if (told.kind !== "listed") void this.refresh(told.conversationId);
+      void this.listing.refresh();
+    });
+    setInterval(() => document.visibilityState === "visible" && void this.#look(), LOOK_MS);
+    setInterval(() => document.visibilityState === "visible" && void this.listing.refresh(), LIST_MS);
+    await this.signIn();
+  }
+
+  /** Find out who we are. Nothing else is asked before. */
+  async signIn(): Promise<void> {
+    try {
+      this.store.dispatch({ type: "session", session: "in", me: await routes.me() });
+    } catch (error) {
+      const isOut = error instanceof ApiError && error.status === 401;
+      this.store.dispatch({ type: "session", session: isOut ? "out" : "unreachable" });
+      if (!isOut) setTimeout(() => void this.signIn(), 2_000);
+      return;
+    }
+    this.#arrive(this.store.get().route);
+    void this.listing.search("");
+    void this.loadChoices();
+    void routes.openapi().then(
+      (document) => this.store.dispatch({ type: "paths", paths: new Set(Object.keys(document.paths)) }),
+      () => undefined,
+    );
+  }
+
+  async loadChoices(): Promise<void> {
+    await Promise.all([
+      routes.models().then((page) => this.store.dispatch({ type: "models", models: page.data }), () => undefined),
+      routes.agents().then((page) => this.store.dispatch({ type: "agents", agents: page.data }), () => undefined),
+    ]);
+  }
+
+  // --- where we are
+
+  go(route: Route): void {
+    if (pathOf(route) !== location.pathname) history.pushState(null, "", pathOf(route));
+    this.#arrive(route);
+  }
+
+  #arrive(route: Route): void {
+    this.store.dispatch({ type: "route", route });
+    if (this.store.get().session !== "in" || route.page !== "chat") return;
+    if (route.conversationId === null) {
+      this.#unfollow();
+      return;
+    }
+    void this.open(route.conversationId);
+  }
+
+  // --- threads
+
+  async open(id: string): Promise<void> {
+    if (this.#follower && this.store.get().threads[id]?.live?.id !== this.#follower.turnId) this.#unfollow();
+    this.store.dispatch({ type: "thread/opened", id });
+    await this.#load(id, "thread/loaded");
+  }
+
+  async refresh(id: string): Promise<void> {
+    if (this.store.get().threads[id]?.status === "ready") await this.#load(id, "thread/refreshed");
+  }
+
+  async #load(id: string, type: "thread/loaded" | "thread/refreshed"): Promise<void> {
+    try {
+      const [conversation, page] = await Promise.all([
+        routes.conversation(id),
+        routes.messages(id, { order: "desc", limit: PAGE_MESSAGES }),
+      ]);
+      this.store.dispatch({ type, id, conversation, page });
+      this.listing.changed(conversation);
+      this.#follow(conversation);
+      this.#explain(id);
+      void this.#recallQueued(id);
+    } catch (error) {
+      if (this.isSignedOut(error)) return;
+      const isMissing = error instanceof ApiError && error.status === 404;
+      this.store.dispatch({ type: "thread/failed", id, isMissing, error: sentence(error) });
+    }
+  }
+
+  async loadOlder(id: string): Promise<void> {
+    const thread = this.store.get().threads[id];
+    if (!thread?.older || thread.isLoadingOlder) return;
+    this.store.dispatch({ type: "thread/loading-older", id });
+    try {
+      const page = await routes.messages(id, { order: "desc", limit: 100, cursor: thread.older });
+      this.store.dispatch({ type: "thread/older", id, page });
+      this.#explain(id);
+    } catch (error) {
+      this.store.dispatch({ type: "thread/older-failed", id });
+      this.complain(error);
+    }
+  }
+
+  /** Ask, for turns that failed, why. */
+  #explain(id: string): void {
+    const thread = this.store.get().threads[id];
+    for (const turnId of thread ? unexplained(thread) : [])
+      void routes.turn(turnId).then(
+        (turn) => this.store.dispatch({ type: "turn/failure", id, turn_id: turnId, error: turn.error ?? { code: "internal", message: words.failed } }),
+        () => undefined,
+      );
+  }
+
+  /** Somebody elsewhere (another device, the API) may have written in this thread. */
+  async #look(): Promise<void> {
+    const thread = this.#thread();
+    if (!thread?.conversation || thread.live || thread.status !== "ready") return;
+    try {
+      const now = await routes.conversation(thread.id);
+      this.store.dispatch({ type: "connection", connection: "good" });
+      const then = thread.conversation;
+      if (now.head_turn_id !== then.head_turn_id || now.updated_at !== then.updated_at || now.running_turn?.id !== then.running_turn?.id)
+        await this.refresh(thread.id);
+    } catch (error) {
+      this.isSignedOut(error);
+    }
+  }
+
+  // --- following
+
+  #follow(conversation: Conversation): void {
+    const turnId = conversation.running_turn?.id;
+    const { route } = this.store.get();
+    const isInView = route.page === "chat" && route.conversationId === conversation.id;
+    if (!turnId || !isInView || this.#follower?.turnId === turnId) return;
+    this.#followTurn(conversation.id, turnId);
+  }
+
+  #followTurn(id: string, turnId: string): void {
+    this.#unfollow();
+    this.store.dispatch({ type: "turn/followed", id, turn_id: turnId });
+    const follower: Follower = new Follower(turnId, {
+      onEvents: (events) => this.store.dispatch({ type: "turn/events", id, turn_id: turnId, events, now: Date.now() }),
+      onRestart: () => this.store.dispatch({ type: "turn/followed", id, turn_id: turnId }),
+      onConnection: (isGood) => this.store.dispatch({ type: "connection", connection: isGood ? "good" : navigator.onLine ? "reconnecting" : "offline" }),
+      onEnd: (reason) => {
+        if (this.#follower === follower) this.#follower = null;
+        if (reason === "signed_out") this.store.dispatch({ type: "session", session: "out" });
+        else void this.refresh(id).then(() => this.listing.refresh());
+      },
+    });
+    this.#follower = follower;
+  }
+
+  #unfollow(): void {
+    this.#follower?.close();
+    this.#follower = null;
+    this.store.dispatch({ type: "connection", connection: navigator.onLine ? "good" : "offline" });
+  }
+
+  #online(isOnline: boolean): void {
+    this.store.dispatch({ type: "connection", connection: isOnline ? "good" : "offline" });
+    if (!isOnline) return;
+    this.#follower?.hurry();
+    void this.#look();
+  }
+
+  #seen(): void {
+    if (this.#hidden !== null) clearTimeout(this.#hidden);
+    this.#hidden = null;
+    if (document.visibilityState === "hidden") {
+      this.#hidden = setTimeout(() => this.#unfollow(), HIDDEN_MS);
+      return;
+    }
+    this.#follower?.hurry();
+    const thread = this.#thread();
+    if (thread && thread.id !== NEW) void this.refresh(thread.id);
+    void this.listing.refresh();
+  }
+
+  // --- asking
+
+  async ask(question: Question): Promise<void> {
+    const outgoing: Outgoing = {
+      key: crypto.randomUUID(),
+      text: question.text,
+      attachments: question.attachments,
+      agent_id: question.agentId,
+      model: question.model,
+      if_busy: question.ifBusy,
+      status: "sending",
+      turn_id: null,
+      error: null,
+      created_at: Date.now(),
+    };
+    await this.#send(threadId(this.store.get()), outgoing);
+  }
+
+  /** Send again what was refused; the same key, so that it cannot be doubled. */
+  async askAgain(id: string, key: string): Promise<void> {
+    const refused = this.store.get().threads[id]?.outbox.find((one) => one.key === key);
+    if (refused) await this.#send(id, { ...refused, status: "sending", error: null });
+  }
+
+  withdraw(id: string, key: string): void {
+    this.store.dispatch({ type: "thread/withdrawn", id, key });
+    this.#rememberQueued(id);
+  }
+
+  /** No transcript shows a message that waits in the queue, so this browser keeps it for a reload. */
+  #rememberQueued(id: string): void {
+    const queued = this.store.get().threads[id]?.outbox.filter((one) => one.status === "queued") ?? [];
+    keep(`queued:${id}`, queued.length ? queued : null);
+  }
+
+  async #recallQueued(id: string): Promise<void> {
+    const thread = this.store.get().threads[id];
+    const shown = new Set([...(thread?.outbox ?? []), ...(thread?.messages ?? [])].map((one) => one.turn_id));
+    for (const outgoing of kept<Outgoing[]>(`queued:${id}`) ?? []) {
+      if (outgoing.turn_id === null || shown.has(outgoing.turn_id)) continue;
+      const turn = await routes.turn(outgoing.turn_id).catch(() => null);
+      if (turn?.status === "queued") this.store.dispatch({ type: "thread/asked", id, outgoing });
+    }
+    this.#rememberQueued(id);
+  }
+
+  async #send(id: string, outgoing: Outgoing): Promise<void> {
+    this.store.dispatch({ type: "thread/asked", id, outgoing });
+    for (;;) {
+      try {
+        const accepted = await routes.ask(
+          {
+            ...(id === NEW ? {} : { conversation_id: id }),
+            message: outgoing.text,
+            attachment_ids: outgoing.attachments.map((file) => file.file_id),
+            agent_id: outgoing.agent_id,
+            model: outgoing.model,
+            if_busy: outgoing.if_busy,
+          },
+          outgoing.key,
+        );
+        this.#accepted(id, accepted.conversation_id, outgoing.key, accepted.turn_id);
+        return;
+      } catch (error) {
+        if (this.isSignedOut(error)) return;
+        // Nobody answered: the key makes it safe to ask again until somebody does.
+        if (error instanceof ApiError && error.status === 0 && this.#isWaiting(id, outgoing.key)) {
+          this.store.dispatch({ type: "connection", connection: navigator.onLine ? "reconnecting" : "offline" });
+          await pause(RESEND_MS);
+          continue;
+        }
+        const code = error instanceof ApiError ? error.code : "internal";
+        this.store.dispatch({ type: "thread/refused", id, key: outgoing.key, error: { code, message: sentence(error) } });
+        return;
+      }
+    }
+  }
+
+  #isWaiting(id: string, key: string): boolean {
+    return this.store.get().threads[id]?.outbox.some((one) => one.key === key) ?? false;
+  }
+
+  #accepted(from: string, id: string, key: string, turnId: string): void {
+    this.store.dispatch({ type: "connection", connection: "good" });
+    if (from === NEW) {
+      this.store.dispatch({ type: "thread/born", id });
+      const { route } = this.store.get();
+      if (route.page === "chat" && route.conversationId === null) {
+        history.replaceState(null, "", pathOf({ page: "chat", conversationId: id }));
+        this.store.dispatch({ type: "route", route: { page: "chat", conversationId: id } });
+      }
+    }
+    this.store.dispatch({ type: "thread/accepted", id, key, turn_id: turnId });
+    this.#rememberQueued(id);
+    if (this.store.get().threads[id]?.live?.id === turnId && threadId(this.store.get()) === id) this.#followTurn(id, turnId);
+    this.#tabs.tell({ kind: "asked", conversationId: id });
+    void routes.conversation(id).then((conversation) => {
+      this.store.dispatch({ type: "thread/changed", id, conversation });
+      this.listing.changed(conversation);
+    }, () => undefined);
+  }
+
+  async regenerate(id: string, turnId: string): Promise<void> {
+    await this.#beside(id, turnId, null, (key) => routes.regenerate(id, turnId, {}, key));
+  }
+
+  async edit(id: string, turnId: string, text: string): Promise<void> {
+    await this.#beside(id, turnId, text, (key) => routes.edit(id, turnId, { message: text }, key));
+  }
+
+  async #beside(id: string, turnId: string, text: string | null, asked: (key: string) => Promise<{ turn_id: string }>): Promise<void> {
+    this.#rememberLeaf(id, turnId);
+    try {
+      const accepted = await asked(crypto.randomUUID());
+      this.store.dispatch({ type: "thread/beside", id, turn_id: turnId, new_turn_id: accepted.turn_id, text });
+      this.#followTurn(id, accepted.turn_id);
+      this.#tabs.tell({ kind: "asked", conversationId: id });
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  /** Show another branch, where it was left: a turn alone names only the beginning of its branch. */
+  async showBranch(id: string, fromTurnId: string, toTurnId: string): Promise<void> {
+    this.#rememberLeaf(id, fromTurnId);
+    const leaf = kept<string>(`leaf:${toTurnId}`) ?? toTurnId;
+    try {
+      await routes.changeConversation(id, { head_turn_id: leaf });
+      await this.refresh(id);
+      this.#tabs.tell({ kind: "changed", conversationId: id });
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  #rememberLeaf(id: string, turnId: string): void {
+    const last = this.store.get().threads[id]?.messages.at(-1)?.turn_id;
+    if (last && last !== turnId) keep(`leaf:${turnId}`, last);
+  }
+
+  async stop(id: string): Promise<void> {
+    const turnId = this.store.get().threads[id]?.live?.id;
+    if (turnId) await this.#cancel(turnId);
+  }
+
+  async cancelQueued(id: string, turnId: string, key: string): Promise<void> {
+    await this.#cancel(turnId);
+    this.withdraw(id, key);
+  }
+
+  async #cancel(turnId: string): Promise<void> {
+    try {
+      await routes.cancel(turnId);
+      this.#follower?.hurry();
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  async choose(id: string, choice: { model?: string; agent_id?: string }): Promise<void> {
+    try {
+      this.store.dispatch({ type: "thread/changed", id, conversation: await routes.changeConversation(id, choice) });
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  async export(id: string, format: "markdown" | "json"): Promise<void> {
+    try {
+      const [conversation, all] = await Promise.all([routes.conversation(id), everyMessage(id)]);
+      if (format === "json") download(fileName(conversation, "json"), asJson(conversation, all), "application/json");
+      else download(fileName(conversation, "md"), asMarkdown(conversation, all), "text/markdown");
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  // --- telling
+
+  say(text: string, kind: "info" | "error" = "info"): void {
+    this.#notices += 1;
+    const id = this.#notices;
+    this.store.dispatch({ type: "notice", notice: { id, text, kind } });
+    setTimeout(() => this.dismiss(id), kind === "error" ? 10_000 : 4_000);
+  }
+
+  dismiss(id: number): void {
+    this.store.dispatch({ type: "notice/gone", id });
+  }
+
+  complain(error: unknown): void {
+    if (!this.isSignedOut(error)) this.say(sentence(error), "error");
+  }
+
+  isSignedOut(error: unknown): boolean {
+    if (!(error instanceof ApiError) || error.status !== 401) return false;
+    this.#unfollow();
+    this.store.dispatch({ type: "session", session: "out" });
+    return true;
+  }
+
+  #thread(): Thread | undefined {
+    return this.store.get().threads[threadId(this.store.get())];
+  }
+}
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -1,0 +1,67 @@
+/** A whole conversation as a file: Markdown to read, JSON to keep. */
+import { messages } from "../wire/routes";
+import type { Conversation, Message } from "../wire/types";
+
+export async function everyMessage(id: string): Promise<Message[]> {
+  const all: Message[] = [];
+  let cursor: string | null = null;
+  do {
+    const page: { data: Message[]; next_cursor: string | null } = await messages(id, { order: "asc", limit: 100, cursor });
+    all.push(...page.data);
+    cursor = page.next_cursor;
+  } while (cursor !== null);
+  return all;
+}
+
+export function asJson(conversation: Conversation, all: readonly Message[]): string {
+  return `${JSON.stringify({ conversation, messages: all }, null, 2)}\n`;
+}
+
+export function asMarkdown(conversation: Conversation, all: readonly Message[]): string {
+  const title = `# ${conversation.title ?? conversation.preview ?? conversation.id}`;
+  return `${[title, ...all.map(messageAsMarkdown)].join("\n\n")}\n`;
+}
+
+export function messageAsMarkdown(message: Message): string {
+  const who = message.role === "user" ? "## You" : "## Assistant";
+  const files = message.attachments.map((file) => `- attached: ${file.name}`).join("\n");
+  const sources = message.sources.map((source, at) => `${at + 1}. ${source.url ? `[${source.title}](${source.url})` : source.title}`).join("\n");
+  return [who, files, partsAsMarkdown(message.content), sources && `Sources:\n\n${sources}`].filter(Boolean).join("\n\n");
+}
+
+export function partsAsMarkdown(parts: Message["content"]): string {
+  const pieces = parts.map((part) => {
+    switch (part.type) {
+      case "text":
+        return part.text;
+      case "reasoning":
+        return part.text.split("\n").map((line) => `> ${line}`).join("\n");
+      case "step":
+        return `- *${part.name}*: ${part.status}`;
+      case "file":
+        return `- file: ${part.name}`;
+      default:
+        return part satisfies never;
+    }
+  });
+  return pieces.join("\n\n");
+}
+
+/** What somebody who copies an answer wants: its words. */
+export function wordsOf(parts: Message["content"]): string {
+  return parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n\n");
+}
+
+export function download(name: string, text: string, mimeType: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type: mimeType }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+export function fileName(conversation: Conversation, extension: string): string {
+  const base = (conversation.title ?? conversation.preview ?? "conversation").replace(/[^\p{L}\p{N}]+/gu, "-");
+  return `${base.replace(/^-+|-+$/g, "").slice(0, 60) || "conversation"}.${extension}`;
+}

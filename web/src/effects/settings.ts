@@ -1,0 +1,23 @@
+/** What the settings area does. Each verb is one request; what it answers is shown where it was asked, and kept nowhere. */
+export {
+  agents,
+  changeWorkspace,
+  createAgent,
+  createKey,
+  createPage,
+  deleteAgent,
+  deletePage,
+  deleteTable,
+  importRows,
+  importTable,
+  keys,
+  pages,
+  readPage,
+  replaceAgent,
+  replacePage,
+  revokeKey,
+  rows,
+  tables,
+  usage,
+  workspaces,
+} from "../wire/settings";

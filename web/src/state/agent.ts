@@ -1,0 +1,135 @@
+/** An agent as a form holds it, and back to what the server takes. */
+import type { Agent, HttpTool, McpServer, NewAgent, Skill } from "../wire/types";
+import { words } from "../words";
+
+export interface AgentDraft {
+  readonly name: string;
+  readonly instructions: string;
+  readonly model: string;
+  /** Names of native tools, separated by commas. */
+  readonly tools: string;
+  readonly httpTools: readonly HttpToolDraft[];
+  readonly mcpServers: readonly McpServerDraft[];
+  readonly skills: readonly Skill[];
+  readonly sandbox: boolean;
+  readonly variables: string;
+  readonly setupScript: string;
+}
+
+export interface HttpToolDraft {
+  readonly name: string;
+  readonly description: string;
+  readonly url: string;
+  readonly method: NonNullable<HttpTool["method"]>;
+  readonly schema: string;
+  readonly headers: string;
+  readonly idempotent: boolean;
+  /** What the form does not show, kept as it was. */
+  readonly rest: object;
+}
+
+export interface McpServerDraft {
+  readonly name: string;
+  readonly url: string;
+  readonly headers: string;
+  /** One that is a command: shown, not changed. */
+  readonly kept: McpServer | null;
+}
+
+const NO_ARGUMENTS = '{\n  "type": "object",\n  "properties": {}\n}';
+
+export const newHttpTool: HttpToolDraft = { name: "", description: "", url: "", method: "POST", schema: NO_ARGUMENTS, headers: "", idempotent: false, rest: {} };
+export const newMcpServer: McpServerDraft = { name: "", url: "", headers: "", kept: null };
+
+export function draftOf(agent: Agent | null): AgentDraft {
+  const tools = agent?.tools ?? [];
+  const environment = (agent?.environment ?? {}) as { variables?: Record<string, string>; setup_script?: string };
+  return {
+    name: agent?.name ?? "",
+    instructions: agent?.instructions ?? "",
+    model: agent?.model ?? "",
+    tools: tools.filter((tool) => typeof tool === "string").join(", "),
+    httpTools: tools.filter((tool) => typeof tool !== "string").map((tool) => httpToolDraft(tool as unknown as HttpTool)),
+    mcpServers: (agent?.mcp_servers ?? []).map((server) => mcpServerDraft(server as unknown as McpServer)),
+    skills: (agent?.skills ?? []) as unknown as Skill[],
+    sandbox: agent?.sandbox ?? false,
+    variables: linesOf(environment.variables, "="),
+    setupScript: environment.setup_script ?? "",
+  };
+}
+
+/** The agent to save, or a sentence about what is wrong with the form. */
+export function specOf(draft: AgentDraft): NewAgent | string {
+  const httpTools: HttpTool[] = [];
+  for (const tool of draft.httpTools) {
+    const schema = objectOf(tool.schema);
+    if (schema === null) return words.settings.badJson(tool.name);
+    httpTools.push({
+      ...tool.rest,
+      type: "http",
+      name: tool.name.trim(),
+      description: tool.description,
+      input_schema: schema,
+      url: tool.url.trim(),
+      method: tool.method,
+      headers: pairsOf(tool.headers, ":"),
+      idempotent: tool.idempotent,
+    } as HttpTool);
+  }
+  const mcpServers = draft.mcpServers.map((server) => server.kept ?? ({ name: server.name.trim(), url: server.url.trim(), headers: pairsOf(server.headers, ":") } as McpServer));
+  return {
+    name: draft.name.trim(),
+    instructions: draft.instructions,
+    model: draft.model || null,
+    tools: [...draft.tools.split(",").map((name) => name.trim()).filter(Boolean), ...httpTools],
+    mcp_servers: mcpServers,
+    skills: [...draft.skills],
+    sandbox: draft.sandbox,
+    environment: { variables: pairsOf(draft.variables, "="), ...(draft.setupScript.trim() ? { setup_script: draft.setupScript } : {}) },
+  };
+}
+
+function httpToolDraft(tool: HttpTool): HttpToolDraft {
+  const { name, description, url, method, input_schema: schema, headers, idempotent, type: _, ...rest } = tool;
+  return {
+    name,
+    description: description ?? "",
+    url,
+    method: method ?? "POST",
+    schema: JSON.stringify(schema ?? {}, null, 2),
+    headers: linesOf(headers as Record<string, string> | undefined, ": "),
+    idempotent: idempotent ?? false,
+    rest,
+  };
+}
+
+function mcpServerDraft(server: McpServer): McpServerDraft {
+  return {
+    name: server.name,
+    url: server.url ?? "",
+    headers: linesOf(server.headers as Record<string, string> | undefined, ": "),
+    kept: server.command ? server : null,
+  };
+}
+
+function linesOf(pairs: Record<string, string> | undefined, between: string): string {
+  return Object.entries(pairs ?? {}).map(([name, value]) => `${name}${between}${value}`).join("\n");
+}
+
+export function pairsOf(lines: string, between: string): Record<string, string> {
+  const pairs: Record<string, string> = {};
+  for (const line of lines.split("\n")) {
+    const at = line.indexOf(between);
+    if (at > 0) pairs[line.slice(0, at).trim()] = line.slice(at + between.length).trim();
+  }
+  return pairs;
+}
+
+function objectOf(text: string): Record<string, never> | null {
+  try {
+    const value: unknown = JSON.parse(text || "{}");
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, never>) : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,130 @@
+/** Everything that the page knows, and how it changes. Pure: no I/O, no clock. */
+import type { Agent, FileRef, Me, ModelName } from "../wire/types";
+import { type History, type HistoryAction, newHistory, reduceHistory } from "./history";
+import type { Route } from "./route";
+import { newThread, reduceThread, type Thread, type ThreadAction } from "./thread";
+
+/** The thread of a conversation that does not exist yet. */
+export const NEW = "new";
+
+export interface Notice {
+  readonly id: number;
+  readonly text: string;
+  readonly kind: "info" | "error";
+}
+
+/** A file that is being attached to the next message of a thread. */
+export interface Attaching {
+  readonly key: string;
+  readonly name: string;
+  readonly size: number;
+  readonly mime_type: string;
+  /** Where this browser can show it from, for pictures. */
+  readonly preview: string | null;
+  /** From 0 to 1. */
+  readonly progress: number;
+  readonly stored: FileRef | null;
+  readonly error: string | null;
+}
+
+export interface State {
+  readonly session: "starting" | "in" | "out" | "unreachable";
+  readonly me: Me | null;
+  readonly route: Route;
+  readonly connection: "good" | "reconnecting" | "offline";
+  readonly history: History;
+  readonly threads: Readonly<Record<string, Thread>>;
+  readonly attaching: Readonly<Record<string, readonly Attaching[]>>;
+  readonly models: readonly ModelName[];
+  readonly agents: readonly Agent[];
+  /** Paths of the OpenAPI document: what this server can do. */
+  readonly paths: ReadonlySet<string>;
+  readonly notices: readonly Notice[];
+}
+
+export type Action =
+  | HistoryAction
+  | ThreadAction
+  | { type: "session"; session: State["session"]; me?: Me }
+  | { type: "route"; route: Route }
+  | { type: "connection"; connection: State["connection"] }
+  | { type: "models"; models: readonly ModelName[] }
+  | { type: "agents"; agents: readonly Agent[] }
+  | { type: "paths"; paths: ReadonlySet<string> }
+  | { type: "notice"; notice: Notice }
+  | { type: "notice/gone"; id: number }
+  | { type: "attaching/added"; threadId: string; attaching: Attaching }
+  | { type: "attaching/changed"; key: string; changes: Partial<Attaching> }
+  | { type: "attaching/removed"; key: string }
+  | { type: "attaching/cleared"; threadId: string }
+  | { type: "attaching/moved"; from: string; to: string }
+  /** The conversation that was being begun has an id now. */
+  | { type: "thread/born"; id: string };
+
+export function newState(route: Route): State {
+  return {
+    session: "starting",
+    me: null,
+    route,
+    connection: "good",
+    history: newHistory,
+    threads: {},
+    attaching: {},
+    models: [],
+    agents: [],
+    paths: new Set(),
+    notices: [],
+  };
+}
+
+export function reduce(state: State, action: Action): State {
+  switch (action.type) {
+    case "session":
+      return { ...state, session: action.session, me: action.me ?? state.me };
+    case "route":
+      return { ...state, route: action.route };
+    case "connection":
+      return state.connection === action.connection ? state : { ...state, connection: action.connection };
+    case "models":
+      return { ...state, models: action.models };
+    case "agents":
+      return { ...state, agents: action.agents };
+    case "paths":
+      return { ...state, paths: action.paths };
+    case "notice":
+      return { ...state, notices: [...state.notices.filter((one) => one.text !== action.notice.text), action.notice].slice(-3) };
+    case "notice/gone":
+      return { ...state, notices: state.notices.filter((one) => one.id !== action.id) };
+    case "attaching/added":
+      return { ...state, attaching: { ...state.attaching, [action.threadId]: [...(state.attaching[action.threadId] ?? []), action.attaching] } };
+    case "attaching/changed":
+      return { ...state, attaching: eachAttaching(state, (one) => (one.key === action.key ? [{ ...one, ...action.changes }] : [one])) };
+    case "attaching/removed":
+      return { ...state, attaching: eachAttaching(state, (one) => (one.key === action.key ? [] : [one])) };
+    case "attaching/cleared":
+      return { ...state, attaching: { ...state.attaching, [action.threadId]: [] } };
+    case "attaching/moved": {
+      const moved = [...(state.attaching[action.to] ?? []), ...(state.attaching[action.from] ?? [])];
+      return { ...state, attaching: { ...state.attaching, [action.from]: [], [action.to]: moved } };
+    }
+    case "thread/born": {
+      const { [NEW]: begun, ...others } = state.threads;
+      if (!begun) return state;
+      return { ...state, threads: { ...others, [action.id]: { ...begun, id: action.id } } };
+    }
+    default:
+      break;
+  }
+  if (isHistory(action)) return { ...state, history: reduceHistory(state.history, action) };
+  const thread = state.threads[action.id] ?? newThread(action.id);
+  const changed = reduceThread(thread, action);
+  return changed === state.threads[action.id] ? state : { ...state, threads: { ...state.threads, [action.id]: changed } };
+}
+
+function eachAttaching(state: State, change: (one: Attaching) => Attaching[]): State["attaching"] {
+  return Object.fromEntries(Object.entries(state.attaching).map(([id, all]) => [id, all.flatMap(change)]));
+}
+
+function isHistory(action: HistoryAction | ThreadAction): action is HistoryAction {
+  return action.type.startsWith("history/");
+}

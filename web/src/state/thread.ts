@@ -1,0 +1,220 @@
+/** One conversation as the page holds it: what the server has told, what is being said, and what waits to be sent. */
+import type { StreamEvent } from "../stream/events";
+import type { Conversation, FileRef, IfBusy, Message, Page } from "../wire/types";
+import { isSettled, newTurn, reduceTurn, type TurnView } from "./turn";
+
+export interface Failure {
+  readonly code: string;
+  readonly message: string;
+}
+
+/** A message that this page has sent and that no transcript shows yet. */
+export interface Outgoing {
+  readonly key: string;
+  readonly text: string;
+  readonly attachments: readonly FileRef[];
+  readonly agent_id: string | null;
+  readonly model: string | null;
+  readonly if_busy: IfBusy;
+  readonly status: "sending" | "queued" | "refused";
+  readonly turn_id: string | null;
+  readonly error: Failure | null;
+  readonly created_at: number;
+}
+
+export interface Thread {
+  readonly id: string;
+  readonly status: "loading" | "ready" | "missing" | "failed";
+  readonly error: string | null;
+  readonly conversation: Conversation | null;
+  /** Oldest first. */
+  readonly messages: readonly Message[];
+  /** The cursor of the page before the first message; null: there is none; undefined: not yet known. */
+  readonly older: string | null | undefined;
+  readonly isLoadingOlder: boolean;
+  readonly live: TurnView | null;
+  readonly outbox: readonly Outgoing[];
+  /** Why turns failed; the transcript itself only says that they did. */
+  readonly failures: Readonly<Record<string, Failure>>;
+}
+
+export type ThreadAction =
+  | { type: "thread/opened"; id: string }
+  | { type: "thread/loaded"; id: string; conversation: Conversation; page: Page<Message> }
+  | { type: "thread/refreshed"; id: string; conversation: Conversation; page: Page<Message> }
+  | { type: "thread/failed"; id: string; isMissing: boolean; error: string }
+  | { type: "thread/loading-older"; id: string }
+  | { type: "thread/older"; id: string; page: Page<Message> }
+  | { type: "thread/older-failed"; id: string }
+  | { type: "thread/changed"; id: string; conversation: Conversation }
+  | { type: "thread/asked"; id: string; outgoing: Outgoing }
+  | { type: "thread/accepted"; id: string; key: string; turn_id: string }
+  | { type: "thread/refused"; id: string; key: string; error: Failure }
+  | { type: "thread/withdrawn"; id: string; key: string }
+  | { type: "thread/beside"; id: string; turn_id: string; new_turn_id: string; text: string | null }
+  | { type: "turn/followed"; id: string; turn_id: string }
+  | { type: "turn/events"; id: string; turn_id: string; events: readonly StreamEvent[]; now: number }
+  | { type: "turn/failure"; id: string; turn_id: string; error: Failure };
+
+export function newThread(id: string): Thread {
+  return {
+    id,
+    status: "loading",
+    error: null,
+    conversation: null,
+    messages: [],
+    older: undefined,
+    isLoadingOlder: false,
+    live: null,
+    outbox: [],
+    failures: {},
+  };
+}
+
+export function reduceThread(thread: Thread, action: ThreadAction): Thread {
+  switch (action.type) {
+    case "thread/opened":
+      return thread.status === "ready" ? thread : { ...thread, status: "loading", error: null };
+    case "thread/loaded":
+    case "thread/refreshed":
+      return withTail({ ...thread, status: "ready", error: null, conversation: action.conversation }, action.page);
+    case "thread/failed":
+      if (thread.status === "ready" && !action.isMissing) return thread;
+      return { ...thread, status: action.isMissing ? "missing" : "failed", error: action.error };
+    case "thread/loading-older":
+      return { ...thread, isLoadingOlder: true };
+    case "thread/older-failed":
+      return { ...thread, isLoadingOlder: false };
+    case "thread/older": {
+      const known = new Set(thread.messages.map(messageKey));
+      const more = action.page.data.toReversed().filter((message) => !known.has(messageKey(message)));
+      return { ...thread, messages: [...more, ...thread.messages], older: action.page.next_cursor, isLoadingOlder: false };
+    }
+    case "thread/changed":
+      return { ...thread, conversation: action.conversation };
+    case "thread/asked": {
+      const others = thread.outbox.filter((one) => one.key !== action.outgoing.key);
+      return { ...thread, status: "ready", outbox: [...others, action.outgoing] };
+    }
+    case "thread/accepted":
+      return accepted(thread, action.key, action.turn_id);
+    case "thread/refused":
+      return withOutgoing(thread, action.key, { status: "refused", error: action.error });
+    case "thread/withdrawn":
+      return { ...thread, outbox: thread.outbox.filter((one) => one.key !== action.key) };
+    case "thread/beside":
+      return beside(thread, action);
+    case "turn/followed":
+      if (thread.live?.id === action.turn_id) return { ...thread, live: newTurn(action.turn_id) };
+      return { ...thread, live: newTurn(action.turn_id), outbox: thread.outbox };
+    case "turn/events":
+      return heard(thread, action.turn_id, action.events, action.now);
+    case "turn/failure":
+      return { ...thread, failures: { ...thread.failures, [action.turn_id]: action.error } };
+    default:
+      return action satisfies never;
+  }
+}
+
+/** One message of a turn and a role: the same before and after the server has told its id. */
+export const messageKey = (message: Message): string => `${message.turn_id}:${message.role}`;
+
+/** The newest page replaces the end of what is known; pages before it stay. */
+function withTail(thread: Thread, page: Page<Message>): Thread {
+  const before = new Map(thread.messages.map((message) => [messageKey(message), message]));
+  const fresh = page.data.toReversed().map((message) => same(before.get(messageKey(message)), message));
+  const first = fresh[0];
+  const place = first ? thread.messages.findIndex((message) => messageKey(message) === messageKey(first)) : -1;
+  const isWhole = page.next_cursor === null || place < 0;
+  const listed = new Set(fresh.map((message) => message.turn_id));
+  const messages = isWhole ? fresh : [...thread.messages.slice(0, place), ...fresh];
+  // A turn whose answer the transcript has is no longer live, whatever its stream has told so far.
+  const isAnswered = fresh.some((message) => message.turn_id === thread.live?.id && message.status !== "running" && message.status !== "queued");
+  return {
+    ...thread,
+    messages: sameList(thread.messages, messages),
+    older: isWhole ? page.next_cursor : thread.older,
+    live: isAnswered ? null : thread.live,
+    outbox: thread.outbox.filter((one) => one.turn_id === null || !listed.has(one.turn_id)),
+  };
+}
+
+function same<Value>(before: Value | undefined, after: Value): Value {
+  return before !== undefined && JSON.stringify(before) === JSON.stringify(after) ? before : after;
+}
+
+function sameList<Value>(before: readonly Value[], after: readonly Value[]): readonly Value[] {
+  return before.length === after.length && before.every((value, at) => value === after[at]) ? before : after;
+}
+
+/** The server has taken it: it is the newest message now, or waits behind the turn that runs. */
+function accepted(thread: Thread, key: string, turnId: string): Thread {
+  const outgoing = thread.outbox.find((one) => one.key === key);
+  if (!outgoing) return thread;
+  if (thread.live !== null && thread.live.id !== turnId)
+    return withOutgoing(thread, key, { status: "queued", turn_id: turnId });
+  const outbox = thread.outbox.filter((one) => one.key !== key);
+  if (thread.messages.some((message) => message.turn_id === turnId)) return { ...thread, outbox };
+  return { ...thread, outbox, messages: [...thread.messages, userMessage(thread.id, turnId, outgoing)], live: newTurn(turnId) };
+}
+
+function withOutgoing(thread: Thread, key: string, changes: Partial<Outgoing>): Thread {
+  return { ...thread, outbox: thread.outbox.map((one) => (one.key === key ? { ...one, ...changes } : one)) };
+}
+
+function userMessage(conversationId: string, turnId: string, outgoing: Pick<Outgoing, "text" | "attachments" | "created_at">): Message {
+  return {
+    id: `${turnId}:user`,
+    conversation_id: conversationId,
+    turn_id: turnId,
+    role: "user",
+    content: outgoing.text ? [{ type: "text", text: outgoing.text }] : [],
+    attachments: [...outgoing.attachments],
+    sources: [],
+    usage: null,
+    status: "running",
+    created_at: outgoing.created_at,
+  };
+}
+
+/** Another turn takes the place of one, and of all that followed it. */
+function beside(thread: Thread, action: Extract<ThreadAction, { type: "thread/beside" }>): Thread {
+  const place = thread.messages.findIndex((message) => message.turn_id === action.turn_id);
+  if (place < 0) return { ...thread, live: newTurn(action.new_turn_id) };
+  const question = thread.messages[place];
+  const kept = thread.messages.slice(0, place);
+  if (question?.role !== "user") return { ...thread, messages: kept, live: newTurn(action.new_turn_id) };
+  const content: Message["content"] = action.text === null ? question.content : [{ type: "text", text: action.text }];
+  const siblings = [...(question.siblings ?? [action.turn_id]), action.new_turn_id];
+  const asked: Message = { ...question, id: `${action.new_turn_id}:user`, turn_id: action.new_turn_id, content, status: "running", siblings };
+  return { ...thread, messages: [...kept, asked], live: newTurn(action.new_turn_id) };
+}
+
+function heard(thread: Thread, turnId: string, events: readonly StreamEvent[], now: number): Thread {
+  if (thread.live?.id !== turnId) return thread;
+  const live = events.reduce(reduceTurn, thread.live);
+  return isSettled(live) ? settled(thread, live, now) : { ...thread, live };
+}
+
+/** The answer becomes a message, with the very parts that were drawn. */
+function settled(thread: Thread, turn: TurnView, now: number): Thread {
+  const status = turn.status as Message["status"];
+  const messages = thread.messages.map((message) => (message.turn_id === turn.id ? { ...message, status } : message));
+  const question = messages.find((message) => message.turn_id === turn.id);
+  if (turn.content.length || turn.status === "succeeded")
+    messages.push({
+      id: turn.message_id ?? `${turn.id}:assistant`,
+      conversation_id: thread.id,
+      turn_id: turn.id,
+      role: "assistant",
+      content: [...turn.content],
+      attachments: [],
+      sources: [...turn.sources],
+      usage: turn.usage,
+      status,
+      created_at: now,
+      ...(question?.siblings ? { siblings: question.siblings } : {}),
+    });
+  const failures = turn.error ? { ...thread.failures, [turn.id]: turn.error } : thread.failures;
+  return { ...thread, messages, failures, live: null };
+}

@@ -1,0 +1,134 @@
+/** A turn as a reader sees it: a fold of its events, the same that the server keeps with the final message. */
+import type { Call, StreamEvent } from "../stream/events";
+import type { FilePart, Part, Source, StepPart, Usage } from "../wire/types";
+
+export type TurnStatus = "queued" | "running" | "succeeded" | "failed" | "cancelled";
+
+export interface TurnView {
+  readonly id: string;
+  readonly status: TurnStatus;
+  readonly user_message_id: string | null;
+  readonly message_id: string | null;
+  /** What is certain, in the order in which it happened. */
+  readonly content: readonly Part[];
+  readonly sources: readonly Source[];
+  /** What is being said now: a preview, which the next event replaces or voids. */
+  readonly text: string;
+  readonly reasoning: string;
+  /** Calls that were planned and have no step yet. */
+  readonly planned: readonly Call[];
+  readonly usage: Usage | null;
+  readonly error: { readonly code: string; readonly message: string } | null;
+  /** How often another worker had to take over, or the provider began again. */
+  readonly resets: number;
+}
+
+export function newTurn(id: string, status: TurnStatus = "running"): TurnView {
+  return {
+    id,
+    status,
+    user_message_id: null,
+    message_id: null,
+    content: [],
+    sources: [],
+    text: "",
+    reasoning: "",
+    planned: [],
+    usage: null,
+    error: null,
+    resets: 0,
+  };
+}
+
+export const isSettled = (turn: TurnView): boolean => turn.status !== "queued" && turn.status !== "running";
+
+export function reduceTurn(turn: TurnView, event: StreamEvent): TurnView {
+  if (isSettled(turn)) return turn;
+  switch (event.type) {
+    case "turn":
+      return { ...turn, status: event.status, user_message_id: event.user_message_id };
+    case "delta":
+      return event.kind === "text"
+        ? { ...turn, text: turn.text + event.text }
+        : { ...turn, reasoning: turn.reasoning + event.text };
+    case "tool_calls": {
+      const content = [...turn.content, ...spoken(event.text, event.reasoning ?? "")];
+      return { ...turn, content, text: "", reasoning: "", planned: event.calls };
+    }
+    case "step":
+      return {
+        ...turn,
+        content: withStep(turn.content, event),
+        planned: turn.planned.filter((call) => call.id !== event.id),
+      };
+    case "sources":
+      return { ...turn, sources: withSources(turn.sources, event.sources) };
+    case "files": {
+      const parts = event.files.map((file): FilePart => ({ type: "file", file_id: file.id, name: file.name, mime_type: file.mime_type, size: file.size }));
+      return { ...turn, content: [...turn.content, ...parts] };
+    }
+    case "reset":
+      return { ...turn, text: "", reasoning: "", resets: turn.resets + 1 };
+    case "result":
+      return {
+        ...turn,
+        status: "succeeded",
+        content: event.content ?? [...turn.content, ...spoken(event.message, turn.reasoning)],
+        message_id: event.message_id,
+        text: "",
+        reasoning: "",
+        planned: [],
+        usage: event.usage,
+      };
+    case "error":
+      return {
+        ...turn,
+        status: event.code === "cancelled" ? "cancelled" : "failed",
+        // A stopped answer was recorded before this event. What was not recorded is not there after a reload either.
+        message_id: event.message_id ?? null,
+        text: "",
+        reasoning: "",
+        planned: [],
+        error: { code: event.code, message: event.message },
+      };
+    default:
+      return event satisfies never;
+  }
+}
+
+/** What to draw of a turn now: what is certain, then what is being said. */
+export function shownParts(turn: TurnView): readonly Part[] {
+  const speaking = spoken(turn.text, turn.reasoning);
+  return speaking.length ? [...turn.content, ...speaking] : turn.content;
+}
+
+/** What the reader waits for: nothing has been said yet, a tool runs, or words are coming. */
+export function waitingFor(turn: TurnView): "queue" | "first_word" | "tools" | "words" | null {
+  if (turn.status === "queued") return "queue";
+  if (turn.status !== "running") return null;
+  if (turn.text) return "words";
+  const last = turn.content.at(-1);
+  if (turn.planned.length || (last?.type === "step" && !turn.reasoning)) return "tools";
+  return "first_word";
+}
+
+function spoken(text: string, reasoning: string): Part[] {
+  const parts: Part[] = [];
+  if (reasoning) parts.push({ type: "reasoning", text: reasoning });
+  if (text) parts.push({ type: "text", text });
+  return parts;
+}
+
+/** A step stays where it began; the later line wins, and what it leaves out stays as it was. */
+function withStep(content: readonly Part[], event: Extract<StreamEvent, { type: "step" }>): readonly Part[] {
+  const { ts: _, ...line } = event;
+  const step: StepPart = line;
+  const place = content.findIndex((part) => part.type === "step" && part.id === step.id);
+  if (place < 0) return [...content, step];
+  return content.map((part, at) => (at === place ? { ...(part as StepPart), ...step } : part));
+}
+
+function withSources(known: readonly Source[], more: readonly Source[]): readonly Source[] {
+  const seen = new Set(known.map((source) => JSON.stringify(source)));
+  return [...known, ...more.filter((source) => !seen.has(JSON.stringify(source)) && seen.add(JSON.stringify(source)))];
+}

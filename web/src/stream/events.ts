@@ -1,0 +1,22 @@
+/** What can happen in a turn, as the page understands it, whatever style the stream was written in. */
+import type { Part, Source, StepPart, StoredFile, Usage } from "../wire/types";
+
+export interface Call {
+  id: string;
+  name: string;
+  args: unknown;
+}
+
+export type StreamEvent =
+  | { type: "turn"; turn_id: string; conversation_id: string; user_message_id: string; status: "queued" | "running"; attempt: number }
+  | { type: "delta"; iteration: number; kind: "text" | "reasoning"; text: string }
+  | { type: "tool_calls"; iteration: number; text: string; reasoning?: string; calls: Call[] }
+  | (Omit<StepPart, "type"> & { type: "step"; ts?: number })
+  | { type: "sources"; sources: Source[] }
+  | { type: "files"; files: StoredFile[] }
+  | { type: "reset"; attempt: number; reason: string }
+  /** `content` is null in the styles that do not tell it; then what was heard so far is the content. */
+  | { type: "result"; message_id: string | null; message: string; content: Part[] | null; usage: Usage | null }
+  | { type: "error"; code: string; message: string; message_id?: string };
+
+export const isTerminal = (event: StreamEvent): boolean => event.type === "result" || event.type === "error";

@@ -1,0 +1,98 @@
+/** The whole page: the list beside what is open. */
+import { lazy, Suspense, useCallback, useEffect, useState } from "react";
+
+import { threadId } from "../state/select";
+import { words } from "../words";
+import { Chat } from "./Chat";
+import { useDesk, useSelect } from "./context";
+import { History } from "./history/History";
+import { Icon } from "./Icon";
+import { Notices } from "./Notices";
+import { SignIn } from "./SignIn";
+import { ThemeSwitch } from "./ThemeSwitch";
+
+const Settings = lazy(() => import("./settings/Settings"));
+
+export function App() {
+  const session = useSelect((state) => state.session);
+  if (session === "starting") return <p className="alone">{words.session.starting}</p>;
+  if (session === "unreachable")
+    return (
+      <p className="alone" role="alert">
+        {words.session.unreachable}
+      </p>
+    );
+  return session === "out" ? <SignIn /> : <Room />;
+}
+
+function Room() {
+  const desk = useDesk();
+  const route = useSelect((state) => state.route);
+  const id = useSelect(threadId);
+  const [isListOpen, setIsListOpen] = useState(false);
+  const closeList = useCallback(() => setIsListOpen(false), []);
+  useShortcuts(useCallback(() => setIsListOpen(true), []));
+  return (
+    <div className={isListOpen ? "room is-list-open" : "room"}>
+      <a className="skip" href="#message">
+        {words.skip}
+      </a>
+      <aside className="side" onKeyDown={(event) => event.key === "Escape" && closeList()}>
+        <div className="brand">
+          <span className="mark" aria-hidden="true" />
+          <span className="brand-name">{words.product}</span>
+          <button type="button" className="tool only-narrow" onClick={closeList} aria-label={words.closeMenu}>
+            <Icon name="close" />
+          </button>
+        </div>
+        <History onChosen={closeList} />
+        <div className="side-foot">
+          <a
+            href="/settings/usage"
+            aria-current={route.page === "settings" ? "page" : undefined}
+            onClick={(event) => {
+              event.preventDefault();
+              desk.go({ page: "settings", section: "usage" });
+              closeList();
+            }}
+          >
+            <Icon name="gear" />
+            {words.menu.settings}
+          </a>
+          <ThemeSwitch />
+        </div>
+      </aside>
+      <div className="veil" onClick={closeList} aria-hidden="true" />
+      {route.page === "settings" ? (
+        <Suspense fallback={<main className="main alone">{words.settings.loading}</main>}>
+          <Settings section={route.section} onMenu={() => setIsListOpen(true)} />
+        </Suspense>
+      ) : (
+        <Chat threadId={id} onMenu={() => setIsListOpen(true)} />
+      )}
+      <Notices />
+    </div>
+  );
+}
+
+/** Ctrl+K searches, Ctrl+Shift+O begins anew. */
+function useShortcuts(openList: () => void): void {
+  const desk = useDesk();
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (!(event.ctrlKey || event.metaKey)) return;
+      if (event.key.toLowerCase() === "k") {
+        event.preventDefault();
+        openList();
+        document.getElementById("search")?.focus();
+      }
+      if (event.shiftKey && event.key.toLowerCase() === "o") {
+        event.preventDefault();
+        desk.go({ page: "chat", conversationId: null });
+        document.getElementById("message")?.focus();
+      }
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [desk, openList]);
+}

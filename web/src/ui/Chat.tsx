@@ -1,0 +1,201 @@
+/** One conversation: its title, its thread, and the place to write. Files may be dropped anywhere on it. */
+import { type DragEvent, memo, useEffect, useRef, useState } from "react";
+
+import { NEW } from "../state/state";
+import { sizeInWords, words } from "../words";
+import { Composer } from "./composer/Composer";
+import { useDesk, useSelect } from "./context";
+import { Renaming, titleOf } from "./history/History";
+import { Icon } from "./Icon";
+import { Thread } from "./thread/Thread";
+
+interface Props {
+  threadId: string;
+  onMenu: () => void;
+}
+
+export function Chat({ threadId, onMenu }: Props) {
+  const desk = useDesk();
+  const me = useSelect((state) => state.me);
+  const dropping = useDropping((files) => desk.uploads.attach(threadId, files));
+  return (
+    <main className="main" {...dropping.handlers}>
+      <Head threadId={threadId} onMenu={onMenu} />
+      <Body threadId={threadId} />
+      <Connection />
+      <div className="composer-place">
+        <Composer threadId={threadId} />
+      </div>
+      {dropping.isOver && me && (
+        <div className="drop" aria-hidden="true">
+          <Icon name="clip" />
+          <strong>{words.composer.drop}</strong>
+          <span>{words.composer.limits(me.max_files_per_message, sizeInWords(me.max_file_bytes))}</span>
+        </div>
+      )}
+    </main>
+  );
+}
+
+const Body = memo(function Body({ threadId }: { threadId: string }) {
+  const desk = useDesk();
+  const thread = useSelect((state) => state.threads[threadId]);
+  const isEmpty = !thread || (thread.status === "ready" && !thread.messages.length && !thread.outbox.length && !thread.live);
+  if (threadId === NEW && isEmpty) return <Greeting />;
+  if (!thread || (thread.status === "loading" && !thread.messages.length)) return <p className="alone">{words.thread.loading}</p>;
+  if (thread.status === "missing") return <p className="alone">{words.thread.missing}</p>;
+  if (thread.status === "failed")
+    return (
+      <p className="alone" role="alert">
+        {words.thread.loadFailed} {thread.error}{" "}
+        <button type="button" className="link" onClick={() => void desk.open(threadId)}>
+          {words.retry}
+        </button>
+      </p>
+    );
+  return isEmpty ? <Greeting /> : <Thread key={threadId} thread={thread} />;
+});
+
+function Greeting() {
+  const desk = useDesk();
+  const isDemo = useSelect((state) => state.me?.model === "demo");
+  return (
+    <div className="greeting">
+      <h2>{words.thread.greeting}</h2>
+      <p>{words.thread.hint}</p>
+      {isDemo && (
+        <ul className="ideas">
+          {words.thread.ideas.map((idea) => (
+            <li key={idea}>
+              <button type="button" className="idea" onClick={() => void desk.ask({ text: idea, attachments: [], agentId: null, model: null, ifBusy: "reject" })}>
+                {idea}
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+const Head = memo(function Head({ threadId, onMenu }: Props) {
+  const desk = useDesk();
+  const conversation = useSelect((state) => state.threads[threadId]?.conversation ?? null);
+  const listed = useSelect((state) => state.history.items.find((one) => one.id === threadId) ?? null);
+  const [isRenaming, setIsRenaming] = useState(false);
+  const shown = listed ?? conversation;
+  const title = shown ? titleOf(shown) : words.history.begin;
+  useEffect(() => {
+    document.title = shown ? `${title} · ${words.product}` : words.product;
+  }, [shown, title]);
+  return (
+    <header className="head">
+      <button type="button" className="tool only-narrow" onClick={onMenu} aria-label={words.openMenu}>
+        <Icon name="menu" />
+      </button>
+      {isRenaming && shown ? (
+        <Renaming
+          title={shown.title ?? shown.preview ?? ""}
+          onDone={(value) => {
+            setIsRenaming(false);
+            if (value !== null && value !== shown.title) void desk.listing.rename(shown.id, value);
+          }}
+        />
+      ) : (
+        <h1 className={shown ? "title" : "title unseen"}>{title}</h1>
+      )}
+      {shown && (
+        <Menu>
+          <button type="button" onClick={() => setIsRenaming(true)}>
+            <Icon name="pencil" />
+            {words.menu.rename}
+          </button>
+          <button type="button" onClick={() => void desk.export(shown.id, "markdown")}>
+            <Icon name="download" />
+            {words.menu.exportMarkdown}
+          </button>
+          <button type="button" onClick={() => void desk.export(shown.id, "json")}>
+            <Icon name="download" />
+            {words.menu.exportJson}
+          </button>
+          <button type="button" onClick={() => void desk.listing.remove(shown.id)}>
+            <Icon name="trash" />
+            {words.menu.delete}
+          </button>
+        </Menu>
+      )}
+    </header>
+  );
+});
+
+/** A disclosure that closes with a choice, with Escape, and when something else is clicked. */
+function Menu({ children }: { children: React.ReactNode }) {
+  const menu = useRef<HTMLDetailsElement>(null);
+  useEffect(() => {
+    const close = (event: Event) => {
+      if (menu.current && !menu.current.contains(event.target as Node)) menu.current.open = false;
+    };
+    document.addEventListener("pointerdown", close);
+    return () => document.removeEventListener("pointerdown", close);
+  }, []);
+  return (
+    <details
+      ref={menu}
+      className="menu"
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || !menu.current) return;
+        menu.current.open = false;
+        menu.current.querySelector("summary")?.focus();
+      }}
+    >
+      <summary className="tool" aria-label={words.menu.label} title={words.menu.label}>
+        <Icon name="more" />
+      </summary>
+      <div
+        className="menu-items"
+        onClick={() => {
+          if (menu.current) menu.current.open = false;
+        }}
+      >
+        {children}
+      </div>
+    </details>
+  );
+}
+
+function Connection() {
+  const connection = useSelect((state) => state.connection);
+  return (
+    <div className="connection" role="status">
+      {connection !== "good" && <span>{words.connection[connection]}</span>}
+    </div>
+  );
+}
+
+/** Files that are dragged over the element, and dropped on it. */
+function useDropping(onFiles: (files: File[]) => void) {
+  const [isOver, setIsOver] = useState(false);
+  const depth = useRef(0);
+  const hasFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
+  const enter = (by: number) => (event: DragEvent) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    depth.current = Math.max(0, depth.current + by);
+    setIsOver(depth.current > 0);
+  };
+  return {
+    isOver,
+    handlers: {
+      onDragEnter: enter(1),
+      onDragLeave: enter(-1),
+      onDragOver: (event: DragEvent) => hasFiles(event) && event.preventDefault(),
+      onDrop: (event: DragEvent) => {
+        if (!hasFiles(event)) return;
+        event.preventDefault();
+        depth.current = 0;
+        setIsOver(false);
+        onFiles([...event.dataTransfer.files]);
+      },
+    },
+  };
+}

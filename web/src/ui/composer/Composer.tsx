@@ -1,0 +1,145 @@
+/** Where messages are written: text, files, the agent and the model, and the button that sends, queues or stops. */
+import { type ClipboardEvent, type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
+
+import { keep, kept } from "../../effects/kept";
+import { isBusy } from "../../state/select";
+import { type Attaching, NEW } from "../../state/state";
+import type { FileRef, IfBusy } from "../../wire/types";
+import { sizeInWords, words } from "../../words";
+import { useDesk, useSelect } from "../context";
+import { Icon } from "../Icon";
+import { AttachingList } from "./AttachingList";
+import { Choices } from "./Choices";
+
+const NONE: readonly Attaching[] = [];
+
+export const Composer = memo(function Composer({ threadId }: { threadId: string }) {
+  const desk = useDesk();
+  const me = useSelect((state) => state.me);
+  const busy = useSelect((state) => isBusy(state.threads[threadId]));
+  const live = useSelect((state) => state.threads[threadId]?.live?.id ?? null);
+  const attaching = useSelect((state) => state.attaching[threadId] ?? NONE);
+  const [text, setText] = useDraft(threadId);
+  const [choice, setChoice] = useState<{ agentId: string | null; model: string | null }>({ agentId: null, model: null });
+  const area = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  useGrowing(area, text);
+  useEffect(() => {
+    if (matchMedia("(pointer: fine)").matches) area.current?.focus();
+  }, [threadId]);
+
+  const isUploading = attaching.some((one) => one.stored === null && one.error === null);
+  const files = attaching.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
+  const canSend = (text.trim() !== "" || files.length > 0) && !isUploading;
+  const limits = me ? words.composer.limits(me.max_files_per_message, sizeInWords(me.max_file_bytes)) : "";
+
+  const submit = (ifBusy: IfBusy) => {
+    if (isUploading) desk.say(words.composer.waitForUploads);
+    if (!canSend) return;
+    // The first turn's choice becomes the conversation's; later turns take it from there.
+    const { agentId, model } = threadId === NEW ? choice : { agentId: null, model: null };
+    void desk.ask({ text: text.trim(), attachments: files, agentId, model, ifBusy });
+    desk.uploads.attached(threadId);
+    setText("");
+  };
+  const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
+    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    submit((event.ctrlKey || event.metaKey) && busy ? "interrupt" : "enqueue");
+  };
+  const onPaste = (event: ClipboardEvent<HTMLTextAreaElement>) => {
+    const pasted = [...event.clipboardData.files];
+    if (!pasted.length) return;
+    event.preventDefault();
+    desk.uploads.attach(threadId, pasted);
+  };
+
+  return (
+    <form
+      className="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit("enqueue");
+      }}
+    >
+      <AttachingList attaching={attaching} />
+      <textarea
+        id="message"
+        ref={area}
+        rows={1}
+        value={text}
+        placeholder={busy ? words.composer.busyPlaceholder : words.composer.placeholder}
+        aria-label={words.composer.label}
+        aria-describedby="message-keys"
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={onKeyDown}
+        onPaste={onPaste}
+      />
+      <div className="composer-foot">
+        <input
+          ref={picker}
+          className="unseen"
+          type="file"
+          multiple
+          tabIndex={-1}
+          aria-hidden="true"
+          onChange={(event) => {
+            desk.uploads.attach(threadId, [...(event.target.files ?? [])]);
+            event.target.value = "";
+          }}
+        />
+        <button type="button" className="tool" onClick={() => picker.current?.click()} aria-label={`${words.composer.attach}. ${limits}`} title={`${words.composer.attach}. ${limits}`}>
+          <Icon name="clip" />
+        </button>
+        <Choices threadId={threadId} choice={choice} onChoice={setChoice} isNew={threadId === NEW} />
+        <span id="message-keys" className="unseen">
+          {words.composer.keys}
+        </span>
+        <span className="composer-gap" />
+        {busy && canSend && (
+          <button type="button" className="tool" onClick={() => submit("interrupt")} aria-label={words.composer.interrupt} title={words.composer.interrupt}>
+            <Icon name="bolt" />
+          </button>
+        )}
+        {live !== null && !text.trim() && files.length === 0 ? (
+          <button type="button" className="send is-stop" onClick={() => void desk.stop(threadId)} aria-label={words.composer.stop} title={words.composer.stop}>
+            <Icon name="stop" />
+          </button>
+        ) : (
+          <button
+            type="submit"
+            className="send"
+            disabled={!canSend}
+            aria-label={busy ? words.composer.queue : words.composer.send}
+            title={busy ? words.composer.queue : words.composer.send}
+          >
+            <Icon name="send" />
+          </button>
+        )}
+      </div>
+    </form>
+  );
+});
+
+/** The text of one conversation's next message, kept while it is not sent. */
+function useDraft(threadId: string): [string, (text: string) => void] {
+  const name = `draft:${threadId}`;
+  const [draft, setDraft] = useState(() => ({ threadId, text: kept<string>(name) ?? "" }));
+  const current = draft.threadId === threadId ? draft : { threadId, text: kept<string>(name) ?? "" };
+  if (current !== draft) setDraft(current);
+  const change = (text: string) => {
+    setDraft({ threadId, text });
+    keep(name, text);
+  };
+  return [current.text, change];
+}
+
+/** As tall as its text, up to the height that the style sheet allows. */
+function useGrowing(area: React.RefObject<HTMLTextAreaElement | null>, text: string): void {
+  useLayoutEffect(() => {
+    const element = area.current;
+    if (!element || CSS.supports("field-sizing", "content")) return;
+    element.style.height = "auto";
+    element.style.height = `${element.scrollHeight}px`;
+  }, [area, text]);
+}

@@ -1,0 +1,109 @@
+/**
+ * Markdown → tokens. What a model writes is never HTML here: tags are shown as the text they are, and whoever draws
+ * the tokens makes elements of them one by one.
+ */
+import { Marked, type Token, type Tokens, type TokensList } from "marked";
+
+export interface MathsToken extends Tokens.Generic {
+  type: "maths";
+  text: string;
+  isBlock: boolean;
+}
+
+export interface CitationToken extends Tokens.Generic {
+  type: "citation";
+  number: number;
+}
+
+const BLOCK_MATHS = /^ {0,3}(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])[ \t]*(?:\n+|$)/;
+const INLINE_MATHS = /^(?:\$\$([^$\n]+?)\$\$|\$(?![\s$])((?:\\.|[^$\\\n])*?(?:\\.|[^$\\\s]))\$(?!\d)|\\\(([^\n]+?)\\\))/;
+const CITATION = /^\[(\d{1,3})\](?![([:])/;
+
+const marked = new Marked({ gfm: true, breaks: false, async: false });
+marked.use({
+  extensions: [
+    {
+      name: "mathsBlock",
+      level: "block",
+      start: (source) => source.match(/^ {0,3}(?:\$\$|\\\[)/m)?.index,
+      tokenizer(source): MathsToken | undefined {
+        const found = BLOCK_MATHS.exec(source);
+        const text = found?.[1] ?? found?.[2];
+        return found && text ? { type: "maths", raw: found[0], text: text.trim(), isBlock: true } : undefined;
+      },
+    },
+    {
+      name: "mathsInline",
+      level: "inline",
+      start: (source) => source.match(/\$|\\\(/)?.index,
+      tokenizer(source): MathsToken | undefined {
+        const found = INLINE_MATHS.exec(source);
+        const text = found?.[1] ?? found?.[2] ?? found?.[3];
+        return found && text ? { type: "maths", raw: found[0], text: text.trim(), isBlock: false } : undefined;
+      },
+    },
+    {
+      name: "citation",
+      level: "inline",
+      start: (source) => source.match(/\[\d/)?.index,
+      tokenizer(source): CitationToken | undefined {
+        const found = CITATION.exec(source);
+        return found ? { type: "citation", raw: found[0], number: Number(found[1]) } : undefined;
+      },
+    },
+  ],
+});
+
+export function parse(text: string): readonly Token[] {
+  return marked.lexer(text);
+}
+
+export interface Parsed {
+  readonly text: string;
+  readonly tokens: readonly Token[];
+}
+
+/**
+ * The same for a text that grows: what came before the last block cannot change any more, so only the rest is read
+ * again. Link definitions are the exception, and they are put right when the text is complete and parsed whole.
+ */
+export function parseGrowing(before: Parsed | null, text: string): Parsed {
+  if (before === null || !text.startsWith(before.text)) return { text, tokens: parse(text) };
+  if (before.text === text) return before;
+  let kept = before.tokens.length - 1;
+  while (kept >= 0 && before.tokens[kept]?.type === "space") kept -= 1;
+  const stable = before.tokens.slice(0, Math.max(kept, 0));
+  const begin = stable.reduce((sum, token) => sum + token.raw.length, 0);
+  // Tokens must account for every character, or the place to go on from is unknown (tabs and CR are rewritten).
+  if (!text.startsWith(stable.map((token) => token.raw).join(""))) return { text, tokens: parse(text) };
+  const rest: TokensList = marked.lexer(text.slice(begin));
+  return { text, tokens: [...stable, ...rest] };
+}
+
+const NAMED: Readonly<Record<string, string>> = {
+  amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", ndash: "–", mdash: "—", hellip: "…", copy: "©",
+  reg: "®", trade: "™", laquo: "«", raquo: "»", lsquo: "‘", rsquo: "’", ldquo: "“", rdquo: "”", bull: "•", middot: "·",
+  times: "×", divide: "÷", plusmn: "±", deg: "°", euro: "€", pound: "£", cent: "¢", sect: "§", para: "¶", larr: "←",
+  rarr: "→", uarr: "↑", darr: "↓", harr: "↔", ne: "≠", le: "≤", ge: "≥", infin: "∞", alpha: "α", beta: "β", gamma: "γ",
+  delta: "δ", pi: "π", sigma: "σ", omega: "ω", Delta: "Δ", Sigma: "Σ", Omega: "Ω", sum: "∑", radic: "√", asymp: "≈",
+};
+
+/** Character references as the characters they stand for. */
+export function decodeEntities(text: string): string {
+  if (!text.includes("&")) return text;
+  return text.replace(/&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z]\w{1,30}));/g, (whole, decimal?: string, hex?: string, name?: string) => {
+    if (name !== undefined) return NAMED[name] ?? whole;
+    const code = decimal !== undefined ? Number(decimal) : Number.parseInt(hex ?? "", 16);
+    return code === 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ? "\ufffd" : String.fromCodePoint(code);
+  });
+}
+
+/** An address that a click may open: the web or mail, absolute, and nothing else. */
+export function safeHref(href: string): string | null {
+  try {
+    const url = new URL(decodeEntities(href).trim());
+    return url.protocol === "https:" || url.protocol === "http:" || url.protocol === "mailto:" ? url.href : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,209 @@
+/** One agent in full: instructions, model, tools, MCP servers, skills, the sandbox and its environment. */
+import { useRef, useState } from "react";
+
+import { type AgentDraft, draftOf, newHttpTool, newMcpServer, specOf } from "../../state/agent";
+import { readSkillFolder, readSkillZip } from "../../effects/skills";
+import { sentence } from "../../effects/office";
+import { createAgent, replaceAgent } from "../../effects/settings";
+import type { Agent, Skill } from "../../wire/types";
+import { words } from "../../words";
+import { useDesk, useSelect } from "../context";
+import { Icon } from "../Icon";
+import { Choice, Field, Refusal, Switch, useTrying } from "./parts";
+
+export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () => void }) {
+  const desk = useDesk();
+  const models = useSelect((state) => state.models);
+  const [draft, setDraft] = useState<AgentDraft>(() => draftOf(agent));
+  const { isTrying, refusal, attempt, refuse } = useTrying();
+  const change = (changes: Partial<AgentDraft>) => setDraft((before) => ({ ...before, ...changes }));
+  const save = async () => {
+    const spec = specOf(draft);
+    if (typeof spec === "string") return refuse(spec);
+    const saved = await attempt(async () => {
+      const { warnings } = await (agent ? replaceAgent(agent.id, spec) : createAgent(spec));
+      desk.say(warnings?.length ? words.settings.savedBut(warnings.join(" ")) : words.settings.saved, warnings?.length ? "error" : "info");
+    });
+    if (saved) onDone();
+  };
+  const names = [...new Set([...models.map((one) => one.id), ...(draft.model ? [draft.model] : [])])];
+  return (
+    <form
+      className="card"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void save();
+      }}
+    >
+      <h2>{agent ? words.settings.editAgent(agent.name) : words.settings.newAgent}</h2>
+      <Field label={words.settings.agentName} value={draft.name} onChange={(name) => change({ name })} isRequired />
+      <Field label={words.settings.agentInstructions} hint={words.settings.agentInstructionsHint} rows={7} value={draft.instructions} onChange={(instructions) => change({ instructions })} />
+      <Choice label={words.settings.agentModel} value={draft.model} onChange={(model) => change({ model })}>
+        <option value="">{words.settings.serverModel}</option>
+        {names.map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </Choice>
+      <Field label={words.settings.agentTools} hint={words.settings.agentToolsHint} value={draft.tools} onChange={(tools) => change({ tools })} />
+      <HttpTools draft={draft} onChange={change} />
+      <McpServers draft={draft} onChange={change} />
+      <Skills skills={draft.skills} onChange={(skills) => change({ skills })} />
+      <Switch label={words.settings.sandbox} hint={words.settings.sandboxHint} isOn={draft.sandbox} onChange={(sandbox) => change({ sandbox })} />
+      {draft.sandbox && (
+        <>
+          <Field label={words.settings.variables} rows={3} isCode value={draft.variables} onChange={(variables) => change({ variables })} />
+          <Field label={words.settings.setupScript} rows={4} isCode value={draft.setupScript} onChange={(setupScript) => change({ setupScript })} />
+        </>
+      )}
+      <Refusal text={refusal} />
+      <div className="form-foot">
+        <button type="button" className="button" onClick={onDone}>
+          {words.cancel}
+        </button>
+        <button type="submit" className="button is-main" disabled={isTrying || !draft.name.trim()}>
+          {isTrying ? words.saving : words.save}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+interface ListProps {
+  draft: AgentDraft;
+  onChange: (changes: Partial<AgentDraft>) => void;
+}
+
+function HttpTools({ draft, onChange }: ListProps) {
+  const update = (at: number, changes: Partial<AgentDraft["httpTools"][number]>) =>
+    onChange({ httpTools: draft.httpTools.map((tool, place) => (place === at ? { ...tool, ...changes } : tool)) });
+  return (
+    <fieldset className="group">
+      <legend>{words.settings.httpTools}</legend>
+      {draft.httpTools.map((tool, at) => (
+        <div key={at} className="group-item">
+          <div className="field-row">
+            <Field label={words.settings.toolName} value={tool.name} onChange={(name) => update(at, { name })} isRequired />
+            <Choice label={words.settings.toolMethod} value={tool.method} onChange={(method) => update(at, { method: method as typeof tool.method })}>
+              {["GET", "POST", "PUT", "PATCH", "DELETE"].map((method) => (
+                <option key={method}>{method}</option>
+              ))}
+            </Choice>
+          </div>
+          <Field label={words.settings.toolUrl} type="url" value={tool.url} onChange={(url) => update(at, { url })} isRequired />
+          <Field label={words.settings.toolDescription} value={tool.description} onChange={(description) => update(at, { description })} />
+          <Field label={words.settings.toolSchema} rows={4} isCode value={tool.schema} onChange={(schema) => update(at, { schema })} />
+          <Field label={words.settings.mcpHeaders} rows={2} isCode value={tool.headers} onChange={(headers) => update(at, { headers })} />
+          <Switch label={words.settings.toolIdempotent} isOn={tool.idempotent} onChange={(idempotent) => update(at, { idempotent })} />
+          <Remove name={tool.name} onRemove={() => onChange({ httpTools: draft.httpTools.filter((_, place) => place !== at) })} />
+        </div>
+      ))}
+      <button type="button" className="button" onClick={() => onChange({ httpTools: [...draft.httpTools, newHttpTool] })}>
+        {words.settings.addHttpTool}
+      </button>
+    </fieldset>
+  );
+}
+
+function McpServers({ draft, onChange }: ListProps) {
+  const update = (at: number, changes: Partial<AgentDraft["mcpServers"][number]>) =>
+    onChange({ mcpServers: draft.mcpServers.map((server, place) => (place === at ? { ...server, ...changes } : server)) });
+  return (
+    <fieldset className="group">
+      <legend>{words.settings.mcpServers}</legend>
+      {draft.mcpServers.map((server, at) => (
+        <div key={at} className="group-item">
+          {server.kept ? (
+            <p>{words.settings.mcpCommand(server.name)}</p>
+          ) : (
+            <>
+              <Field label={words.settings.mcpName} value={server.name} onChange={(name) => update(at, { name })} isRequired />
+              <Field label={words.settings.mcpUrl} type="url" value={server.url} onChange={(url) => update(at, { url })} isRequired />
+              <Field label={words.settings.mcpHeaders} rows={2} isCode value={server.headers} onChange={(headers) => update(at, { headers })} />
+            </>
+          )}
+          <Remove name={server.name} onRemove={() => onChange({ mcpServers: draft.mcpServers.filter((_, place) => place !== at) })} />
+        </div>
+      ))}
+      <button type="button" className="button" onClick={() => onChange({ mcpServers: [...draft.mcpServers, newMcpServer] })}>
+        {words.settings.addMcpServer}
+      </button>
+    </fieldset>
+  );
+}
+
+function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (skills: readonly Skill[]) => void }) {
+  const folder = useRef<HTMLInputElement>(null);
+  const zip = useRef<HTMLInputElement>(null);
+  const [refusal, setRefusal] = useState<string | null>(null);
+  const add = async (read: () => Promise<Skill | string>) => {
+    setRefusal(null);
+    try {
+      const skill = await read();
+      if (typeof skill === "string") setRefusal(skill);
+      else onChange([...skills.filter((one) => one.name !== skill.name), skill]);
+    } catch (error) {
+      setRefusal(sentence(error));
+    }
+  };
+  return (
+    <fieldset className="group">
+      <legend>{words.settings.skills}</legend>
+      <p className="faint">{words.settings.skillsHint}</p>
+      {skills.map((skill) => (
+        <div key={skill.name} className="group-item is-line">
+          <strong>{skill.name}</strong>
+          <span className="faint">{words.settings.skillFiles(Object.keys(skill.files).length)}</span>
+          <Remove name={skill.name} onRemove={() => onChange(skills.filter((one) => one !== skill))} />
+        </div>
+      ))}
+      <Refusal text={refusal} />
+      <div className="group-foot">
+        <input
+          ref={folder}
+          className="unseen"
+          type="file"
+          multiple
+          tabIndex={-1}
+          aria-hidden="true"
+          data-kind="skill-folder"
+          {...{ webkitdirectory: "" }}
+          onChange={(event) => {
+            const files = [...(event.target.files ?? [])];
+            event.target.value = "";
+            if (files.length) void add(() => readSkillFolder(files));
+          }}
+        />
+        <input
+          ref={zip}
+          className="unseen"
+          type="file"
+          accept=".zip,application/zip"
+          tabIndex={-1}
+          aria-hidden="true"
+          data-kind="skill-zip"
+          onChange={(event) => {
+            const file = event.target.files?.[0];
+            event.target.value = "";
+            if (file) void add(() => readSkillZip(file));
+          }}
+        />
+        <button type="button" className="button" onClick={() => folder.current?.click()}>
+          {words.settings.addSkillFolder}
+        </button>
+        <button type="button" className="button" onClick={() => zip.current?.click()}>
+          {words.settings.addSkillZip}
+        </button>
+      </div>
+    </fieldset>
+  );
+}
+
+function Remove({ name, onRemove }: { name: string; onRemove: () => void }) {
+  return (
+    <button type="button" className="tool" onClick={onRemove} aria-label={words.settings.removeNamed(name)} title={words.remove}>
+      <Icon name="trash" />
+    </button>
+  );
+}

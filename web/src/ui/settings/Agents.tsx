@@ -1,0 +1,68 @@
+/** Agents: list, make, change, delete. */
+import { useState } from "react";
+
+import { agents, deleteAgent } from "../../effects/settings";
+import type { Agent } from "../../wire/types";
+import { words } from "../../words";
+import { useDesk } from "../context";
+import { Icon } from "../Icon";
+import { AgentForm } from "./AgentForm";
+import { Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
+
+const load = () => agents();
+
+export function Agents({ isAdmin }: { isAdmin: boolean }) {
+  const desk = useDesk();
+  const found = useLoaded(load);
+  const [edited, setEdited] = useState<Agent | "new" | null>(null);
+  const { refusal, attempt } = useTrying();
+  const changed = () => {
+    setEdited(null);
+    found.reload();
+    void desk.loadChoices();
+  };
+  if (edited !== null) return <AgentForm agent={edited === "new" ? null : edited} onDone={changed} />;
+  if (!found.value) return <Loading error={found.error} onRetry={found.reload} />;
+  return (
+    <>
+      <div className="intro">
+        <p className="faint">{words.settings.agentsIntro}</p>
+        {isAdmin && (
+          <button type="button" className="button is-main" onClick={() => setEdited("new")}>
+            {words.settings.newAgent}
+          </button>
+        )}
+      </div>
+      <Refusal text={refusal} />
+      {!found.value.data.length && <p className="faint">{words.settings.noAgents}</p>}
+      <ul className="items">
+        {found.value.data.map((agent) => (
+          <li key={agent.id} className="item">
+            <div className="item-text">
+              <strong>{agent.name}</strong>
+              <span className="faint">{gist(agent)}</span>
+            </div>
+            {isAdmin && (
+              <>
+                <button type="button" className="button" onClick={() => setEdited(agent)} aria-label={words.settings.editAgent(agent.name)}>
+                  <Icon name="pencil" />
+                </button>
+                <Sure
+                  label={words.menu.delete}
+                  ariaLabel={words.settings.deleteAgent(agent.name)}
+                  question={words.settings.deleteAgentSure}
+                  onSure={() => void attempt(() => deleteAgent(agent.id)).then(changed)}
+                />
+              </>
+            )}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function gist(agent: Agent): string {
+  const tools = [...agent.tools.map((tool) => (typeof tool === "string" ? tool : String(tool["name"]))), ...agent.mcp_servers.map((server) => String(server["name"]))];
+  return [agent.model, tools.join(", "), agent.instructions.split("\n")[0]?.slice(0, 140)].filter(Boolean).join(" · ");
+}

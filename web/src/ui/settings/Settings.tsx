@@ -1,0 +1,55 @@
+/** The settings area: what the server offers and the reader's role allows. Loaded when it is opened. */
+import { SECTIONS, type Section } from "../../state/route";
+import { isAdmin } from "../../state/select";
+import { words } from "../../words";
+import { useDesk, useSelect } from "../context";
+import { Icon } from "../Icon";
+import { Agents } from "./Agents";
+import { Keys } from "./Keys";
+import { Pages } from "./Pages";
+import { Tables } from "./Tables";
+import { Usage } from "./Usage";
+
+/** Sections that not every server has, by the route that tells. */
+const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables" };
+const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys"]);
+
+export default function Settings({ section, onMenu }: { section: Section; onMenu: () => void }) {
+  const desk = useDesk();
+  const paths = useSelect((state) => state.paths);
+  const admin = useSelect(isAdmin);
+  const offered = SECTIONS.filter((one) => (NEEDS[one] === undefined || paths.has(NEEDS[one])) && (admin || !FOR_ADMINS.has(one)));
+  const shown = offered.includes(section) ? section : "usage";
+  return (
+    <main className="main settings">
+      <header className="head">
+        <button type="button" className="tool only-narrow" onClick={onMenu} aria-label={words.openMenu}>
+          <Icon name="menu" />
+        </button>
+        <h1 className="title">{words.settings.title}</h1>
+      </header>
+      <nav className="tabs" aria-label={words.settings.title}>
+        {offered.map((one) => (
+          <a
+            key={one}
+            href={`/settings/${one}`}
+            aria-current={one === shown ? "page" : undefined}
+            onClick={(event) => {
+              event.preventDefault();
+              desk.go({ page: "settings", section: one });
+            }}
+          >
+            {words.settings.sections[one]}
+          </a>
+        ))}
+      </nav>
+      <div className="settings-body">
+        {shown === "usage" && <Usage isAdmin={admin} />}
+        {shown === "agents" && <Agents isAdmin={admin} />}
+        {shown === "keys" && <Keys />}
+        {shown === "pages" && <Pages isAdmin={admin} />}
+        {shown === "tables" && <Tables isAdmin={admin} />}
+      </div>
+    </main>
+  );
+}

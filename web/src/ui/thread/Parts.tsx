@@ -1,0 +1,113 @@
+/** The parts of a message, one small component for each kind. */
+import { Fragment, memo } from "react";
+
+import type { Part, Source } from "../../wire/types";
+import { words } from "../../words";
+import { fileContent } from "../../wire/addresses";
+import { Icon } from "../Icon";
+import { type Cites, Markdown } from "../markdown/Markdown";
+import { safeHref } from "../markdown/parse";
+import { FileList } from "./Files";
+import { Step } from "./Step";
+
+interface Props {
+  turnId: string;
+  parts: readonly Part[];
+  sources: readonly Source[];
+  /** Whether the last part is still being said. */
+  isGrowing: boolean;
+}
+
+export const Parts = memo(function Parts({ turnId, parts, sources, isGrowing }: Props) {
+  const cites: Cites | undefined = sources.length ? { count: sources.length, anchor: (number) => anchorOf(turnId, number) } : undefined;
+  return (
+    <>
+      {grouped(parts).map((group, at, all) => {
+        const isLast = isGrowing && at === all.length - 1;
+        switch (group.type) {
+          case "text":
+            return <Markdown key={at} text={group.text} isGrowing={isLast} cites={cites} />;
+          case "reasoning":
+            return <Reasoning key={at} text={group.text} isGrowing={isLast} />;
+          case "steps":
+            return (
+              <div key={at} className="steps">
+                {group.steps.map((step) => (
+                  <Step key={step.id} step={step} />
+                ))}
+              </div>
+            );
+          case "files":
+            return <FileList key={at} files={group.files} label={words.thread.files} />;
+          default:
+            return <Fragment key={at}>{group satisfies never}</Fragment>;
+        }
+      })}
+      <Sources turnId={turnId} sources={sources} />
+    </>
+  );
+});
+
+type Group =
+  | { type: "text" | "reasoning"; text: string }
+  | { type: "steps"; steps: Extract<Part, { type: "step" }>[] }
+  | { type: "files"; files: Extract<Part, { type: "file" }>[] };
+
+/** Neighbouring steps, and neighbouring files, stand together. */
+function grouped(parts: readonly Part[]): Group[] {
+  const groups: Group[] = [];
+  for (const part of parts) {
+    const last = groups.at(-1);
+    if (part.type === "step" && last?.type === "steps") last.steps.push(part);
+    else if (part.type === "step") groups.push({ type: "steps", steps: [part] });
+    else if (part.type === "file" && last?.type === "files") last.files.push(part);
+    else if (part.type === "file") groups.push({ type: "files", files: [part] });
+    else groups.push({ type: part.type, text: part.text });
+  }
+  return groups;
+}
+
+function Reasoning({ text, isGrowing }: { text: string; isGrowing: boolean }) {
+  return (
+    <details className={isGrowing ? "reasoning is-growing" : "reasoning"}>
+      <summary>
+        <Icon name="thought" />
+        <span>{isGrowing ? words.thread.reasoningLive : words.thread.reasoning}</span>
+        <Icon name="down" />
+      </summary>
+      <div className="reasoning-text">{text}</div>
+    </details>
+  );
+}
+
+const anchorOf = (turnId: string, number: number) => `source-${turnId}-${number}`;
+
+function Sources({ turnId, sources }: { turnId: string; sources: readonly Source[] }) {
+  if (!sources.length) return null;
+  return (
+    <section className="sources" aria-label={words.thread.sources}>
+      <ol>
+        {sources.map((source, at) => {
+          const href = source.url ? safeHref(source.url) : source.file_id ? fileContent(source.file_id) : null;
+          return (
+            <li key={at} id={anchorOf(turnId, at + 1)} tabIndex={-1}>
+              <span className="source-number" aria-hidden="true">
+                {at + 1}
+              </span>
+              <span className="source-text">
+                {href ? (
+                  <a href={href} target="_blank" rel="noopener noreferrer nofollow">
+                    {source.title}
+                  </a>
+                ) : (
+                  <span className="source-title">{source.title}</span>
+                )}
+                {source.snippet && <span className="source-snippet">{source.snippet}</span>}
+              </span>
+            </li>
+          );
+        })}
+      </ol>
+    </section>
+  );
+}

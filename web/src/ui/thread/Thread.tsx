@@ -1,0 +1,126 @@
+/** The thread: only the rows in view exist. It stays at its end while the reader is there, and lets them read in peace elsewhere. */
+import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { VList, type VListHandle } from "virtua";
+
+import { isBusy, openRows, settledRows } from "../../state/select";
+import type { Row } from "../../state/select";
+import type { Thread as ThreadState } from "../../state/thread";
+import { words } from "../../words";
+import { useDesk } from "../context";
+import { Icon } from "../Icon";
+import { ThreadRow } from "./Message";
+
+/** Closer to the end than this counts as being there. */
+const NEAR = 60;
+/** Closer to the beginning than this, earlier messages are fetched. */
+const FAR_UP = 900;
+
+export const Thread = memo(function Thread({ thread }: { thread: ThreadState }) {
+  const desk = useDesk();
+  const root = useRef<HTMLDivElement>(null);
+  const list = useRef<VListHandle>(null);
+  const { messages, failures, older, live, outbox } = thread;
+  const settled = useMemo(() => settledRows({ messages, failures, older }), [messages, failures, older]);
+  const rows = useMemo(() => [...settled, ...openRows({ live, outbox })], [settled, live, outbox]);
+  const busy = isBusy(thread);
+  const [isAtEnd, setIsAtEnd] = useState(true);
+  const atEnd = useRef(true);
+  const lastOffset = useRef(0);
+  const isShifted = useIsShifted(rows[0]?.key === "older" ? rows[1]?.key : rows[0]?.key, rows.length);
+
+  const follow = useCallback(() => {
+    const scroller = root.current?.querySelector(".thread-list");
+    if (atEnd.current && scroller) scroller.scrollTop = scroller.scrollHeight;
+  }, []);
+  const toEnd = useCallback(() => {
+    atEnd.current = true;
+    setIsAtEnd(true);
+    follow();
+  }, [follow]);
+
+  // A message of one's own is always followed to the end.
+  const outgoing = thread.outbox.length;
+  const previous = useRef(outgoing);
+  useLayoutEffect(() => {
+    if (outgoing > previous.current) atEnd.current = true;
+    previous.current = outgoing;
+    follow();
+  }, [rows.length, outgoing, follow]);
+
+  // What grows is followed once the browser has laid it out anyway; asking earlier would make it do so twice.
+  useEffect(() => {
+    const content = root.current?.querySelector(".thread-list > *");
+    if (!content) return undefined;
+    const observer = new ResizeObserver(follow);
+    observer.observe(content);
+    return () => observer.disconnect();
+  }, [follow]);
+
+  const onScroll = useCallback(
+    (offset: number) => {
+      const handle = list.current;
+      if (!handle) return;
+      const distance = handle.scrollSize - offset - handle.viewportSize;
+      if (distance < NEAR) atEnd.current = true;
+      else if (offset < lastOffset.current - 1) atEnd.current = false;
+      lastOffset.current = offset;
+      setIsAtEnd(atEnd.current || distance < NEAR);
+      if (offset < FAR_UP && thread.older) void desk.loadOlder(thread.id);
+    },
+    [desk, thread.older, thread.id],
+  );
+  // Too few rows to scroll: whatever is earlier must come by itself.
+  useEffect(() => {
+    const handle = list.current;
+    if (thread.older && handle && handle.viewportSize > 0 && handle.scrollSize < handle.viewportSize + FAR_UP) void desk.loadOlder(thread.id);
+  }, [rows, thread.older, thread.id, desk]);
+
+  return (
+    <div ref={root} className="thread" role="log" aria-label={words.thread.label} aria-live="off">
+      <VList ref={list} data={rows} className="thread-list" shift={isShifted} onScroll={onScroll} tabIndex={0} bufferSize={600}>
+        {(row: Row, at: number) => (
+          <div key={row.key} className={at === rows.length - 1 ? "row is-last" : "row"}>
+            <ThreadRow row={row} threadId={thread.id} isBusy={busy} />
+          </div>
+        )}
+      </VList>
+      {!isAtEnd && (
+        <button type="button" className="to-end" onClick={toEnd} aria-label={words.thread.toEnd} title={words.thread.toEnd}>
+          <Icon name="arrowDown" />
+        </button>
+      )}
+      <Announcer thread={thread} />
+    </div>
+  );
+});
+
+/** Whether the last change added rows at the beginning, so that the reader's place must be kept from the end. */
+function useIsShifted(firstKey: string | undefined, count: number): boolean {
+  const before = useRef({ firstKey, count, isShifted: false });
+  if (before.current.firstKey !== firstKey || before.current.count !== count) {
+    const isShifted = before.current.firstKey !== undefined && before.current.firstKey !== firstKey && count > before.current.count;
+    before.current = { firstKey, count, isShifted };
+  }
+  return before.current.isShifted;
+}
+
+/** Tells listeners of a screen reader when an answer begins and how it ended; the words themselves are in the log. */
+function Announcer({ thread }: { thread: ThreadState }) {
+  const [text, setText] = useState("");
+  const liveId = thread.live?.id ?? null;
+  const before = useRef<string | null>(null);
+  const last = thread.messages.at(-1);
+  useEffect(() => {
+    if (liveId !== null) setText(words.thread.answerBegan);
+    else if (before.current !== null) {
+      const status = last?.status;
+      setText(status === "cancelled" ? words.thread.answerStopped : status === "failed" ? words.thread.answerFailed : words.thread.answerDone);
+    }
+    before.current = liveId;
+  }, [liveId, last?.status]);
+  return (
+    <div className="unseen" role="status">
+      {text}
+    </div>
+  );
+}

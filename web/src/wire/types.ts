@@ -1,0 +1,49 @@
+/** The values of the wire, by the names of the contract. `schema.ts` is made from /openapi.json. */
+import type { components, operations } from "./schema";
+
+type Schemas = components["schemas"];
+/** What an operation answers with when all is well. */
+type Answer<Name extends keyof operations> = operations[Name] extends {
+  responses: { 200: { content: { "application/json": infer Body } } };
+}
+  ? Body
+  : never;
+
+/** What the server leaves to a default when it reads, it always writes. */
+export type Part = Schemas["TextPart"] | Schemas["ReasoningPart"] | Schemas["StepPart"] | Schemas["FilePart"];
+export type TextPart = Schemas["TextPart"];
+export type StepPart = Schemas["StepPart"];
+export type FilePart = Schemas["FilePart"];
+export type FileRef = Schemas["FileRef"];
+export type StoredFile = Schemas["WrittenFile"];
+export type Source = Schemas["Source"];
+export type Usage = Required<Schemas["Usage"]>;
+export type Message = Omit<Schemas["Message"], "usage"> & { usage: Usage | null };
+export type Conversation = Schemas["Conversation"];
+export type Turn = Schemas["Turn"];
+export type Accepted = Schemas["Accepted"];
+export type Agent = Schemas["Agent"];
+export type NewAgent = Schemas["NewAgent"];
+export type HttpTool = Schemas["HttpTool"];
+export type McpServer = Schemas["McpServer"];
+export type Skill = Schemas["Skill"];
+export type Key = Schemas["Key"];
+export type NewKey = Schemas["NewKey"];
+export type ModelName = Schemas["ModelName"];
+export type MonthlyUsage = Omit<Schemas["MonthlyUsage"], "by_source"> & { by_source: Required<Schemas["Messages"]> };
+export type Workspace = Schemas["Workspace"];
+export type WorkspacePatch = Schemas["WorkspacePatch"];
+export type KnowledgePage = Answer<"read_page">;
+export type PageItem = Answer<"list_pages">["data"][number];
+export type Table = Answer<"read_table">;
+export type TableRow = Answer<"list_rows">["data"][number];
+export type Me = Schemas["Me"];
+export type NewTurn = Schemas["NewTurn"];
+export type Again = Schemas["Again"];
+export type Edit = Schemas["Edit"];
+export type IfBusy = NonNullable<NewTurn["if_busy"]>;
+
+export interface Page<Item> {
+  data: Item[];
+  next_cursor: string | null;
+}

@@ -1,0 +1,88 @@
+/** Markdown that grows is read as the same text at its end; addresses and entities are what they seem. */
+import { describe, expect, test } from "vitest";
+
+import { joined } from "../src/effects/follow";
+import { decodeEntities, parse, type Parsed, parseGrowing, safeHref } from "../src/ui/markdown/parse";
+
+const TEXT = `# Title
+
+A paragraph with **bold**, \`code\`, $a^2$ and a cite [1].
+
+- one
+- two
+  - nested
+
+  still two
+
+1. first
+2. second
+
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+> quoted
+> more
+
+\`\`\`python
+def f():
+    return "# not a title"
+
+x = 1
+\`\`\`
+
+$$
+\\frac{1}{2}
+$$
+
+Setext
+------
+
+<div>raw</div>
+
+Last *words*`;
+
+const raws = (tokens: readonly { raw: string; type: string }[]) => tokens.map((token) => `${token.type}:${token.raw}`);
+
+describe("a growing text", () => {
+  test.each([1, 3, 17, 64])("read in pieces of %i characters ends as if it had been read whole", (size) => {
+    let parsed: Parsed | null = null;
+    for (let at = size; at < TEXT.length + size; at += size) parsed = parseGrowing(parsed, TEXT.slice(0, at));
+    expect(raws(parsed?.tokens ?? [])).toEqual(raws(parse(TEXT)));
+  });
+
+  test("that was replaced is read anew", () => {
+    const before = parseGrowing(null, "one");
+    expect(raws(parseGrowing(before, "two").tokens)).toEqual(raws(parse("two")));
+  });
+});
+
+describe("maths and citations", () => {
+  const types = (text: string) => JSON.stringify(parse(text)).match(/"type":"(maths|citation)"/g)?.length ?? 0;
+  test.each([
+    ["$x$ and \\(y\\)", 2],
+    ["$$x$$", 1],
+    ["\\[x\\]", 1],
+    ["It costs $5 and $6.", 0],
+    ["`$x$`", 0],
+    ["See [1] and [2].", 2],
+    ["[1](https://example.org)", 0],
+    ["[link]", 0],
+  ])("%s", (text, count) => expect(types(text)).toBe(count));
+});
+
+test("only the web and mail can be opened", () => {
+  expect(safeHref("https://example.org/a?b=1")).toBe("https://example.org/a?b=1");
+  expect(safeHref("mailto:ann@example.org")).toBe("mailto:ann@example.org");
+  for (const bad of ["javascript:alert(1)", "JAVASCRIPT:alert(1)", "java\nscript:alert(1)", "java&#115;cript:alert(1)", " javascript:x", "data:text/html,x", "vbscript:x", "file:///x", "blob:https://x/1", "//evil.example", "/v1/files", "x"])
+    expect(safeHref(bad)).toBeNull();
+});
+
+test("entities are the characters they stand for", () => {
+  expect(decodeEntities("a &lt; b &amp;&amp; c &#62; d &#x1F600; &nope; &#0;")).toBe("a < b && c > d 😀 &nope; \ufffd");
+});
+
+test("neighbouring previews are one change, and never across kinds", () => {
+  const say = (kind: "text" | "reasoning", text: string) => ({ type: "delta" as const, iteration: 1, kind, text });
+  expect(joined([say("reasoning", "a"), say("reasoning", "b"), say("text", "c"), say("text", "d")])).toEqual([say("reasoning", "ab"), say("text", "cd")]);
+});

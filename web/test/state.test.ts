@@ -1,0 +1,229 @@
+/** The state: what happens to a thread and to the list when the server, another tab or the reader does something. */
+import { describe, expect, test } from "vitest";
+
+import { byAge, marked, newHistory, reduceHistory } from "../src/state/history";
+import { pathOf, routeOf } from "../src/state/route";
+import { openRows, settledRows, unexplained } from "../src/state/select";
+import { NEW, newState, reduce } from "../src/state/state";
+import { newThread, type Outgoing, reduceThread, type Thread } from "../src/state/thread";
+import { newTurn, reduceTurn, shownParts, waitingFor } from "../src/state/turn";
+import type { StreamEvent } from "../src/stream/events";
+import type { Conversation, Message } from "../src/wire/types";
+
+const message = (turn: string, role: "user" | "assistant", more: Partial<Message> = {}): Message => ({
+  id: `msg_${turn}_${role}`,
+  conversation_id: "conv_1",
+  turn_id: turn,
+  role,
+  content: [{ type: "text", text: `${role} of ${turn}` }],
+  attachments: [],
+  sources: [],
+  usage: null,
+  status: "succeeded",
+  created_at: 1,
+  ...more,
+});
+
+const conversation = (id: string, more: Partial<Conversation> = {}): Conversation => ({
+  id,
+  workspace_id: "ws_1",
+  user_id: "user_1",
+  kind: "chat",
+  agent_id: null,
+  model: null,
+  workflow_id: null,
+  title: id,
+  preview: null,
+  message_count: 0,
+  turn_count: 0,
+  head_turn_id: null,
+  running_turn: null,
+  metadata: {},
+  created_at: 1,
+  updated_at: 1,
+  ...more,
+});
+
+const outgoing = (key: string): Outgoing => ({
+  key,
+  text: `text of ${key}`,
+  attachments: [],
+  agent_id: null,
+  model: null,
+  if_busy: "enqueue",
+  status: "sending",
+  turn_id: null,
+  error: null,
+  created_at: 1,
+});
+
+/** The newest first, as the server pages. */
+const page = (messages: Message[], next: string | null = null) => ({ data: messages.toReversed(), next_cursor: next });
+
+function loaded(...turns: string[]): Thread {
+  const messages = turns.flatMap((turn) => [message(turn, "user"), message(turn, "assistant")]);
+  return reduceThread(newThread("conv_1"), { type: "thread/loaded", id: "conv_1", conversation: conversation("conv_1"), page: page(messages, "older") });
+}
+
+const began: StreamEvent = { type: "turn", turn_id: "t2", conversation_id: "conv_1", user_message_id: "m", status: "running", attempt: 1 };
+const says = (text: string): StreamEvent => ({ type: "delta", iteration: 1, kind: "text", text });
+
+describe("a turn", () => {
+  test("a reset drops what was previewed and keeps what is certain", () => {
+    const events: StreamEvent[] = [began, { type: "tool_calls", iteration: 1, text: "Certain. ", calls: [] }, says("Perhaps"), { type: "reset", attempt: 2, reason: "x" }];
+    expect(shownParts(events.reduce(reduceTurn, newTurn("t2")))).toEqual([{ type: "text", text: "Certain. " }]);
+  });
+
+  test("says what the reader waits for", () => {
+    let turn = newTurn("t", "queued");
+    expect(waitingFor(turn)).toBe("queue");
+    turn = reduceTurn(turn, began);
+    expect(waitingFor(turn)).toBe("first_word");
+    turn = reduceTurn(turn, { type: "tool_calls", iteration: 1, text: "", calls: [{ id: "c", name: "x", args: {} }] });
+    expect(waitingFor(turn)).toBe("tools");
+    turn = reduceTurn(turn, says("word"));
+    expect(waitingFor(turn)).toBe("words");
+  });
+
+  test("nothing happens to a settled turn", () => {
+    const settled = reduceTurn(newTurn("t"), { type: "error", code: "cancelled", message: "Stopped." });
+    expect(reduceTurn(settled, says("late"))).toBe(settled);
+    expect(settled.status).toBe("cancelled");
+  });
+
+  test("a running step that repeats itself shows its newest output in one row", () => {
+    const line = (result: string): StreamEvent => ({ type: "step", id: "s", name: "build", status: "running", result });
+    const turn = [line("one"), line("two")].reduce(reduceTurn, newTurn("t"));
+    expect(turn.content).toEqual([{ type: "step", id: "s", name: "build", status: "running", result: "two" }]);
+  });
+});
+
+describe("a thread", () => {
+  test("an accepted message becomes the newest one, and its answer a message with the same key", () => {
+    let thread = reduceThread(loaded("t1"), { type: "thread/asked", id: "conv_1", outgoing: outgoing("k") });
+    expect(openRows(thread).map((row) => row.kind)).toEqual(["outgoing"]);
+    thread = reduceThread(thread, { type: "thread/accepted", id: "conv_1", key: "k", turn_id: "t2" });
+    const live = openRows(thread)[0]?.key;
+    thread = reduceThread(thread, {
+      type: "turn/events",
+      id: "conv_1",
+      turn_id: "t2",
+      events: [began, says("Hi"), { type: "result", message_id: "m2", message: "Hi", content: [{ type: "text", text: "Hi" }], usage: null }],
+      now: 5,
+    });
+    expect(thread.live).toBeNull();
+    expect(settledRows(thread).at(-1)?.key).toBe(live);
+    expect(thread.messages.map((one) => one.status)).toEqual(["succeeded", "succeeded", "succeeded", "succeeded"]);
+  });
+
+  test("a message that is sent while another is answered waits below it until the transcript has it", () => {
+    let thread = reduceThread(loaded("t1"), { type: "turn/followed", id: "conv_1", turn_id: "t2" });
+    thread = reduceThread(thread, { type: "thread/asked", id: "conv_1", outgoing: outgoing("k") });
+    thread = reduceThread(thread, { type: "thread/accepted", id: "conv_1", key: "k", turn_id: "t3" });
+    expect(thread.outbox[0]?.status).toBe("queued");
+    const fresh = page([message("t2", "user"), message("t2", "assistant"), message("t3", "user", { status: "running" })], "older");
+    thread = reduceThread(thread, { type: "thread/refreshed", id: "conv_1", conversation: conversation("conv_1"), page: fresh });
+    expect(thread.outbox).toEqual([]);
+    expect(thread.live).toBeNull();
+  });
+
+  test("the newest page replaces the end and keeps the pages before it", () => {
+    const thread = loaded("t1", "t2");
+    const fresh = page([message("t2", "user"), message("t2", "assistant"), message("t3", "user")], "elsewhere");
+    const after = reduceThread(thread, { type: "thread/refreshed", id: "conv_1", conversation: conversation("conv_1"), page: fresh });
+    expect(after.messages.map((one) => `${one.turn_id} ${one.role}`)).toEqual(["t1 user", "t1 assistant", "t2 user", "t2 assistant", "t3 user"]);
+    expect(after.older).toBe("older");
+    expect(after.messages[0]).toBe(thread.messages[0]);
+  });
+
+  test("a refresh that tells nothing new changes nothing that is drawn", () => {
+    const thread = loaded("t1");
+    const same = page([message("t1", "user"), message("t1", "assistant")], "older");
+    expect(reduceThread(thread, { type: "thread/refreshed", id: "conv_1", conversation: conversation("conv_1"), page: same }).messages).toBe(thread.messages);
+  });
+
+  test("a switched branch replaces everything", () => {
+    const other = page([message("t1", "user"), message("t9", "user")]);
+    const thread = reduceThread(loaded("t1", "t2"), { type: "thread/refreshed", id: "conv_1", conversation: conversation("conv_1"), page: other });
+    expect(thread.messages.map((one) => one.turn_id)).toEqual(["t1", "t9"]);
+    expect(thread.older).toBeNull();
+  });
+
+  test("an edit takes the place of its turn and of all that followed", () => {
+    const thread = reduceThread(loaded("t1", "t2"), { type: "thread/beside", id: "conv_1", turn_id: "t1", new_turn_id: "t3", text: "Other" });
+    expect(thread.messages).toHaveLength(1);
+    expect(thread.messages[0]).toMatchObject({ turn_id: "t3", content: [{ type: "text", text: "Other" }], siblings: ["t1", "t3"] });
+    expect(thread.live?.id).toBe("t3");
+  });
+
+  test("earlier messages come before, each once", () => {
+    const thread = loaded("t2");
+    const after = reduceThread(thread, { type: "thread/older", id: "conv_1", page: page([message("t1", "user"), message("t1", "assistant"), message("t2", "user")]) });
+    expect(after.messages.map((one) => one.turn_id)).toEqual(["t1", "t1", "t2", "t2"]);
+    expect(after.older).toBeNull();
+  });
+
+  test("a turn that failed without a word gets a row of its own, and its reason is asked for", () => {
+    const failed = page([message("t1", "user", { status: "failed" })]);
+    const thread = reduceThread(newThread("conv_1"), { type: "thread/loaded", id: "conv_1", conversation: conversation("conv_1"), page: failed });
+    expect(settledRows(thread).map((row) => row.kind)).toEqual(["message", "ending"]);
+    expect(unexplained(thread)).toEqual(["t1"]);
+    const told = reduceThread(thread, { type: "turn/failure", id: "conv_1", turn_id: "t1", error: { code: "x", message: "why" } });
+    expect(unexplained(told)).toEqual([]);
+  });
+
+  test("a conversation that was begun moves to its id with what waits in it", () => {
+    let state = reduce(newState(routeOf("/")), { type: "thread/asked", id: NEW, outgoing: outgoing("k") });
+    state = reduce(state, { type: "thread/born", id: "conv_2" });
+    expect(state.threads[NEW]).toBeUndefined();
+    expect(state.threads["conv_2"]?.outbox).toHaveLength(1);
+  });
+});
+
+describe("the list", () => {
+  const listed = (...ids: string[]) =>
+    reduceHistory(newHistory, { type: "history/loaded", query: "", page: { data: ids.map((id, at) => conversation(id, { updated_at: 100 - at })), next_cursor: "more" } });
+
+  test("an answer to an earlier search is ignored", () => {
+    const history = reduceHistory(newHistory, { type: "history/searched", query: "new" });
+    expect(reduceHistory(history, { type: "history/loaded", query: "old", page: { data: [conversation("a")], next_cursor: null } })).toBe(history);
+  });
+
+  test("what is deleted can be brought back to its place", () => {
+    const removed = reduceHistory(listed("a", "b", "c"), { type: "history/removed", id: "b" });
+    expect(removed.items.map((one) => one.id)).toEqual(["a", "c"]);
+    const restored = reduceHistory(removed, { type: "history/restored", conversation: conversation("b", { updated_at: 99 }) });
+    expect(restored.items.map((one) => one.id)).toEqual(["a", "b", "c"]);
+    expect(restored.removed).toBeNull();
+  });
+
+  test("a refresh keeps the pages that were loaded after the first", () => {
+    const fresh = { data: [conversation("d", { updated_at: 200 }), conversation("a", { updated_at: 100 })], next_cursor: "c" };
+    const history = reduceHistory(listed("a", "b", "c"), { type: "history/refreshed", query: "", page: fresh });
+    expect(history.items.map((one) => one.id)).toEqual(["d", "a", "b", "c"]);
+    expect(history.cursor).toBe("more");
+  });
+
+  test("is grouped by the calendar, not by hours", () => {
+    const now = new Date(2026, 4, 10, 0, 30);
+    const at = (date: Date) => conversation(String(date.getTime()), { updated_at: date.getTime() });
+    const groups = byAge([at(new Date(2026, 4, 10, 0, 10)), at(new Date(2026, 4, 9, 23, 50)), at(new Date(2026, 4, 5)), at(new Date(2026, 3, 20)), at(new Date(2025, 0, 1))], now);
+    expect(groups.map((group) => group.age)).toEqual(["today", "yesterday", "week", "month", "older"]);
+  });
+
+  test("marks stand between two stars", () => {
+    expect(marked("…the **cat** sat**s**")).toEqual([
+      { text: "…the ", isMatch: false },
+      { text: "cat", isMatch: true },
+      { text: " sat", isMatch: false },
+      { text: "s", isMatch: true },
+    ]);
+  });
+});
+
+test("addresses lead to routes and back", () => {
+  const id = `conv_${"a".repeat(32)}`;
+  for (const path of ["/", `/c/${id}`, "/settings/usage", "/settings/keys"]) expect(pathOf(routeOf(path))).toBe(path);
+  expect(routeOf("/c/nonsense")).toEqual({ page: "chat", conversationId: null });
+  expect(routeOf("/settings/nonsense")).toEqual({ page: "settings", section: "usage" });
+});

@@ -1,0 +1,28 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig, type Plugin } from "vite";
+
+/** Every browser that can run the page reads WOFF2, so KaTeX's other two kinds of each font are left out. */
+const onlyWoff2: Plugin = {
+  name: "only-woff2",
+  enforce: "pre",
+  transform(code, id) {
+    if (!id.includes("katex.min.css")) return undefined;
+    return code.replaceAll(/,url\([^)]+\.(?:woff|ttf)\) format\("(?:woff|truetype)"\)/g, "");
+  },
+};
+
+// Everything is served by `turnkeep serve` from its own origin, under a policy without inline scripts or styles.
+export default defineConfig({
+  plugins: [react(), onlyWoff2],
+  build: {
+    outDir: "../src/turnkeep/web",
+    emptyOutDir: true,
+    target: "es2022",
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    chunkSizeWarningLimit: 600,
+    reportCompressedSize: false,
+    rolldownOptions: { checks: { pluginTimings: false } },
+  },
+  server: { proxy: { "/v1": "http://127.0.0.1:8787", "/signin": "http://127.0.0.1:8787" } },
+});
