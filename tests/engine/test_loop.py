@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from tests.engine.rooms import QUICK, Gate, Room, kinds
 from turnkeep.model.blocks import ToolResult, ToolUse, text_of
 from turnkeep.model.events import Failure, Result, Sources, Step, ToolCalls
@@ -131,9 +133,10 @@ class TestAToolRound:
 
         engine = await room.enter([[Call("search")], ["See [1]."]], tools=[search])
         turn = await room.answer(engine)
-        assert Sources(sources=(cited,)) in await room.events(turn.id)
+        numbered = structs.replace(cited, number=1)
+        assert Sources(sources=(numbered,)) in await room.events(turn.id)
         page = await room.store.transcript(room.ann, turn.conversation_id)
-        assert page.data[-1].sources == (cited,)
+        assert page.data[-1].sources == (numbered,)
 
 
 class TestTheLimitOfRounds:

@@ -7,6 +7,7 @@ the page's own script finds out what to show there.
 import gzip
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from litestar.types import Receive, Scope, Send
@@ -58,10 +59,10 @@ _PACKED = frozenset({".css", ".html", ".js", ".svg"})
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
-    """One file: its bytes, as they are and packed (None where packing gains nothing)."""
+    """One file, and whether packing it gains anything."""
 
     body: bytes
-    packed: bytes | None
+    is_packed: bool
     media_type: str
     etag: str
 
@@ -105,8 +106,9 @@ class Page:
         }
         if headers.get(b"if-none-match") == kept.etag.encode():
             return Answer(304, media_type=None, headers=told)
-        if kept.packed is not None and b"gzip" in headers.get(b"accept-encoding", b""):
-            return Answer(200, kept.packed, media_type=kept.media_type, headers=told | {"content-encoding": "gzip"})
+        if kept.is_packed and b"gzip" in headers.get(b"accept-encoding", b""):
+            told["content-encoding"] = "gzip"
+            return Answer(200, _packed(kept.body), media_type=kept.media_type, headers=told)
         return Answer(200, kept.body, media_type=kept.media_type, headers=told)
 
 
@@ -123,7 +125,13 @@ def _keep(file: Path) -> _Kept:
     body = file.read_bytes()
     return _Kept(
         body=body,
-        packed=gzip.compress(body, mtime=0) if file.suffix in _PACKED else None,
+        is_packed=file.suffix in _PACKED,
         media_type=_TYPES.get(file.suffix, "application/octet-stream"),
         etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
     )
+
+
+@cache
+def _packed(body: bytes) -> bytes:
+    """When it is first asked for: most processes never serve the page."""
+    return gzip.compress(body, mtime=0)
