@@ -198,9 +198,7 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-async def _open_sandboxes(
-    settings: Settings, access: SandboxAccess | None, stack: AsyncExitStack
-) -> Sandboxes | None:
+async def _open_sandboxes(settings: Settings, access: SandboxAccess | None, stack: AsyncExitStack) -> Sandboxes | None:
     """The runner that was started beside this server, or the one of the settings."""
     if access is None and settings.runner_url is not None:
         access = SandboxAccess(url=settings.runner_url, server_url=settings.address())
