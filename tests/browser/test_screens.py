@@ -76,6 +76,23 @@ def settings(section: str) -> Callable[[House, Talk], Awaitable[None]]:
     return open_section
 
 
+async def pages(house: House, talk: Talk) -> None:
+    client = await house.api()
+    await client.post("/v1/pages", json={"title": "Harbour", "content": "# Tides\n\nTwice a day."})
+    await talk.page.goto(f"{house.server.url}/settings/pages")
+    await expect(talk.page.get_by_text("Harbour")).to_be_visible()
+    await check_with_axe(talk.page)
+    await talk.page.get_by_role("button", name="Edit Harbour").click()
+    await expect(talk.page.locator(".card").first).to_be_visible()
+
+
+async def tables(house: House, talk: Talk) -> None:
+    client = await house.api()
+    await client.post("/v1/tables", json={"name": "Boats", "columns": [{"name": "Length", "type": "number"}]})
+    await talk.page.goto(f"{house.server.url}/settings/tables")
+    await expect(talk.page.get_by_text("Boats")).to_be_visible()
+
+
 SCREENS: dict[str, Callable[[House, Talk], Awaitable[None]]] = {
     "greeting": greeting,
     "answer": answer,
@@ -85,6 +102,8 @@ SCREENS: dict[str, Callable[[House, Talk], Awaitable[None]]] = {
     "usage": settings("usage"),
     "agents": settings("agents"),
     "keys": settings("keys"),
+    "pages": pages,
+    "tables": tables,
 }
 
 
