@@ -23,7 +23,6 @@ from turnkeep.cli.bundled_runner import runner_environment, start_runner
 from turnkeep.runner.boxes.ports import BoxUnavailable
 
 Json = Any
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="boxes are made of Linux")
 
 PATIENCE_SECONDS = 40.0
 
