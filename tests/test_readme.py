@@ -18,6 +18,8 @@ SECONDS = 60
 EXPECTED = {
     "turnkeep doctor\n": ["| Jupiter | 95 |", '"text":', "buy milk", "ok    server"],
     "turnkeep export --all": ["conv_", "From elsewhere"],
+    "turnkeep pages write": ["“Returns”", "“Support”", "[1] Returns", "within 30 days"],
+    "turnkeep agents run": ["“Coder”", "1\n2\n3\n"],
     'Turnkeep("https://': ["Every turn is kept"],
     "async for words in": ["Every turn is kept"],
     "turnkeep.files.upload": ["buy milk"],
