@@ -1,0 +1,108 @@
+"""How a setting's text becomes its value. Each parser raises ValueError for a text that it does not take."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+MASK = "***"
+
+
+def mask_url(text: str) -> str:
+    """An address without the password inside it. Other texts stay as they are."""
+    try:
+        parts = urlsplit(text)
+        password = parts.password
+    except ValueError:
+        return text
+    if not parts.scheme or not password:
+        return text
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:{MASK}@{host}"))
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:  # false for NaN too
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def address(*schemes: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        parts = urlsplit(text)
+        if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _origin(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise ValueError(text)
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+def origins(text: str) -> tuple[str, ...]:
+    return tuple(_origin(item.strip()) for item in text.split(",") if item.strip())
+
+
+def public_url(text: str) -> str:
+    return address("http", "https")(text).rstrip("/")
+
+
+def runner_url(text: str) -> str:
+    return text.lower() if text.lower() == "off" else public_url(text)
+
+
+def visible(text: str) -> str:
+    """A word that can stand in a header."""
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise ValueError(text)
+    return text
+
+
+def words(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError(text)
+    return words
+
+
+def yes_or_no(text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if text.lower() not in known:
+        raise ValueError(text)
+    return known[text.lower()]
+
+
+def one_of(*choices: str) -> dict[str, Any]:
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(text)
+        return text.lower()
+
+    return {"parse": parse, "allowed": f"one of {', '.join(choices)}"}
+
+
+def count(low: int, high: int) -> dict[str, Any]:
+    return {"parse": _whole(low, high), "allowed": f"a whole number from {low} to {high}"}
+
+
+def seconds(low: float, high: float, unit: str = "seconds") -> dict[str, Any]:
+    return {"parse": _number(low, high), "allowed": f"a number of {unit} from {low:g} to {high:g}"}
