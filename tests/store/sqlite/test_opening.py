@@ -1,5 +1,6 @@
 """Opening a file: one owner, the promised settings, migrations, and what an earlier process left behind."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -166,3 +167,26 @@ class TestOneConnection:
         await again.purge_knowledge(before=1)
         await again.begin_import(tenant.service, table.id, import_id="j", count=1)
         await again.close()
+
+
+class TestABackup:
+    async def test_of_a_store_in_use_is_a_whole_store(self, store: SqliteStore, tenant: Tenant, tmp_path: Path) -> None:
+        """As `docs/howto/back-up.md` says it: SQLite's own backup, from another process, while turns are written."""
+        conversation = await a_conversation(store, tenant.ann)
+        before = [await store.append(tenant.ann, conversation.id, elsewhere(conversation.id)) for _ in range(20)]
+        copy = tmp_path / "copy.db"
+        program = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).backup(sqlite3.connect(sys.argv[2]))"
+        backup = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(store.path), str(copy))
+        meanwhile = 0
+        while backup.returncode is None and meanwhile < 2_000:
+            await store.append(tenant.ann, conversation.id, elsewhere(conversation.id))
+            meanwhile += 1
+        assert await backup.wait() == 0
+        restored = await SqliteStore.open(copy)
+        try:
+            count = (await restored.conversation(tenant.ann, conversation.id)).turn_count
+            assert len(before) <= count <= len(before) + meanwhile
+            turns = (await restored.export_conversation(tenant.service, conversation.id)).turns
+            assert [len(each.rows) for each in turns] == [2] * count
+        finally:
+            await restored.close()
