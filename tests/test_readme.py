@@ -2,8 +2,8 @@
 
 import os
 import re
+import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.serving import SECONDS, TURNKEEP, serving
+
 README = Path(__file__).parents[1] / "README.md"
 ADDRESS = "http://127.0.0.1:8787"
-SECONDS = 60
 
 EXPECTED = {
     "turnkeep doctor\n": ["| Jupiter | 95 |", '"text":', "buy milk", "ok    server"],
@@ -54,7 +55,7 @@ def environment(folder: Path) -> dict[str, str]:
     commands = folder / "bin"
     commands.mkdir()
     command = commands / "turnkeep"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from turnkeep.cli.main import main; main()" "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(TURNKEEP)} "$@"\n')
     command.chmod(0o755)
     return kept | {"PATH": f"{commands}{os.pathsep}{kept['PATH']}", "NO_PROXY": "127.0.0.1"}
 
@@ -62,31 +63,8 @@ def environment(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def address(folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """`make run`, but for the port."""
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            ["turnkeep", "serve", "--port", "0"],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            executable=shutil.which("turnkeep", path=environment["PATH"]),
-        ) as process,
-    ):
-        assert process.stdout is not None
-        printed = ""
-        for line in process.stdout:
-            printed += line
-            if "Ctrl-C" in line:
-                break
-        found = re.search(r"running at (http://\S+)", printed)
-        assert found is not None, (folder / "log").read_text()
-        try:
-            yield found[1]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(SECONDS)
+    with serving(folder, environment) as address:
+        yield address
 
 
 def test_there_is_one_of_each_main_use() -> None:

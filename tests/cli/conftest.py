@@ -15,12 +15,10 @@ import pytest
 
 from tests.cli.terminal import Terminal
 from tests.client.site import Model, Site
+from tests.serving import SECONDS, TURNKEEP
 from turnkeep.cli.main import main
 from turnkeep.cli.operating import remember_server
 from turnkeep.config import Settings
-
-TURNKEEP = (sys.executable, "-c", "from turnkeep.cli.main import main; main()")
-SECONDS = 60
 
 Found = TypeVar("Found")
 

@@ -48,6 +48,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     provider_timeout_seconds: float = 60.0
     tool_timeout_seconds: float = 30.0
     turn_timeout_seconds: float = 28_800.0
+    tools: tuple[str, ...] = ()
     retention_days: float = 30.0
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: int = 1_048_576

@@ -158,7 +158,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         field="disconnect_grace_seconds",
         **seconds(0, 86_400),
-        meaning="A turn whose last reader has gone is stopped after this time; 0 stops it at once.",
+        meaning="A turn whose last reader has gone is stopped after this time; 0 stops it within a few seconds.",
     ),
     Variable(
         field="bag_url_ttl_seconds", **count(1, 86_400), meaning="How long a sandbox may fetch the files of its turn."
@@ -191,6 +191,13 @@ VARIABLES: tuple[Variable, ...] = (
         field="provider_timeout_seconds",
         **seconds(0.1, 86_400),
         meaning="How long to wait for a model's next token; then the turn fails with `model_timeout`.",
+    ),
+    Variable(
+        field="tools",
+        parse=words,
+        allowed="files such as tools.py or names of modules, separated by commas",
+        meaning="Python code whose `@tool` functions agents of this server may name.",
+        default="none",
     ),
     Variable(field="tool_timeout_seconds", **seconds(0.1, 86_400), meaning="How long one tool call may take."),
     Variable(field="turn_timeout_seconds", **seconds(1, 604_800), meaning="How long one turn may take."),

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from turnkeep.errors import Defect
+from turnkeep.errors import InvalidRequest
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.blocks import JsonObject
@@ -47,7 +47,7 @@ class ToolRegistry:
         self._tools: dict[str, Tool] = {}
         for each in tools:
             if each.spec.name in self._tools:
-                raise Defect(f"Two tools are called {each.spec.name}.")
+                raise InvalidRequest(f"Two tools are called {each.spec.name}. Give one of them another name.")
             self._tools[each.spec.name] = each
         self._offered_to_all = tuple(offered_to_all)
         self._remote = remote
