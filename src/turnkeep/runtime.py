@@ -25,7 +25,8 @@ from turnkeep.filebag.pictures import Pictures
 from turnkeep.filebag.signing import UrlSigner
 from turnkeep.filebag.sweeping import BagSweeper
 from turnkeep.ids import OrgId
-from turnkeep.knowledge.toolset import open_knowledge_tools
+from turnkeep.knowledge.texts import FileTexts
+from turnkeep.knowledge.toolset import knowledge_tools
 from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry
@@ -34,6 +35,7 @@ from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
 from turnkeep.streaming.response import OpenStreams
 from turnkeep.tools.addresses import AddressGuard
+from turnkeep.tools.loading import load_tools
 from turnkeep.tools.ports import Tools
 from turnkeep.tools.registry import open_tools
 from turnkeep.tools.vault import Vault
@@ -52,9 +54,12 @@ class Runtime(Struct, frozen=True, kw_only=True):
     vault: Vault
     bag: Bag
     pictures: Pictures
+    texts: FileTexts
     files: BagReader
     addresses: UrlSigner
     engine: Engine
+    observer: Observer
+    """Told of what the server does for turns, here and in sandboxes."""
     sandboxes: Sandboxes | None
     """The runner of turns in sandboxes, if one is known."""
     gateway_tokens: GatewayTokens
@@ -77,7 +82,7 @@ async def open_runtime(
 
     On the way out running turns are handed over first, so that another worker or the next start goes on with them.
     """
-    worker = worker_name()
+    worker, observer = worker_name(), observer or Observer()
     async with AsyncExitStack() as stack:
         store = await open_store(settings)
         stack.push_async_callback(store.close)
@@ -91,9 +96,11 @@ async def open_runtime(
             open_objects(settings.files_url, folder=settings.files_path),
             max_file_bytes=settings.max_file_bytes,
         )
+        texts = FileTexts(store, bag)
+        stack.push_async_callback(texts.close)
         if tools is None:
             guard = AddressGuard(allow_private=settings.allow_private_addresses)
-            native = await stack.enter_async_context(open_knowledge_tools(store, bag))
+            native = [*knowledge_tools(store, texts), *load_tools(settings.tools)]
             tools = await stack.enter_async_context(open_tools(vault, guard, native=native))
         pictures = Pictures()
         files = BagReader(store, bag, pictures)
@@ -122,9 +129,11 @@ async def open_runtime(
             vault=vault,
             bag=bag,
             pictures=pictures,
+            texts=texts,
             files=files,
             addresses=UrlSigner(secret_keys(settings)),
             engine=engine,
+            observer=observer,
             sandboxes=sandboxes,
             gateway_tokens=GatewayTokens(secret_keys(settings)),
             streams=OpenStreams(draining=engine.draining),
@@ -146,6 +155,7 @@ async def open_store(settings: Settings) -> Store:
         settings.database_url,
         client_url=settings.database_client_url,
         client_password=client_password(settings.database_url),
+        prepared_statements=settings.database_prepared_statements,
     )
 
 

@@ -34,6 +34,11 @@ BAD_QUESTIONS: list[dict[str, str]] = [
     {"q": "a", "cursor": "WyJhIl0"},
     {"format": "xml"},
     {"format": "csv", "q": "x"},
+    {"format": "csv", "from_row": "2"},
+    {"from_row": "0"},
+    {"from_row": "1000000000"},
+    {"from_row": "2", "q": "x"},
+    {"from_row": "2", "sort": "Price"},
 ]
 BAD_ROWS: list[Json] = [
     {"Nope": 1},
@@ -173,6 +178,18 @@ class TestTables:
         plain = await user.read(path, params={"limit": 15})
         following = await user.read(path, params={"limit": 15, "cursor": plain["next_cursor"]})
         assert [row["row"] for row in plain["data"] + following["data"]] == list(range(1, 21))
+
+    @both
+    async def test_are_listed_from_a_row_on_whether_or_not_it_is_there(self, service: Client, user: Client) -> None:
+        path = f"/v1/tables/{await a_table(service, rows=[{'Price': n} for n in range(1, 31)])}/rows"
+        for number in (11, 12):
+            await service.delete(f"{path}/{number}")
+        first = await user.read(path, params={"from_row": 11, "limit": 5})
+        assert [row["row"] for row in first["data"]] == [13, 14, 15, 16, 17]
+        following = await user.read(path, params={"from_row": 11, "limit": 5, "cursor": first["next_cursor"]})
+        assert [row["row"] for row in following["data"]] == [18, 19, 20, 21, 22]
+        beyond = await user.read(path, params={"from_row": 999_999_999})
+        assert beyond == {"data": [], "next_cursor": None}
 
     async def test_a_bad_question_says_what_is_wrong_with_it(self, service: Client) -> None:
         table_id = await a_table(service, rows=[{"Name": "Salt"}])

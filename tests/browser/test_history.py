@@ -4,7 +4,7 @@ import asyncio
 
 from playwright.async_api import expect
 
-from tests.browser.house import House, Talk, eventually
+from tests.browser.house import PATIENCE_MS, House, Talk, eventually
 from turnkeep.api.keyfiles import SigninLinks
 
 
@@ -13,6 +13,9 @@ class TestTheList:
         client = await house.api()
         for text in ("Older question", "Newer question"):
             await client.ask(text)
+        # For this page it stays the day of the questions, also when midnight has come meanwhile.
+        newest = (await client.read("/v1/conversations"))["data"][0]
+        await house.context.clock.set_fixed_time(newest["updated_at"] / 1000)
         talk = await Talk.begin(house)
         today = talk.history.get_by_role("region", name="Today")
         await expect(today.locator(".entry-title")).to_have_text(["Newer question", "Older question"])
@@ -25,9 +28,10 @@ class TestTheList:
         talk = await Talk.begin(house)
         entries = talk.page.locator(".entry")
         await expect(entries.first).to_be_visible()
-        for _ in range(4):
-            await talk.page.locator(".history-list").evaluate("list => list.scrollTo(0, list.scrollHeight)")
-            await talk.page.wait_for_timeout(100)
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            while await entries.count() < 75:
+                await talk.page.locator(".history-list").evaluate("list => list.scrollTo(0, list.scrollHeight)")
+                await talk.page.wait_for_timeout(100)
         await expect(entries).to_have_count(75)
 
     async def test_a_search_finds_words_in_messages_and_marks_them(self, house: House) -> None:
@@ -105,11 +109,10 @@ class TestALongConversation:
         assert await talk.page.locator("article").count() < 60
         scroller = talk.page.locator(".thread-list")
         oldest = talk.questions.get_by_text("Message 0", exact=True)
-        for _ in range(40):
-            await scroller.evaluate("list => list.scrollTo(0, 0)")
-            await talk.page.wait_for_timeout(100)
-            if await oldest.is_visible():
-                break
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            while not await oldest.is_visible():
+                await scroller.evaluate("list => list.scrollTo(0, 0)")
+                await talk.page.wait_for_timeout(100)
         await expect(oldest).to_be_in_viewport()
         await talk.page.get_by_role("button", name="Go to the newest message").click()
         await expect(talk.questions.get_by_text("Message 59", exact=True)).to_be_in_viewport()

@@ -15,7 +15,10 @@ FIRST_LOAD_BYTES = 250_000
 
 class TestTheBuiltPage:
     async def test_has_a_strict_policy_and_is_never_stale(self, built_page: Path, tmp_path: Path) -> None:
-        async with ApiServer.start(settings_for(tmp_path)) as server, httpx.AsyncClient(trust_env=False) as client:
+        async with (
+            ApiServer.start(settings_for(tmp_path)) as server,
+            httpx.AsyncClient(trust_env=False, timeout=30) as client,
+        ):
             answer = await client.get(server.url)
             for path in ("/", "/c/conv_1", "/settings", "/settings/keys"):
                 answer = await client.get(server.url + path)
@@ -33,7 +36,10 @@ class TestTheBuiltPage:
             assert (again.status_code, again.content) == (304, b"")
 
     async def test_assets_are_kept_for_ever_and_packed(self, built_page: Path, tmp_path: Path) -> None:
-        async with ApiServer.start(settings_for(tmp_path)) as server, httpx.AsyncClient(trust_env=False) as client:
+        async with (
+            ApiServer.start(settings_for(tmp_path)) as server,
+            httpx.AsyncClient(trust_env=False, timeout=30) as client,
+        ):
             document = (await client.get(server.url)).text
             script = re.search(r'src="(/assets/[^"]+\.js)"', document)
             assert script is not None
@@ -68,7 +74,10 @@ class TestAnUnbuiltPage:
     async def test_leaves_a_clear_text_in_its_place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not Page(tmp_path).is_built
         monkeypatch.setattr("turnkeep.api.app.Page", lambda: Page(tmp_path))
-        async with ApiServer.start(settings_for(tmp_path)) as server, httpx.AsyncClient(trust_env=False) as client:
+        async with (
+            ApiServer.start(settings_for(tmp_path)) as server,
+            httpx.AsyncClient(trust_env=False, timeout=30) as client,
+        ):
             answer = await client.get(server.url)
             assert answer.status_code == 200
             assert "scripts/web build" in answer.text

@@ -135,6 +135,9 @@ class TestKnowledge:
         await expect(page.locator(".item")).to_contain_text("Opening hours")
         await page.get_by_label("Search in pages").fill("nine")
         await expect(page.locator(".item")).to_contain_text("nine")
+        await page.get_by_role("link", name="Opening hours").click()
+        await expect(page.locator("p[data-cited]")).to_have_text("We open at nine.")
+        await page.get_by_role("link", name="Back").click()
         await page.get_by_role("button", name="Edit Opening hours").click()
         await expect(page.get_by_label("Text (Markdown)")).to_have_value("# Hours\n\nWe open at nine.")
         await page.get_by_label("Title").fill("Hours")
@@ -149,11 +152,15 @@ class TestKnowledge:
         file: FilePayload = {"name": "planets.csv", "mimeType": "text/csv", "buffer": "\n".join(lines).encode()}
         await page.locator("[data-kind=csv]").set_input_files([file])
         await expect(page.locator(".item")).to_contain_text("70 rows · planet, moons")
-        await page.get_by_role("button", name="Show planets").click()
+        await page.get_by_role("link", name="planets").click()
         await expect(page.get_by_role("row")).to_have_count(51)
         await page.get_by_role("button", name="More rows").click()
         await expect(page.get_by_role("row")).to_have_count(71)
-        await page.get_by_role("button", name="Back").click()
+        await page.get_by_label("Search in the rows").fill("planet 42")
+        await expect(page.get_by_role("rowheader").first).to_have_text("43")
+        await page.get_by_label("Search in the rows").fill("")
+        await expect(page.get_by_role("row")).to_have_count(51)
+        await page.get_by_role("link", name="Back").click()
         await page.get_by_role("button", name="Delete the table planets").click()
         await page.get_by_role("button", name="Yes").click()
         await expect(page.get_by_text("There are no tables yet.")).to_be_visible()
@@ -185,3 +192,45 @@ class TestMembers:
         await member.goto(f"{house.server.url}/settings/keys")
         await expect(member.get_by_text("Your usage in")).to_be_visible()
         await expect(member.get_by_role("button", name="Save")).to_have_count(0)
+
+    async def test_read_pages_and_tables_without_buttons_that_they_may_not_use(
+        self, house: House, member: Page
+    ) -> None:
+        client = await house.api()
+        await client.post("/v1/pages", json={"title": "Hours", "content": "# Hours\n\nWe open at **nine**."})
+        table = (await client.post("/v1/tables", json={"name": "Boats", "columns": [{"name": "Name"}]})).json()["id"]
+        await client.post(f"/v1/tables/{table}/rows", json={"rows": [{"Name": "Ark"}]})
+        await member.goto(f"{house.server.url}/settings/pages")
+        await member.get_by_role("link", name="Hours").click()
+        await expect(member.locator(".prose strong")).to_have_text("nine")
+        await expect(member.get_by_role("heading", name="Hours")).to_have_count(1)
+        await expect(member.locator(".settings-body").get_by_role("button")).to_have_count(0)
+        await member.reload()
+        await expect(member.locator(".prose strong")).to_have_text("nine")
+        await member.get_by_role("link", name="Back").click()
+        await expect(member.get_by_role("link", name="Hours")).to_be_visible()
+        await member.get_by_role("link", name="Tables").click()
+        await member.get_by_role("link", name="Boats").click()
+        await expect(member.get_by_role("cell")).to_have_text("Ark")
+        await expect(member.locator(".settings-body").get_by_role("button")).to_have_count(0)
+
+    async def test_are_not_told_whether_what_they_may_not_see_is_there(self, house: House, member: Page) -> None:
+        operator = await house.server.operator()
+        elsewhere = (await operator.post("/v1/workspaces", json={"name": "Elsewhere"})).json()["id"]
+        stranger = await house.server.client(operator.key, turnkeep_workspace=elsewhere)
+        made = (await stranger.post("/v1/pages", json={"title": "Secret", "content": "Nobody knows."})).json()
+        await member.goto(f"{house.server.url}/settings/pages/{made['id']}")
+        await expect(member.locator(".settings-body").get_by_role("status")).to_contain_text("This page is not there.")
+        await expect(member.get_by_text("Secret")).to_have_count(0)
+
+
+class TestLongLists:
+    async def test_go_on_when_they_are_asked_to(self, house: House) -> None:
+        client = await house.api()
+        for number in range(103):
+            await client.post("/v1/pages", json={"title": f"Page {number}", "content": "Words."})
+        page = await settings_of(house, "Pages")
+        await expect(page.locator(".item")).to_have_count(100)
+        await page.get_by_role("button", name="More pages").click()
+        await expect(page.locator(".item")).to_have_count(103)
+        await expect(page.get_by_role("button", name="More pages")).to_have_count(0)

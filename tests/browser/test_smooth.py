@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
-from tests.browser.house import House, Talk
+from tests.browser.house import PATIENCE_MS, House, Talk
 from tests.browser.past import long_conversation
 from turnkeep.providers.scripted import Line, Pause
 
@@ -60,12 +60,20 @@ class TestOnlyWhatIsInViewExists:
         await scroller.hover()
         await talk.page.mouse.wheel(0, -900)
         await expect(talk.page.get_by_role("button", name="Go to the newest message")).to_be_visible()
-        await talk.page.wait_for_timeout(200)
-        place = await scroller.evaluate("list => list.scrollTop")
+        place = await self.resting_place(scroller)
         await expect(talk.page.locator("[aria-busy=true]")).to_have_count(0)
         assert abs(await scroller.evaluate("list => list.scrollTop") - place) < 5
         await talk.page.get_by_role("button", name="Go to the newest message").click()
         await expect(talk.answers.get_by_text("word 59", exact=True)).to_be_in_viewport()
+
+    async def resting_place(self, scroller: Locator) -> float:
+        """Where it is once the wheel has been heard to its end."""
+        places: list[float] = []
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            while len(places) < 5 or len(set(places[-5:])) > 1:
+                places.append(await scroller.evaluate("list => list.scrollTop"))
+                await asyncio.sleep(0.05)
+        return places[-1]
 
 
 @pytest.mark.nightly

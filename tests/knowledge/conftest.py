@@ -12,7 +12,8 @@ import pytest
 from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
 from tests.store.factories import Tenant, a_conversation, a_tenant
 from turnkeep.ids import ConversationId, new_call_id, new_file_id, new_turn_id
-from turnkeep.knowledge.toolset import open_knowledge_tools
+from turnkeep.knowledge.texts import FileTexts
+from turnkeep.knowledge.toolset import knowledge_tools
 from turnkeep.model.blocks import JsonObject
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.principals import Principal
@@ -96,8 +97,9 @@ async def library(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[L
     tenant = await a_tenant(database.store)
     conversation = await a_conversation(database.store, tenant.ann)
     shelf = Shelf()
-    async with open_knowledge_tools(database.store, shelf) as tools:
-        yield Library(database.store, tenant, conversation.id, shelf, tools)
+    texts = FileTexts(database.store, shelf)
+    yield Library(database.store, tenant, conversation.id, shelf, knowledge_tools(database.store, texts))
+    await texts.close()
     await database.close()
 
 

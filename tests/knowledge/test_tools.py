@@ -1,5 +1,7 @@
 """The native tools: whole hits within the limit, sources for each, and errors that say what to do."""
 
+import re
+
 import pytest
 from msgspec import structs
 
@@ -97,6 +99,25 @@ class TestTables:
         await spices(library)
         described = told(await library.call("search_user_tables", {}))
         assert "- Spices: 5 rows; Name (text), Price (number), Since (date)." in described
+
+    @on_sqlite
+    async def test_tells_of_many_tables_in_parts_and_finds_each_by_its_name(self, library: Library) -> None:
+        columns = [Column(key=0, name="A column with a rather long name", type="text")]
+        for number in range(120):
+            await library.store.create_table(library.tenant.service, name=f"Table {number:03}", columns=columns)
+        seen: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            said = told(await library.call("search_user_tables", {"offset": offset}))
+            assert len(said) <= 4_000
+            seen += re.findall(r"(?m)^- (Table \d+): 0 rows; A column with a rather long name \(text\)\.$", said)
+            following = re.search(r"offset (\d+)\.", said.splitlines()[0])
+            offset = int(following[1]) if following else None
+        assert sorted(seen) == [f"Table {number:03}" for number in range(120)]
+        behind = await library.call("search_user_tables", {"offset": 120})
+        assert "120 tables" in (behind.error or "")
+        saved = await library.call("save_to_table", {"table": "table 000", "rows": [{columns[0].name: "x"}]})
+        assert saved.error is None
 
     @on_sqlite
     @pytest.mark.parametrize(

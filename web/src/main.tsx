@@ -12,7 +12,7 @@ import { DeskProvider } from "./ui/context";
 import { applyTheme } from "./ui/theme";
 
 applyTheme();
-const desk = new Desk(createStore(newState(routeOf(location.pathname))));
+const desk = new Desk(createStore(newState(routeOf(location.pathname, location.hash))));
 const place = document.getElementById("page");
 if (place)
   createRoot(place).render(

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from turnkeep.api.wire import Asked, Id, Page
+from turnkeep.knowledge.texts import Unit
 from turnkeep.model.events import WrittenFile
 
 File = WrittenFile
@@ -49,3 +50,11 @@ class Copy(Asked, frozen=True, kw_only=True):
     """Where the copy goes: into the bag of that conversation, or (without one) among the workspace's Files."""
 
     conversation_id: Id | None = None
+
+
+class Text(Struct, frozen=True, kw_only=True):
+    """What a file says. Form feeds divide it, and `unit` is what its parts are called; None: it has but one."""
+
+    file_id: str
+    text: str
+    unit: Unit | None

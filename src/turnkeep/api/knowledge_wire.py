@@ -25,9 +25,11 @@ class PagesQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class RowsQuery(PageQuery, frozen=True, kw_only=True):
-    """`filter` is a JSON list of conditions; `sort` a column, with `-` before it for the greatest first."""
+    """`filter` is a JSON list of conditions; `sort` a column, with `-` before it for the greatest first. `from_row`
+    is the number at which a list by number begins."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    from_row: Annotated[int, Meta(ge=1, le=999_999_999)] | None = None
     q: Words | None = None
     filter: Annotated[str, Meta(max_length=2_000)] | None = None
     sort: Annotated[str, Meta(max_length=201)] | None = None

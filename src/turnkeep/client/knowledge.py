@@ -135,11 +135,14 @@ class Tables(Verbs):
         *,
         filters: Sequence[JsonObject] = (),
         sort: str | None = None,
+        from_row: int | None = None,
         limit: int | None = None,
     ) -> AsyncGenerator[Row, None]:
-        """Rows by their number; with words, filters or an order, those that fit."""
+        """Rows by their number, from `from_row` on; with words, filters or an order, those that fit."""
         encoded = msgspec.json.encode(list(filters)).decode() if filters else None
-        return self._pages(f"{_path(table_id)}/rows", Row, limit=limit, q=q, filter=encoded, sort=sort)
+        return self._pages(
+            f"{_path(table_id)}/rows", Row, limit=limit, q=q, filter=encoded, sort=sort, from_row=from_row
+        )
 
     async def add_rows(
         self, table_id: str, rows: Sequence[Mapping[str, JsonValue]], *, idempotency_key: str | None = None

@@ -17,7 +17,7 @@ from turnkeep.store.ports import KnowledgeStore
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
 
 AT_ONCE = 10
-LISTED_TABLES = 100
+TABLES_LOOKED_AT = 1_000
 SAVED_AT_ONCE = 100
 CELL_CHARS = 300
 
@@ -43,7 +43,8 @@ class NewRows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def search_user_tables(store: KnowledgeStore) -> Tool:
     async def run(asked: TableSearch, context: CallContext) -> Outcome:
         if not asked.query.strip() and asked.table is None:
-            return Outcome(result=_described(await _tables(store, context.principal), context.result_chars))
+            tables = await _tables(store, context.principal)
+            return Outcome(result=_described(tables, context.result_chars, asked.offset))
         found = await _found(store, context.principal, asked)
         if not found.hits:
             return nothing(asked.query or "these filters")
@@ -103,26 +104,40 @@ async def _table(store: KnowledgeStore, principal: Principal, name: str) -> Know
 
 
 async def _tables(store: KnowledgeStore, principal: Principal) -> list[KnowledgeTable]:
-    return list((await store.tables(principal, limit=LISTED_TABLES)).data)
+    tables: list[KnowledgeTable] = []
+    cursor: str | None = None
+    while len(tables) < TABLES_LOOKED_AT:
+        page = await store.tables(principal, limit=100, cursor=cursor)
+        tables.extend(page.data)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tables
 
 
 def _names(tables: list[KnowledgeTable]) -> str:
     return cut(", ".join(table.name for table in tables) or "none", 1_000)
 
 
-def _described(tables: list[KnowledgeTable], chars: int) -> str:
-    """Every table with its columns, as far as there is room for whole lines."""
+def _described(tables: list[KnowledgeTable], chars: int, offset: int) -> str:
+    """Tables with their columns from `offset` on, as far as there is room for whole lines, and how to get the rest."""
     if not tables:
         return "This workspace has no tables."
-    lines = ["The tables of this workspace:"]
-    for table in tables:
+    shown: list[str] = []
+    left = chars - 200
+    for table in tables[offset:]:
         columns = ", ".join(f"{column.name} ({column.type})" for column in table.columns)
         about = f" {table.description}" if table.description else ""
-        lines.append(cut(f"- {table.name}: {table.row_count} rows; {columns}.{about}", 1_000))
-    while len("\n".join(lines)) > chars - 60:
-        lines.pop()
-    left = len(tables) - len(lines) + 1
-    return "\n".join([*lines, f"… and {left} more"] if left else lines)
+        line = cut(f"- {table.name}: {table.row_count} rows; {columns}.{about}", 1_000)
+        left -= len(line) + 1
+        if left < 0 and shown:
+            break
+        shown.append(line)
+    if not shown:
+        raise InvalidRequest(f"This workspace has {len(tables)} tables; offset {offset} is behind the last one.")
+    end = offset + len(shown)
+    more = f" For the next ones call again with offset {end}." if end < len(tables) else ""
+    return "\n".join([f"Tables {offset + 1} to {end} of the {len(tables)} of this workspace.{more}", *shown])
 
 
 def _passage(hit: RowHit, chars: int) -> Passage:

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 
@@ -16,6 +16,9 @@ from turnkeep.knowledge.ports import FileBytes
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText
 from turnkeep.store.ports import KnowledgeStore
+
+Unit = Literal["page", "sheet", "slide"]
+"""What the parts of a text are called that form feeds divide."""
 
 EXTRACTION_SECONDS = 60.0
 AT_ONCE = 1
@@ -32,7 +35,7 @@ _KINDS = {
 }
 _EXTENSIONS = {"pdf": "pdf", "docx": "docx", "xlsx": "xlsx", "pptx": "pptx"}
 _TEXTUAL = frozenset({"application/json", "application/xml", "application/yaml", "application/x-ndjson"})
-_UNITS = {"pptx": "slide", "xlsx": "sheet"}
+_UNITS: dict[str, Unit] = {"pptx": "slide", "xlsx": "sheet"}
 
 
 def kind_of(file: File) -> str | None:
@@ -44,7 +47,7 @@ def kind_of(file: File) -> str | None:
     return _EXTENSIONS.get(file.name.rpartition(".")[2].lower())
 
 
-def unit_of(file: File) -> str:
+def unit_of(file: File) -> Unit:
     return _UNITS.get(kind_of(file) or "", "page")
 
 

@@ -51,7 +51,7 @@ export class Desk implements Office {
   }
 
   async start(): Promise<void> {
-    addEventListener("popstate", () => this.#arrive(routeOf(location.pathname)));
+    addEventListener("popstate", () => this.#arrive(routeOf(location.pathname, location.hash)));
     addEventListener("online", () => this.#online(true));
     addEventListener("offline", () => this.#online(false));
     document.addEventListener("visibilitychange", () => this.#seen());
@@ -93,13 +93,25 @@ export class Desk implements Office {
   // --- where we are
 
   go(route: Route): void {
-    if (pathOf(route) !== location.pathname) history.pushState(null, "", pathOf(route));
+    const here = location.pathname + location.hash;
+    if (pathOf(route) !== here) history.pushState({ from: here }, "", pathOf(route));
     this.#arrive(route);
   }
 
+  /** Go to where one came from if that is `route`, so that going back does not lead here again. */
+  close(route: Route): void {
+    const { from } = (history.state ?? {}) as { from?: string };
+    if (from === pathOf(route)) history.back();
+    else this.go(route);
+  }
+
   #arrive(route: Route): void {
+    const before = this.store.get().route;
     this.store.dispatch({ type: "route", route });
     if (this.store.get().session !== "in" || route.page !== "chat") return;
+    // Something was opened or closed beside the thread, which goes on as it was.
+    const isBeside = before.page === "chat" && before.conversationId === route.conversationId && pathOf(before) !== pathOf(route);
+    if (isBeside && this.#thread()?.status === "ready") return;
     if (route.conversationId === null) {
       this.#unfollow();
       return;

@@ -1,6 +1,7 @@
 /** A whole conversation as a file: Markdown to read, JSON to keep. */
+import { numberOf } from "../state/sources";
 import { messages } from "../wire/routes";
-import type { Conversation, Message } from "../wire/types";
+import type { Conversation, Message, Source } from "../wire/types";
 
 export async function everyMessage(id: string): Promise<Message[]> {
   const all: Message[] = [];
@@ -25,8 +26,13 @@ export function asMarkdown(conversation: Conversation, all: readonly Message[]):
 export function messageAsMarkdown(message: Message): string {
   const who = message.role === "user" ? "## You" : "## Assistant";
   const files = message.attachments.map((file) => `- attached: ${file.name}`).join("\n");
-  const sources = message.sources.map((source, at) => `${at + 1}. ${source.url ? `[${source.title}](${source.url})` : source.title}`).join("\n");
+  const sources = message.sources.map(sourceAsMarkdown).join("\n");
   return [who, files, partsAsMarkdown(message.content), sources && `Sources:\n\n${sources}`].filter(Boolean).join("\n\n");
+}
+
+function sourceAsMarkdown(source: Source, at: number): string {
+  const title = source.url ? `[${source.title}](${source.url})` : source.title;
+  return `${numberOf(source, at)}. ${title}${source.place ? `, ${source.place}` : ""}`;
 }
 
 export function partsAsMarkdown(parts: Message["content"]): string {

@@ -15,3 +15,6 @@ export interface Office {
 export function sentence(error: unknown): string {
   return error instanceof ApiError ? error.message : words.unexpected;
 }
+
+/** Whether it is not there: deleted since, or none of the reader's business. The server does not tell which. */
+export const isMissing = (error: unknown): boolean => error instanceof ApiError && error.status === 404;

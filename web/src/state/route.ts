@@ -3,16 +3,73 @@
 export const SECTIONS = ["usage", "agents", "keys", "pages", "tables"] as const;
 export type Section = (typeof SECTIONS)[number];
 
-export type Route = { readonly page: "chat"; readonly conversationId: string | null } | { readonly page: "settings"; readonly section: Section };
+/** A passage, as it was cited: its words, and the heading or part (`page 3`) that it stands in. */
+export interface Passage {
+  readonly quote?: string;
+  readonly part?: string;
+}
 
-export function routeOf(path: string): Route {
-  const [first, second] = path.split("/").filter(Boolean);
-  if (first === "c" && second && /^conv_[0-9a-f]{32}$/.test(second)) return { page: "chat", conversationId: second };
-  if (first === "settings") return { page: "settings", section: SECTIONS.find((section) => section === second) ?? "usage" };
+/** Something to read, opened where it is cited. */
+export type Place =
+  | { readonly kind: "page"; readonly id: string; readonly passage?: Passage }
+  | { readonly kind: "table"; readonly id: string; readonly row?: number }
+  | { readonly kind: "file"; readonly id: string; readonly passage?: Passage };
+
+export type Route =
+  /** `place` is read beside the conversation; `passage` is a place in the conversation itself. */
+  | { readonly page: "chat"; readonly conversationId: string | null; readonly place?: Place; readonly passage?: Passage }
+  | { readonly page: "settings"; readonly section: Section; readonly place?: Place };
+
+const MOST_CHARS = 600;
+const ID = { conv: /^conv_[0-9a-f]{32}$/, page: /^page_[0-9a-f]{32}$/, table: /^table_[0-9a-f]{32}$/, file: /^file_[0-9a-f]{32}$/ } as const;
+
+/** Whether it is an id of that kind. Sources come from tools, and an address is made of nothing else. */
+export const isId = (kind: keyof typeof ID, text: string | null | undefined): text is string => typeof text === "string" && ID[kind].test(text);
+
+export function routeOf(path: string, fragment = ""): Route {
+  const [first, second, ...rest] = path.split("/").filter(Boolean);
+  if (first === "c" && isId("conv", second)) {
+    const place = placeOf(rest, fragment);
+    const passage = place ? undefined : passageOf(fragment);
+    return { page: "chat", conversationId: second, ...(place ? { place } : {}), ...(passage ? { passage } : {}) };
+  }
+  if (first === "settings") {
+    const section = SECTIONS.find((one) => one === second) ?? "usage";
+    const place = placeOf([section, ...rest], fragment);
+    return { page: "settings", section, ...(place ? { place } : {}) };
+  }
   return { page: "chat", conversationId: null };
 }
 
+/** The address of a route. What was cited is in its fragment, which no server and no log ever sees. */
 export function pathOf(route: Route): string {
-  if (route.page === "settings") return `/settings/${route.section}`;
-  return route.conversationId === null ? "/" : `/c/${route.conversationId}`;
+  const place = route.place ? pathOfPlace(route.place) : "";
+  if (route.page === "settings") return route.place ? `/settings/${place}` : `/settings/${route.section}`;
+  if (route.conversationId === null) return "/";
+  return `/c/${route.conversationId}${place ? `/${place}` : fragmentOf(route.passage)}`;
+}
+
+function placeOf([folder, id, row]: readonly string[], fragment: string): Place | null {
+  const passage = passageOf(fragment);
+  if (folder === "pages" && isId("page", id)) return { kind: "page", id, ...(passage ? { passage } : {}) };
+  if (folder === "files" && isId("file", id)) return { kind: "file", id, ...(passage ? { passage } : {}) };
+  if (folder === "tables" && isId("table", id)) return { kind: "table", id, ...(row && /^[1-9]\d{0,14}$/.test(row) ? { row: Number(row) } : {}) };
+  return null;
+}
+
+function pathOfPlace(place: Place): string {
+  if (place.kind === "table") return `tables/${place.id}${place.row === undefined ? "" : `/${place.row}`}`;
+  return `${place.kind}s/${place.id}${fragmentOf(place.passage)}`;
+}
+
+function passageOf(fragment: string): Passage | undefined {
+  const given = new URLSearchParams(fragment.replace(/^#/, ""));
+  const quote = given.get("quote")?.slice(0, MOST_CHARS);
+  const part = given.get("part")?.slice(0, MOST_CHARS);
+  return quote || part ? { ...(quote ? { quote } : {}), ...(part ? { part } : {}) } : undefined;
+}
+
+function fragmentOf(passage: Passage | undefined): string {
+  const given = Object.entries({ quote: passage?.quote?.slice(0, MOST_CHARS), part: passage?.part?.slice(0, MOST_CHARS) }).filter((one): one is [string, string] => !!one[1]);
+  return given.length ? `#${new URLSearchParams(given).toString()}` : "";
 }

@@ -1,6 +1,7 @@
 /** The whole page: the list beside what is open. */
-import { lazy, Suspense, useCallback, useEffect, useState } from "react";
+import { lazy, Suspense, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 
+import { pathOf } from "../state/route";
 import { threadId } from "../state/select";
 import { words } from "../words";
 import { Chat } from "./Chat";
@@ -12,6 +13,7 @@ import { SignIn } from "./SignIn";
 import { ThemeSwitch } from "./ThemeSwitch";
 
 const Settings = lazy(() => import("./settings/Settings"));
+const Reading = lazy(() => import("./reading/Reading"));
 
 export function App() {
   const session = useSelect((state) => state.session);
@@ -29,11 +31,13 @@ function Room() {
   const desk = useDesk();
   const route = useSelect((state) => state.route);
   const id = useSelect(threadId);
+  const isReading = route.page === "chat" && route.place !== undefined;
+  useReturningFocus(isReading ? pathOf(route) : null);
   const [isListOpen, setIsListOpen] = useState(false);
   const closeList = useCallback(() => setIsListOpen(false), []);
   useShortcuts(useCallback(() => setIsListOpen(true), []));
   return (
-    <div className={isListOpen ? "room is-list-open" : "room"}>
+    <div className={["room", isListOpen && "is-list-open", isReading && "is-reading"].filter(Boolean).join(" ")}>
       <a className="skip" href="#message">
         {words.skip}
       </a>
@@ -65,14 +69,35 @@ function Room() {
       <div className="veil" onClick={closeList} aria-hidden="true" />
       {route.page === "settings" ? (
         <Suspense fallback={<main className="main alone">{words.settings.loading}</main>}>
-          <Settings section={route.section} onMenu={() => setIsListOpen(true)} />
+          <Settings section={route.section} place={route.place} onMenu={() => setIsListOpen(true)} />
         </Suspense>
       ) : (
-        <Chat threadId={id} onMenu={() => setIsListOpen(true)} />
+        <>
+          <Chat threadId={id} passage={route.passage} onMenu={() => setIsListOpen(true)} />
+          {route.place && (
+            <Suspense fallback={<aside className="reading faint">{words.settings.loading}</aside>}>
+              <Reading route={route} place={route.place} />
+            </Suspense>
+          )}
+        </>
       )}
       <Notices />
     </div>
   );
+}
+
+/** The focus goes back to the link that opened what was read. On a small screen the link is hidden meanwhile. */
+function useReturningFocus(opened: string | null): void {
+  const opener = useRef<Element | null>(null);
+  useLayoutEffect(() => {
+    const { activeElement: active } = document;
+    if (opened !== null && !active?.closest(".reading")) opener.current = active;
+  }, [opened]);
+  useEffect(() => {
+    if (opened !== null || !(opener.current instanceof HTMLElement)) return;
+    if (opener.current.isConnected) opener.current.focus();
+    opener.current = null;
+  }, [opened]);
 }
 
 /** Ctrl+K searches, Ctrl+Shift+O begins anew. */

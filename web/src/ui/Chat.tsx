@@ -1,6 +1,7 @@
 /** One conversation: its title, its thread, and the place to write. Files may be dropped anywhere on it. */
 import { type DragEvent, memo, useEffect, useRef, useState } from "react";
 
+import type { Passage } from "../state/route";
 import { NEW } from "../state/state";
 import { sizeInWords, words } from "../words";
 import { Composer } from "./composer/Composer";
@@ -14,14 +15,15 @@ interface Props {
   onMenu: () => void;
 }
 
-export function Chat({ threadId, onMenu }: Props) {
+/** `passage` is the place in the conversation that the reader came for. */
+export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage | undefined }) {
   const desk = useDesk();
   const me = useSelect((state) => state.me);
   const dropping = useDropping((files) => desk.uploads.attach(threadId, files));
   return (
     <main className="main" {...dropping.handlers}>
       <Head threadId={threadId} onMenu={onMenu} />
-      <Body threadId={threadId} />
+      <Body threadId={threadId} passage={passage} />
       <Connection />
       <div className="composer-place">
         <Composer threadId={threadId} />
@@ -37,7 +39,7 @@ export function Chat({ threadId, onMenu }: Props) {
   );
 }
 
-const Body = memo(function Body({ threadId }: { threadId: string }) {
+const Body = memo(function Body({ threadId, passage }: { threadId: string; passage: Passage | undefined }) {
   const desk = useDesk();
   const thread = useSelect((state) => state.threads[threadId]);
   const isEmpty = !thread || (thread.status === "ready" && !thread.messages.length && !thread.outbox.length && !thread.live);
@@ -53,7 +55,7 @@ const Body = memo(function Body({ threadId }: { threadId: string }) {
         </button>
       </p>
     );
-  return isEmpty ? <Greeting /> : <Thread key={threadId} thread={thread} />;
+  return isEmpty ? <Greeting /> : <Thread key={threadId} thread={thread} quote={passage?.quote} />;
 });
 
 function Greeting() {

@@ -127,6 +127,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/agents/{agent_id}/skills": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give an agent skills: a form with zips as the field `file`, all or none. One of the same name is replaced. */
+        post: operations["add_skills"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent_id}/skills/{skill}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Take a skill away from an agent. */
+        delete: operations["remove_skill"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/conversations": {
         parameters: {
             query?: never;
@@ -160,7 +194,7 @@ export interface paths {
         delete: operations["delete_conversation"];
         options?: never;
         head?: never;
-        /** Change the title, the model or the agent; `head_turn_id` switches to another branch. */
+        /** Change the title, the model or the agent (`null` takes it away); `head_turn_id` switches to another branch. */
         patch: operations["change_conversation"];
         trace?: never;
     };
@@ -406,6 +440,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/files/{file_id}/text": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The text of a file, as the tools search it: of a document without its looks, of a table its cells. */
+        get: operations["read_text"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/files/{file_id}/thumbnail": {
         parameters: {
             query?: never;
@@ -430,10 +481,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The service keys of the org, revoked ones included. */
+        /** The service keys, revoked ones included: of the org for a key of the whole org, else of the workspace. */
         get: operations["list_keys"];
         put?: never;
-        /** Make a service key. */
+        /** Make a service key: for the whole org with a key that is so itself, else for the caller's workspace alone. */
         post: operations["create_key"];
         delete?: never;
         options?: never;
@@ -668,6 +719,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandbox/{turn_id}/tools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Call a tool of the agent of a running turn, for its sandbox, with the gateway token. */
+        post: operations["call_turn_tool"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tables": {
         parameters: {
             query?: never;
@@ -712,7 +780,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Rows of a table. With `Accept: text/csv` or `format=csv` all of them, as a file. */
+        /** Rows of a table; with `from_row` from that number on, whether or not there is a row of it. With `Accept: text/csv` or `format=csv` all of them, as a file. */
         get: operations["list_rows"];
         put?: never;
         /** Add rows, all or none: up to 1,000 as JSON, or any number as `text/csv`, whose first line names the columns. */
@@ -869,7 +937,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All workspaces of the org for a service key; for a user the one that they are in. */
+        /** All workspaces for a service key of the whole org; for everybody else the one that they are in. */
         get: operations["list_workspaces"];
         put?: never;
         /** Make a workspace, perhaps with monthly limits for all of it and for each user. */
@@ -1069,13 +1137,13 @@ export interface components {
         };
         /**
          * ConversationPatch
-         * @description Fields to change; those left out stay.
+         * @description Fields to change; those left out stay. `null` takes the model or the agent away.
          */
         ConversationPatch: {
-            agent_id?: string;
+            agent_id?: string | null;
             head_turn_id?: string;
             metadata?: Record<string, never>;
-            model?: string;
+            model?: string | null;
             title?: string;
         };
         /**
@@ -1088,11 +1156,13 @@ export interface components {
         };
         /**
          * Edit
-         * @description Another question in the place of the old one.
+         * @description Another question in the place of the old one. It has the files that it names, in `attachment_ids` or in blocks;
+         *         without `attachment_ids` and file blocks those of the old one stay.
          */
         Edit: {
             /** @default null */
             agent_id?: string | null;
+            attachment_ids?: string[];
             /** @default false */
             background?: boolean;
             /**
@@ -1100,7 +1170,7 @@ export interface components {
              * @enum {unknown}
              */
             if_busy?: "enqueue" | "interrupt" | "reject";
-            message: string | (components["schemas"]["TextBlock"] | components["schemas"]["ImageBlock"])[];
+            message: string | (components["schemas"]["TextBlock"] | components["schemas"]["ImageBlock"] | components["schemas"]["FileBlock"])[];
             /** @default {} */
             metadata?: Record<string, never>;
             /** @default null */
@@ -1128,10 +1198,17 @@ export interface components {
         };
         /**
          * FileBlock
-         * @description A file of the bag, as if it stood in `attachment_ids`.
+         * @description A file of the bag, as if it stood in `attachment_ids`. Only the id counts; the rest may come along, so that a
+         *         block of the transcript can be sent back as it is.
          */
         FileBlock: {
             file_id: string;
+            /** @default null */
+            mime_type?: string | null;
+            /** @default null */
+            name?: string | null;
+            /** @default null */
+            size?: number | null;
             /** @enum {unknown} */
             type: "file";
         };
@@ -1173,7 +1250,7 @@ export interface components {
         /**
          * HttpTool
          * @description An endpoint as a tool: arguments are its JSON body (its query for GET and DELETE), the response body is the
-         *         result.
+         *         result. `method` is POST and `idempotent` false where they are not said; what is said is shown again as it was.
          */
         HttpTool: {
             /** @default  */
@@ -1182,14 +1259,10 @@ export interface components {
             headers?: {
                 [key: string]: string;
             };
-            /** @default false */
             idempotent?: boolean;
             /** @default {} */
             input_schema?: Record<string, never>;
-            /**
-             * @default POST
-             * @enum {unknown}
-             */
+            /** @enum {unknown} */
             method?: "DELETE" | "GET" | "PATCH" | "POST" | "PUT";
             name: string;
             /** @default null */
@@ -1234,7 +1307,8 @@ export interface components {
         };
         /**
          * Key
-         * @description A service key. `key` is the secret itself, shown once, when it is made.
+         * @description A service key. `workspace_id` is the one workspace that it is pinned to; null: it speaks for the whole org. `key`
+         *         is the secret itself, shown once, when it is made.
          */
         Key: {
             allowed_tools: string[] | null;
@@ -1245,6 +1319,7 @@ export interface components {
             name: string;
             requests_per_minute: number | null;
             revoked_at: number | null;
+            workspace_id: string | null;
         };
         /**
          * KnowledgePage
@@ -1766,6 +1841,7 @@ export interface components {
          * @description The agent as it was when the turn was claimed. Credentials of its tools are masked: they stay on the server.
          */
         SandboxAgent: {
+            allowed_tools: string[] | null;
             instructions: string;
             mcp_servers: Record<string, never>[];
             model: string;
@@ -1805,12 +1881,16 @@ export interface components {
         };
         /**
          * SandboxGateway
-         * @description Where the agent's model is reached, as OpenAI's Chat Completions. The token dies with the turn.
+         * @description Where the agent's model is reached, as OpenAI's Chat Completions, and its `tools`. The token dies with the turn.
+         *
+         *         `notes` say which tools of the agent cannot be used just now.
          */
         SandboxGateway: {
             base_url: string;
             expires_at: number;
+            notes: string[];
             token: string;
+            tools: components["schemas"]["SandboxTool"][];
         };
         /**
          * SandboxLimits
@@ -1824,6 +1904,16 @@ export interface components {
             tool_result_chars: number;
             tool_rounds?: number;
             turn_seconds: number;
+        };
+        /**
+         * SandboxTool
+         * @description A tool that the server calls for the sandbox.
+         */
+        SandboxTool: {
+            description: string;
+            input_schema: Record<string, never>;
+            name: string;
+            timeout_seconds: number;
         };
         /**
          * Skill
@@ -1926,15 +2016,6 @@ export interface components {
             /** @enum {unknown} */
             type: "boolean" | "date" | "datetime" | "number" | "text";
         };
-        /**
-         * Text
-         * @description Words, from the user or from the model.
-         */
-        Text: {
-            text: string;
-            /** @enum {unknown} */
-            type: "text";
-        };
         /** TextBlock */
         TextBlock: {
             text: string;
@@ -1952,23 +2033,25 @@ export interface components {
             expires_at: number;
             token: string;
         };
-        /** ToolCall */
-        ToolCall: {
-            args: Record<string, never>;
-            id: string;
-            name: string;
-        };
         /**
          * ToolCalls
          * @description An iteration is complete and replaces its previews.
          */
         ToolCalls: {
-            calls: components["schemas"]["ToolCall"][];
+            calls: components["schemas"]["turnkeep.model.events.ToolCall"][];
             iteration: number;
             reasoning?: string;
             text: string;
             /** @enum {unknown} */
             type: "tool_calls";
+        };
+        /**
+         * ToolOutcome
+         * @description What the call came to: any JSON, or why there is none. A tool that fails is an answer too.
+         */
+        ToolOutcome: {
+            error: string | null;
+            result: unknown;
         };
         /**
          * ToolResult
@@ -1999,7 +2082,7 @@ export interface components {
          */
         TraceRow: {
             attachments: components["schemas"]["FileRef"][];
-            blocks: (components["schemas"]["Text"] | components["schemas"]["Reasoning"] | components["schemas"]["ToolUse"] | components["schemas"]["ToolResult"] | components["schemas"]["Image"] | components["schemas"]["FileRef"])[];
+            blocks: (components["schemas"]["turnkeep.model.blocks.Text"] | components["schemas"]["Reasoning"] | components["schemas"]["ToolUse"] | components["schemas"]["ToolResult"] | components["schemas"]["Image"] | components["schemas"]["FileRef"])[];
             content: (components["schemas"]["TextPart"] | components["schemas"]["ReasoningPart"] | components["schemas"]["StepPart"] | components["schemas"]["FilePart"])[] | null;
             conversation_id: string;
             created_at: number;
@@ -2051,6 +2134,40 @@ export interface components {
         TurnFailure: {
             code: string;
             message: string;
+        };
+        /**
+         * Text
+         * @description What a file says. Form feeds divide it, and `unit` is what its parts are called; None: it has but one.
+         */
+        "turnkeep.api.file_wire.Text": {
+            file_id: string;
+            text: string;
+            unit: ("page" | "sheet" | "slide") | null;
+        };
+        /**
+         * ToolCall
+         * @description A tool to be called. `call_id` is what an HTTP tool gets as its Idempotency-Key.
+         */
+        "turnkeep.api.sandbox_wire.ToolCall": {
+            /** @default {} */
+            arguments?: Record<string, never>;
+            call_id: string;
+            name: string;
+        };
+        /**
+         * Text
+         * @description Words, from the user or from the model.
+         */
+        "turnkeep.model.blocks.Text": {
+            text: string;
+            /** @enum {unknown} */
+            type: "text";
+        };
+        /** ToolCall */
+        "turnkeep.model.events.ToolCall": {
+            args: Record<string, never>;
+            id: string;
+            name: string;
         };
         /**
          * Upload
@@ -2976,6 +3093,241 @@ export interface operations {
             };
             /** @description Request Entity Too Large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    /** @description Seconds after which there is room again, where that is known */
+                    "Retry-After"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    /** @description Seconds after which to try again */
+                    "Retry-After"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_skills: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Act for this user of the host (service keys only); made on first sight. */
+                "Turnkeep-User"?: components["parameters"]["TurnkeepUser"];
+                /** @description The workspace, where it is not the default one (service keys only). */
+                "Turnkeep-Workspace"?: components["parameters"]["TurnkeepWorkspace"];
+            };
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": {
+                    file: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description The agent */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Agent"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    /** @description How to identify */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    /** @description Seconds after which there is room again, where that is known */
+                    "Retry-After"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    /** @description Seconds after which to try again */
+                    "Retry-After"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_skill: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Act for this user of the host (service keys only); made on first sight. */
+                "Turnkeep-User"?: components["parameters"]["TurnkeepUser"];
+                /** @description The workspace, where it is not the default one (service keys only). */
+                "Turnkeep-Workspace"?: components["parameters"]["TurnkeepWorkspace"];
+            };
+            path: {
+                agent_id: string;
+                skill: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Agent"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    /** @description How to identify */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5650,6 +6002,122 @@ export interface operations {
             };
         };
     };
+    read_text: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Act for this user of the host (service keys only); made on first sight. */
+                "Turnkeep-User"?: components["parameters"]["TurnkeepUser"];
+                /** @description The workspace, where it is not the default one (service keys only). */
+                "Turnkeep-Workspace"?: components["parameters"]["TurnkeepWorkspace"];
+            };
+            path: {
+                file_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the file says */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["turnkeep.api.file_wire.Text"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    /** @description How to identify */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    /** @description Always `false`: trying again does not help */
+                    "x-should-retry"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    /** @description Seconds after which there is room again, where that is known */
+                    "Retry-After"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    /** @description Seconds after which to try again */
+                    "Retry-After"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     read_thumbnail: {
         parameters: {
             query?: never;
@@ -5783,7 +6251,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description All keys, without their secrets */
+            /** @description The keys, without their secrets */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7822,6 +8290,90 @@ export interface operations {
             };
         };
     };
+    call_turn_tool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                turn_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["turnkeep.api.sandbox_wire.ToolCall"];
+            };
+        };
+        responses: {
+            /** @description What the call came to */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolOutcome"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    /** @description How to identify */
+                    "WWW-Authenticate"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    /** @description Seconds after which to try again */
+                    "Retry-After"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_tables: {
         parameters: {
             query?: {
@@ -8384,6 +8936,7 @@ export interface operations {
                 cursor?: string | null;
                 filter?: string | null;
                 format?: string | null;
+                from_row?: number | null;
                 limit?: number;
                 q?: string | null;
                 sort?: string | null;

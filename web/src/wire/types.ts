@@ -37,6 +37,7 @@ export type KnowledgePage = Answer<"read_page">;
 export type PageItem = Answer<"list_pages">["data"][number];
 export type Table = Answer<"read_table">;
 export type TableRow = Answer<"list_rows">["data"][number];
+export type FileText = Answer<"read_text">;
 export type Me = Schemas["Me"];
 export type NewTurn = Schemas["NewTurn"];
 export type Again = Schemas["Again"];

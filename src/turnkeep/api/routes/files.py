@@ -1,5 +1,6 @@
 """Files: brought into a bag in one go or by a signed PUT, listed, fetched, saved, deleted."""
 
+import asyncio
 from typing import Any
 
 from litestar.types import ASGIApp
@@ -13,15 +14,18 @@ from turnkeep.api.paging import page_of
 from turnkeep.api.queries import ListQuery, SavedFilesQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.clock import system_clock
-from turnkeep.errors import Conflict, NotFound, UnsupportedMediaType
+from turnkeep.errors import Conflict, NotFound, Unavailable, UnsupportedMediaType
 from turnkeep.filebag.forms import file_parts
 from turnkeep.filebag.keys import incoming_key
 from turnkeep.filebag.pictures import MAX_BYTES, RASTER_TYPES
 from turnkeep.ids import ConversationId, FileId
+from turnkeep.knowledge.texts import kind_of, unit_of
 from turnkeep.model.files import File
 
 UPLOAD_SECONDS = 3_600
 """How long the address of a PUT holds."""
+TEXT_SECONDS = 20.0
+"""So long may somebody wait for a file that was never read before."""
 
 endpoints = Endpoints("files")
 
@@ -178,6 +182,30 @@ async def read_thumbnail(call: Call[Nothing, Nothing]) -> ASGIApp:
         "cache-control": "private, max-age=86400, immutable",  # the bytes behind an id never change
     }
     return Answer(200, picture.data, media_type=picture.media_type, headers=headers)
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/text",
+    policy=Policy.MEMBER,
+    replies=(Reply(status=200, meaning="What the file says", type=wire.Text),),
+    errors=(409, 415),
+)
+async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """The text of a file, as the tools search it: of a document without its looks, of a table its cells."""
+    file = await _ready(call)
+    if kind_of(file) is None or file.sha256 is None:
+        raise UnsupportedMediaType("Text is read from text files, PDF, Word, Excel and PowerPoint. Fetch its content.")
+    try:
+        async with asyncio.timeout(TEXT_SECONDS):
+            texts = await call.runtime.texts.of(call.principal.org_id, [file])
+    except TimeoutError as exc:
+        raise Unavailable("The file is still being read. Ask again in a moment.") from exc
+    read = texts[file.sha256]
+    if read.problem is not None:
+        raise UnsupportedMediaType(f"{file.name} cannot be read: {read.problem}.")
+    unit = unit_of(file) if "\f" in read.text else None
+    return json_answer(wire.Text(file_id=file.id, text=read.text, unit=unit))
 
 
 @endpoints.add(

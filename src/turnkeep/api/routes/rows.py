@@ -42,17 +42,20 @@ ONE = "/v1/tables/{table_id}/rows/{row}"
     ),
 )
 async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
-    """Rows of a table. With `Accept: text/csv` or `format=csv` all of them, as a file."""
+    """Rows of a table; with `from_row` from that number on, whether or not there is a row of it. With
+    `Accept: text/csv` or `format=csv` all of them, as a file."""
     store, query = call.runtime.store, call.query
     table = await store.table(call.principal, table_id_of(call))
     wants_csv = query.format == "csv" or (query.format is None and CSV in call.headers.get("accept", "").lower())
     if wants_csv:
-        if query.q or query.filter or query.sort:
-            raise InvalidRequest("CSV is handed out whole: leave out `q`, `filter` and `sort`.")
+        if query.q or query.filter or query.sort or query.from_row:
+            raise InvalidRequest("CSV is handed out whole: leave out `q`, `filter`, `sort` and `from_row`.")
         return CsvDownload(store, call.principal, table)
     if query.q or query.filter or query.sort:
+        if query.from_row:
+            raise InvalidRequest("`from_row` begins a list by number: leave it out, or `q`, `filter` and `sort`.")
         return json_answer(await _found(call, table))
-    after = decode_cursor(query.cursor, tuple[int])[0] if query.cursor else 0
+    after = decode_cursor(query.cursor, tuple[int])[0] if query.cursor else (query.from_row or 1) - 1
     rows = await store.rows(call.principal, table.id, after=after, limit=query.limit + 1)
     shown = rows[: query.limit]
     more = encode_cursor(shown[-1].number) if len(rows) > query.limit else None

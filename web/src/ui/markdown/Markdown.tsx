@@ -1,6 +1,6 @@
 /** Draws markdown tokens as elements, one by one. There is no innerHTML anywhere. */
 import type { Token, Tokens } from "marked";
-import { createElement, Fragment, memo, type MouseEvent, type ReactNode, useMemo, useRef } from "react";
+import { createElement, Fragment, memo, type ReactNode, useMemo, useRef } from "react";
 
 import { words } from "../../words";
 import { Code } from "./Code";
@@ -8,10 +8,8 @@ import { Maths } from "./Maths";
 import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, safeHref } from "./parse";
 
 export interface Cites {
-  /** How many sources there are; a number beyond them is plain text. */
-  count: number;
-  /** The id of the element of source 1, 2, … on this page. */
-  anchor: (number: number) => string;
+  /** What stands for `[number]`; null: it cites nothing, and is plain text. */
+  draw: (number: number) => ReactNode;
 }
 
 interface Props {
@@ -47,7 +45,7 @@ const Block = memo(
   function Block({ token, cites, isOpen }: BlockProps) {
     return drawBlock(token, cites, isOpen);
   },
-  (a, b) => a.token.raw === b.token.raw && a.token.type === b.token.type && a.cites?.count === b.cites?.count && a.isOpen === b.isOpen,
+  (a, b) => a.token.raw === b.token.raw && a.token.type === b.token.type && a.cites === b.cites && a.isOpen === b.isOpen,
 );
 
 function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean): ReactNode {
@@ -165,17 +163,5 @@ function drawLink(href: string, text: ReactNode): ReactNode {
 }
 
 function drawCitation(token: CitationToken, cites: Cites | undefined): ReactNode {
-  if (!cites || token.number < 1 || token.number > cites.count) return token.raw;
-  const anchor = cites.anchor(token.number);
-  const show = (event: MouseEvent) => {
-    event.preventDefault();
-    const source = document.getElementById(anchor);
-    source?.scrollIntoView({ block: "nearest" });
-    source?.focus({ preventScroll: true });
-  };
-  return (
-    <a className="cite" href={`#${anchor}`} onClick={show} aria-label={words.thread.source(token.number)}>
-      {token.number}
-    </a>
-  );
+  return cites?.draw(token.number) ?? token.raw;
 }

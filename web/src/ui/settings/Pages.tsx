@@ -1,17 +1,31 @@
-/** Pages: texts that agents search and cite. */
-import { useCallback, useState } from "react";
+/** Pages: texts that agents search and cite. Everybody reads them here, admins write them. */
+import { useCallback, useEffect, useState } from "react";
 
 import { createPage, deletePage, pages, readPage, replacePage } from "../../effects/settings";
-import type { KnowledgePage } from "../../wire/types";
+import { pathOf, type Place, type Route } from "../../state/route";
+import type { KnowledgePage, PageItem } from "../../wire/types";
 import { dateInWords, sizeInWords, words } from "../../words";
 import { Icon } from "../Icon";
-import { Field, Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
+import { PageText } from "../reading/PageText";
+import { BackLink } from "../reading/parts";
+import { RouteLink } from "../RouteLink";
+import { Field, Loading, More, Refusal, Sure, useListed, useTrying } from "./parts";
 
-export function Pages({ isAdmin }: { isAdmin: boolean }) {
+const ALL: Route = { page: "settings", section: "pages" };
+
+const pageRoute = (page: PageItem): Route => ({
+  ...ALL,
+  place: { kind: "page", id: page.id, ...(page.snippet ? { passage: { quote: page.snippet, ...(page.place ? { part: page.place } : {}) } } : {}) },
+});
+
+export function Pages({ isAdmin, place }: { isAdmin: boolean; place: Place | undefined }) {
   const [query, setQuery] = useState("");
-  const found = useLoaded(useCallback(() => pages(query.trim()), [query]));
+  const found = useListed(useCallback((cursor: string | null) => pages(query.trim(), cursor), [query]));
   const [edited, setEdited] = useState<KnowledgePage | "new" | null>(null);
   const { refusal, attempt } = useTrying();
+  const opened = place?.kind === "page" ? place : null;
+  const address = opened ? pathOf({ ...ALL, place: opened }) : "";
+  useEffect(() => setEdited(null), [address]);
   if (edited !== null)
     return (
       <PageForm
@@ -20,6 +34,23 @@ export function Pages({ isAdmin }: { isAdmin: boolean }) {
           setEdited(null);
           found.reload();
         }}
+      />
+    );
+  if (opened)
+    return (
+      <PageText
+        id={opened.id}
+        passage={opened.passage}
+        tools={(page) => (
+          <>
+            <BackLink route={ALL} />
+            {isAdmin && page && (
+              <button type="button" className="button" onClick={() => setEdited(page)}>
+                {words.settings.edit}
+              </button>
+            )}
+          </>
+        )}
       />
     );
   return (
@@ -34,13 +65,13 @@ export function Pages({ isAdmin }: { isAdmin: boolean }) {
       </div>
       <Field label={words.settings.searchPages} value={query} onChange={setQuery} />
       <Refusal text={refusal} />
-      {!found.value && <Loading error={found.error} onRetry={found.reload} />}
-      {found.value && !found.value.data.length && <p className="faint">{query ? words.history.noneFound(query) : words.settings.noPages}</p>}
+      {!found.items && <Loading error={found.error} onRetry={found.reload} />}
+      {found.items?.length === 0 && <p className="faint">{query ? words.history.noneFound(query) : words.settings.noPages}</p>}
       <ul className="items">
-        {found.value?.data.map((page) => (
+        {found.items?.map((page) => (
           <li key={page.id} className="item">
             <div className="item-text">
-              <strong>{page.title}</strong>
+              <RouteLink route={pageRoute(page)}>{page.title}</RouteLink>
               <span className="faint">{page.snippet ?? `${sizeInWords(page.size)} · ${dateInWords(page.updated_at)}`}</span>
             </div>
             {isAdmin && (
@@ -59,6 +90,7 @@ export function Pages({ isAdmin }: { isAdmin: boolean }) {
           </li>
         ))}
       </ul>
+      <More list={found} label={words.settings.morePages} />
     </>
   );
 }

@@ -1,5 +1,7 @@
 /** The settings area: what the server offers and the reader's role allows. Loaded when it is opened. */
-import { SECTIONS, type Section } from "../../state/route";
+import { useEffect, useRef } from "react";
+
+import { type Place, SECTIONS, type Section } from "../../state/route";
 import { isAdmin } from "../../state/select";
 import { words } from "../../words";
 import { useDesk, useSelect } from "../context";
@@ -14,12 +16,24 @@ import { Usage } from "./Usage";
 const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables" };
 const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys"]);
 
-export default function Settings({ section, onMenu }: { section: Section; onMenu: () => void }) {
+interface Props {
+  section: Section;
+  /** What of the section is opened. */
+  place: Place | undefined;
+  onMenu: () => void;
+}
+
+export default function Settings({ section, place, onMenu }: Props) {
   const desk = useDesk();
   const paths = useSelect((state) => state.paths);
   const admin = useSelect(isAdmin);
   const offered = SECTIONS.filter((one) => (NEEDS[one] === undefined || paths.has(NEEDS[one])) && (admin || !FOR_ADMINS.has(one)));
   const shown = offered.includes(section) ? section : "usage";
+  const current = useRef<HTMLAnchorElement>(null);
+  // On a small screen the tabs are wider than it.
+  useEffect(() => {
+    current.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [shown]);
   return (
     <main className="main settings">
       <header className="head">
@@ -32,6 +46,7 @@ export default function Settings({ section, onMenu }: { section: Section; onMenu
         {offered.map((one) => (
           <a
             key={one}
+            ref={one === shown ? current : null}
             href={`/settings/${one}`}
             aria-current={one === shown ? "page" : undefined}
             onClick={(event) => {
@@ -47,8 +62,8 @@ export default function Settings({ section, onMenu }: { section: Section; onMenu
         {shown === "usage" && <Usage isAdmin={admin} />}
         {shown === "agents" && <Agents isAdmin={admin} />}
         {shown === "keys" && <Keys />}
-        {shown === "pages" && <Pages isAdmin={admin} />}
-        {shown === "tables" && <Tables isAdmin={admin} />}
+        {shown === "pages" && <Pages isAdmin={admin} place={place} />}
+        {shown === "tables" && <Tables isAdmin={admin} place={place} />}
       </div>
     </main>
   );

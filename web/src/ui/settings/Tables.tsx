@@ -1,28 +1,42 @@
-/** Tables: rows that agents search; made from CSV files, looked through here. */
-import { useCallback, useEffect, useRef, useState } from "react";
+/** Tables: rows that agents search; made from CSV files by admins, looked through here by everybody. */
+import { useEffect, useRef } from "react";
 
-import { deleteTable, importRows, importTable, rows, tables } from "../../effects/settings";
-import type { Table, TableRow } from "../../wire/types";
+import { deleteTable, importRows, importTable, tables } from "../../effects/settings";
+import type { Place, Route } from "../../state/route";
 import { words } from "../../words";
-import { Icon } from "../Icon";
-import { Field, Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
+import { BackLink } from "../reading/parts";
+import { TableRows } from "../reading/TableRows";
+import { RouteLink } from "../RouteLink";
+import { Loading, More, Refusal, Sure, useListed, useTrying } from "./parts";
 
-export function Tables({ isAdmin }: { isAdmin: boolean }) {
-  const found = useLoaded(tables);
-  const [shown, setShown] = useState<Table | null>(null);
+const ALL: Route = { page: "settings", section: "tables" };
+
+export function Tables({ isAdmin, place }: { isAdmin: boolean; place: Place | undefined }) {
+  const found = useListed(tables);
   const { isTrying, refusal, attempt } = useTrying();
-  if (shown)
+  const opened = place?.kind === "table" ? place : null;
+  const { reload } = found;
+  // Rows may have been added to what was open.
+  useEffect(() => {
+    if (!opened) reload();
+  }, [opened, reload]);
+  if (opened)
     return (
-      <Rows
-        table={shown}
-        isAdmin={isAdmin}
-        onBack={() => {
-          setShown(null);
-          found.reload();
-        }}
-      />
+      <>
+        <Refusal text={refusal} />
+        <TableRows
+          id={opened.id}
+          row={opened.row}
+          tools={(table, again) => (
+            <>
+              <BackLink route={ALL} />
+              {isAdmin && table && <CsvButton label={words.settings.addRows} isBusy={isTrying} onFile={(file) => void attempt(() => importRows(table.id, file)).then(again)} />}
+            </>
+          )}
+        />
+      </>
     );
-  if (!found.value) return <Loading error={found.error} onRetry={found.reload} />;
+  if (!found.items) return <Loading error={found.error} onRetry={found.reload} />;
   return (
     <>
       <div className="intro">
@@ -36,19 +50,16 @@ export function Tables({ isAdmin }: { isAdmin: boolean }) {
         )}
       </div>
       <Refusal text={refusal} />
-      {!found.value.data.length && <p className="faint">{words.settings.noTables}</p>}
+      {!found.items.length && <p className="faint">{words.settings.noTables}</p>}
       <ul className="items">
-        {found.value.data.map((table) => (
+        {found.items.map((table) => (
           <li key={table.id} className="item">
             <div className="item-text">
-              <strong>{table.name}</strong>
+              <RouteLink route={{ ...ALL, place: { kind: "table", id: table.id } }}>{table.name}</RouteLink>
               <span className="faint">
                 {words.settings.rowCount(table.row_count)} · {table.columns.map((column) => column.name).join(", ")}
               </span>
             </div>
-            <button type="button" className="button" onClick={() => setShown(table)} aria-label={words.settings.showTable(table.name)}>
-              <Icon name="search" />
-            </button>
             {isAdmin && (
               <Sure
                 label={words.menu.delete}
@@ -60,67 +71,7 @@ export function Tables({ isAdmin }: { isAdmin: boolean }) {
           </li>
         ))}
       </ul>
-    </>
-  );
-}
-
-function Rows({ table, isAdmin, onBack }: { table: Table; isAdmin: boolean; onBack: () => void }) {
-  const [query, setQuery] = useState("");
-  const [cursor, setCursor] = useState<string | null>(null);
-  const [shown, setShown] = useState<readonly TableRow[]>([]);
-  const found = useLoaded(useCallback(() => rows(table.id, { q: query.trim(), cursor }), [table.id, query, cursor]));
-  const { isTrying, refusal, attempt } = useTrying();
-  useEffect(() => {
-    const page = found.value;
-    if (page) setShown((before) => (cursor === null ? page.data : [...before.filter((one) => !page.data.some((other) => other.row === one.row)), ...page.data]));
-  }, [found.value, cursor]);
-  const search = (text: string) => {
-    setCursor(null);
-    setQuery(text);
-  };
-  return (
-    <>
-      <div className="intro">
-        <h2>{table.name}</h2>
-        <div className="group-foot">
-          {isAdmin && <CsvButton label={words.settings.addRows} isBusy={isTrying} onFile={(file) => void attempt(() => importRows(table.id, file)).then(found.reload)} />}
-          <button type="button" className="button" onClick={onBack}>
-            {words.settings.back}
-          </button>
-        </div>
-      </div>
-      <Field label={words.settings.searchRows} value={query} onChange={search} />
-      <Refusal text={refusal ?? found.error} />
-      {found.value && !shown.length && <p className="faint">{words.settings.noRows}</p>}
-      <div className="prose">
-        <div className="table" role="region" aria-label={table.name} tabIndex={0}>
-          <table>
-            <thead>
-              <tr>
-                {table.columns.map((column) => (
-                  <th key={column.name} scope="col">
-                    {column.name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {shown.map((row) => (
-                <tr key={row.row}>
-                  {table.columns.map((column) => (
-                    <td key={column.name}>{String((row.values as Record<string, unknown>)[column.name] ?? "")}</td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      </div>
-      {found.value?.next_cursor && (
-        <button type="button" className="button" onClick={() => setCursor(found.value?.next_cursor ?? null)}>
-          {words.settings.moreRows}
-        </button>
-      )}
+      <More list={found} label={words.settings.moreTables} />
     </>
   );
 }

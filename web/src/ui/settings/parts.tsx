@@ -1,14 +1,23 @@
 /** Pieces that the sections of the settings share. */
 import { type ReactNode, useCallback, useEffect, useId, useState } from "react";
 
-import { sentence } from "../../effects/office";
+import { isMissing, sentence } from "../../effects/office";
 import { words } from "../../words";
 import { useDesk } from "../context";
 
+interface Loaded<Value> {
+  value: Value | null;
+  error: string | null;
+  /** Whether the error is that it is not there. */
+  isGone: boolean;
+  reload: () => void;
+}
+
 /** What a section shows, from the moment it is asked for. */
-export function useLoaded<Value>(load: () => Promise<Value>): { value: Value | null; error: string | null; reload: () => void } {
+export function useLoaded<Value>(load: () => Promise<Value>): Loaded<Value> {
+  const desk = useDesk();
   const [value, setValue] = useState<Value | null>(null);
-  const [error, setError] = useState<string | null>(null);
+  const [failure, setFailure] = useState<unknown>(null);
   const [asked, setAsked] = useState(0);
   useEffect(() => {
     let isCurrent = true;
@@ -16,15 +25,57 @@ export function useLoaded<Value>(load: () => Promise<Value>): { value: Value | n
       (loaded) => {
         if (!isCurrent) return;
         setValue(loaded);
-        setError(null);
+        setFailure(null);
       },
-      (failure: unknown) => isCurrent && setError(sentence(failure)),
+      (refused: unknown) => {
+        if (isCurrent && !desk.isSignedOut(refused)) setFailure(refused);
+      },
     );
     return () => {
       isCurrent = false;
     };
-  }, [load, asked]);
-  return { value, error, reload: useCallback(() => setAsked((times) => times + 1), []) };
+  }, [load, asked, desk]);
+  const reload = useCallback(() => setAsked((times) => times + 1), []);
+  return { value, error: failure === null ? null : sentence(failure), isGone: isMissing(failure), reload };
+}
+
+interface Listed<Item> {
+  items: readonly Item[] | null;
+  error: string | null;
+  reload: () => void;
+  /** Asks for the next ones; null: these are all. */
+  more: (() => void) | null;
+}
+
+/** A list in parts: the first when it is shown, the next ones when somebody asks for them. */
+export function useListed<Item>(load: (cursor: string | null) => Promise<{ data: Item[]; next_cursor: string | null }>): Listed<Item> {
+  const desk = useDesk();
+  const first = useLoaded(useCallback(() => load(null), [load]));
+  const [rest, setRest] = useState<{ of: typeof first.value; items: readonly Item[]; next: string | null } | null>(null);
+  const following = rest?.of === first.value ? rest : null;
+  const next = following ? following.next : (first.value?.next_cursor ?? null);
+  const more = async (cursor: string) => {
+    try {
+      const page = await load(cursor);
+      setRest({ of: first.value, items: [...(following?.items ?? []), ...page.data], next: page.next_cursor });
+    } catch (error) {
+      desk.complain(error);
+    }
+  };
+  return {
+    items: first.value && [...first.value.data, ...(following?.items ?? [])],
+    error: first.error,
+    reload: first.reload,
+    more: next === null ? null : () => void more(next),
+  };
+}
+
+export function More({ list, label }: { list: { more: (() => void) | null }; label: string }) {
+  return list.more === null ? null : (
+    <button type="button" className="button is-more" onClick={list.more}>
+      {label}
+    </button>
+  );
 }
 
 /** Run something that may be refused; the refusal stands beside the form until the next try. */

@@ -26,7 +26,7 @@ export function FileList({ files, label }: { files: readonly Shown[]; label: str
 }
 
 /** The small picture that the server makes; the whole one where it makes none. */
-function Preview({ file }: { file: Shown }) {
+export function Preview({ file }: { file: Shown }) {
   const [isWhole, setIsWhole] = useState(false);
   const src = isWhole ? fileContent(file.file_id) : fileThumbnail(file.file_id);
   return <img src={src} alt={words.thread.preview(file.name)} loading="lazy" decoding="async" onError={() => setIsWhole(true)} />;

@@ -24,7 +24,7 @@ export const ThreadRow = memo(function ThreadRow({ row, threadId, isBusy }: Prop
     case "older":
       return <div className="older">{words.thread.older}</div>;
     case "live":
-      return <Live turn={row.turn} />;
+      return <Live turn={row.turn} threadId={threadId} />;
     case "outgoing":
       return <Waiting threadId={threadId} outgoing={row.outgoing} />;
     case "ending":
@@ -133,7 +133,7 @@ function Answer({ message, failure, threadId, isBusy }: AnswerProps) {
   const title = [timeInWords(message.created_at), message.usage ? words.thread.tokens(message.usage.input_tokens, message.usage.output_tokens) : ""].filter(Boolean).join(" · ");
   return (
     <article className="message is-assistant" aria-label={words.thread.assistant} data-turn={message.turn_id}>
-      <Parts turnId={message.turn_id} parts={message.content} sources={message.sources} isGrowing={false} />
+      <Parts turnId={message.turn_id} threadId={threadId} parts={message.content} sources={message.sources} isGrowing={false} />
       {message.status !== "succeeded" && (
         <Ending threadId={threadId} turnId={message.turn_id} status={message.status} failure={failure} isBusy={isBusy} />
       )}
@@ -206,11 +206,11 @@ function Branches({ threadId, turnId, siblings, isBusy }: { threadId: string; tu
   );
 }
 
-function Live({ turn }: { turn: TurnView }) {
+function Live({ turn, threadId }: { turn: TurnView; threadId: string }) {
   const waiting = waitingFor(turn);
   return (
     <article className="message is-assistant is-live" aria-label={words.thread.assistant} aria-busy="true" data-turn={turn.id}>
-      <Parts turnId={turn.id} parts={shownParts(turn)} sources={turn.sources} isGrowing={turn.text !== "" || turn.reasoning !== ""} />
+      <Parts turnId={turn.id} threadId={threadId} parts={shownParts(turn)} sources={turn.sources} isGrowing={turn.text !== "" || turn.reasoning !== ""} />
       {waiting !== "words" && !(waiting === "first_word" && turn.reasoning) && (
         <div className="waiting">
           <span className="dots" aria-hidden="true">

@@ -1,25 +1,27 @@
 /** The parts of a message, one small component for each kind. */
-import { Fragment, memo } from "react";
+import { Fragment, memo, useMemo } from "react";
 
+import { sourceOf } from "../../state/sources";
 import type { Part, Source } from "../../wire/types";
 import { words } from "../../words";
-import { fileContent } from "../../wire/addresses";
 import { Icon } from "../Icon";
 import { type Cites, Markdown } from "../markdown/Markdown";
-import { safeHref } from "../markdown/parse";
+import { Citation } from "./Citation";
 import { FileList } from "./Files";
+import { anchorOf, Sources } from "./Sources";
 import { Step } from "./Step";
 
 interface Props {
   turnId: string;
+  threadId: string;
   parts: readonly Part[];
   sources: readonly Source[];
   /** Whether the last part is still being said. */
   isGrowing: boolean;
 }
 
-export const Parts = memo(function Parts({ turnId, parts, sources, isGrowing }: Props) {
-  const cites: Cites | undefined = sources.length ? { count: sources.length, anchor: (number) => anchorOf(turnId, number) } : undefined;
+export const Parts = memo(function Parts({ turnId, threadId, parts, sources, isGrowing }: Props) {
+  const cites = useMemo(() => (sources.length ? citesOf(turnId, threadId, sources) : undefined), [turnId, threadId, sources]);
   return (
     <>
       {grouped(parts).map((group, at, all) => {
@@ -43,10 +45,19 @@ export const Parts = memo(function Parts({ turnId, parts, sources, isGrowing }: 
             return <Fragment key={at}>{group satisfies never}</Fragment>;
         }
       })}
-      <Sources turnId={turnId} sources={sources} />
+      <Sources turnId={turnId} threadId={threadId} sources={sources} />
     </>
   );
 });
+
+function citesOf(turnId: string, threadId: string, sources: readonly Source[]): Cites {
+  return {
+    draw: (number) => {
+      const source = sourceOf(sources, number);
+      return source ? <Citation number={number} source={source} threadId={threadId} anchor={anchorOf(turnId, number)} /> : null;
+    },
+  };
+}
 
 type Group =
   | { type: "text" | "reasoning"; text: string }
@@ -77,37 +88,5 @@ function Reasoning({ text, isGrowing }: { text: string; isGrowing: boolean }) {
       </summary>
       <div className="reasoning-text">{text}</div>
     </details>
-  );
-}
-
-const anchorOf = (turnId: string, number: number) => `source-${turnId}-${number}`;
-
-function Sources({ turnId, sources }: { turnId: string; sources: readonly Source[] }) {
-  if (!sources.length) return null;
-  return (
-    <section className="sources" aria-label={words.thread.sources}>
-      <ol>
-        {sources.map((source, at) => {
-          const href = source.url ? safeHref(source.url) : source.file_id ? fileContent(source.file_id) : null;
-          return (
-            <li key={at} id={anchorOf(turnId, at + 1)} tabIndex={-1}>
-              <span className="source-number" aria-hidden="true">
-                {at + 1}
-              </span>
-              <span className="source-text">
-                {href ? (
-                  <a href={href} target="_blank" rel="noopener noreferrer nofollow">
-                    {source.title}
-                  </a>
-                ) : (
-                  <span className="source-title">{source.title}</span>
-                )}
-                {source.snippet && <span className="source-snippet">{source.snippet}</span>}
-              </span>
-            </li>
-          );
-        })}
-      </ol>
-    </section>
   );
 }

@@ -9,13 +9,20 @@ import { words } from "../../words";
 import { useDesk } from "../context";
 import { Icon } from "../Icon";
 import { ThreadRow } from "./Message";
+import { useCited } from "./useCited";
 
 /** Closer to the end than this counts as being there. */
 const NEAR = 60;
 /** Closer to the beginning than this, earlier messages are fetched. */
 const FAR_UP = 900;
 
-export const Thread = memo(function Thread({ thread }: { thread: ThreadState }) {
+interface Props {
+  thread: ThreadState;
+  /** Words of the message that the reader came for. */
+  quote: string | undefined;
+}
+
+export const Thread = memo(function Thread({ thread, quote }: Props) {
   const desk = useDesk();
   const root = useRef<HTMLDivElement>(null);
   const list = useRef<VListHandle>(null);
@@ -37,6 +44,12 @@ export const Thread = memo(function Thread({ thread }: { thread: ThreadState }) 
     setIsAtEnd(true);
     follow();
   }, [follow]);
+
+  const stay = useCallback(() => {
+    atEnd.current = false;
+    setIsAtEnd(false);
+  }, []);
+  const search = useCited(thread, quote, rows, root, list, stay);
 
   // A message of one's own is always followed to the end.
   const outgoing = thread.outbox.length;
@@ -84,6 +97,11 @@ export const Thread = memo(function Thread({ thread }: { thread: ThreadState }) 
           </div>
         )}
       </VList>
+      {search && (
+        <p className="thread-note" role="status">
+          {search === "under_way" ? words.reading.lookingForMessage : words.reading.messageGone}
+        </p>
+      )}
       {!isAtEnd && (
         <button type="button" className="to-end" onClick={toEnd} aria-label={words.thread.toEnd} title={words.thread.toEnd}>
           <Icon name="arrowDown" />

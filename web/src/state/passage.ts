@@ -1,0 +1,88 @@
+/**
+ * Where a text holds a passage that was cited from it. A quote was cut out of Markdown, with its spaces joined and `…`
+ * at its ends, and is looked for in what was drawn of it; so words are compared, and little gaps are passed over.
+ */
+
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+interface Word extends Span {
+  readonly text: string;
+}
+
+/** Scripts that are written without spaces: there every character counts as a word. */
+const UNSPACED = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Thai}";
+const WORD = new RegExp(`[${UNSPACED}]|(?:(?![${UNSPACED}])[\\p{L}\\p{M}\\p{N}])+`, "gu");
+/** So many words may lie between two that match: an address of a link, a mark of a table. */
+const GAP = 8;
+/** A run of fewer characters than this may stand anywhere, unless it is the whole quote. */
+const LEAST_CHARS = 12;
+const MOST_WORDS = 200;
+
+/** The part of `text` that the quote is from; null where it is not there (any more). */
+export function locate(text: string, quote: string): Span | null {
+  const sought = wordsOf(quote).slice(0, MOST_WORDS);
+  const words = wordsOf(text);
+  const run = longestRun(words, sought);
+  if (!run || (run.count < sought.length && charsOf(sought.slice(run.from, run.from + run.count)) < LEAST_CHARS)) return null;
+  const first = extended(words, sought, run.at, run.from, -1);
+  const last = extended(words, sought, run.at + run.count - 1, run.from + run.count - 1, 1);
+  const [begin, end] = [words[first], words[last]];
+  return begin && end ? { start: begin.start, end: end.end } : null;
+}
+
+function wordsOf(text: string): Word[] {
+  return [...text.matchAll(WORD)].map((found) => ({
+    text: found[0].normalize("NFKC").toLowerCase(),
+    start: found.index,
+    end: found.index + found[0].length,
+  }));
+}
+
+const charsOf = (words: readonly Word[]): number => words.reduce((sum, word) => sum + word.text.length, 0);
+
+interface Run {
+  /** Where it begins in the text and in the quote, and how many words it has. */
+  readonly at: number;
+  readonly from: number;
+  readonly count: number;
+}
+
+/** The longest run of words that both have; the first of several. */
+function longestRun(words: readonly Word[], sought: readonly Word[]): Run | null {
+  const places = new Map<string, number[]>();
+  // Backwards, so that a word may follow itself without being counted twice.
+  sought.forEach((word, from) => places.set(word.text, [from, ...(places.get(word.text) ?? [])]));
+  const lengths = new Array<number>(sought.length).fill(0);
+  const ends = new Array<number>(sought.length).fill(-2);
+  let best: Run | null = null;
+  words.forEach((word, at) => {
+    for (const from of places.get(word.text) ?? []) {
+      const count = from > 0 && ends[from - 1] === at - 1 ? (lengths[from - 1] ?? 0) + 1 : 1;
+      lengths[from] = count;
+      ends[from] = at;
+      if (count > (best?.count ?? 0)) best = { at: at - count + 1, from: from - count + 1, count };
+    }
+  });
+  return best;
+}
+
+/** How far the passage goes on from a pair of equal words, one way. */
+function extended(words: readonly Word[], sought: readonly Word[], at: number, from: number, way: 1 | -1): number {
+  for (;;) {
+    const next = nearestPair(words, sought, at, from, way);
+    if (!next) return at;
+    [at, from] = next;
+  }
+}
+
+function nearestPair(words: readonly Word[], sought: readonly Word[], at: number, from: number, way: 1 | -1): [number, number] | null {
+  for (let distance = 2; distance <= GAP; distance += 1)
+    for (let step = 1; step < distance; step += 1) {
+      const [here, there] = [at + way * step, from + way * (distance - step)];
+      if (words[here] !== undefined && words[here].text === sought[there]?.text) return [here, there];
+    }
+  return null;
+}
