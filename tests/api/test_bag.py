@@ -1,10 +1,12 @@
 """The bag as a turn's sandbox sees it: fetched as a signed zip, added to with a token, announced by the holder."""
 
 import asyncio
+import hashlib
 import io
 import secrets
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ import pytest
 
 from tests import buckets
 from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names, read_events, settings_for
-from tests.api.test_files import a_conversation, form, stored, upload
+from tests.api.test_files import a_conversation, announce, form, put, stored, upload
+from tests.filebag.blocks import blocks
 from tests.filebag.samples import ELF, PNG
 from turnkeep.api.keyfiles import hash_key
 from turnkeep.api.routes.bag import bag_path
 from turnkeep.config import Settings
 from turnkeep.filebag.signing import UrlSigner
-from turnkeep.ids import OrgId, TurnId
+from turnkeep.ids import OrgId, TurnId, new_file_id
+from turnkeep.model.files import NewFile, TurnBag
+from turnkeep.model.principals import Principal
 from turnkeep.providers.scripted import Until
 from turnkeep.store.commands import TokenBinding
 
@@ -182,6 +187,73 @@ class TestTheZip:
         with pytest.raises(httpx.RemoteProtocolError):
             await running.stranger.get(await running.address())
         await running.end()
+
+    async def test_is_an_error_where_nothing_can_be_read(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        lost = await upload(user, conversation, "a.txt", b"gone")
+        running = await Running.begin(server, user, conversation_id=conversation)
+        stored_as = (await server.runtime.store.files_by_id([lost["id"]]))[0].storage_key
+        await server.runtime.bag.objects.delete([stored_as])
+        assert code_of(await running.stranger.get(await running.address())) == (404, "not_found")
+        await running.end()
+
+    @pytest.mark.parametrize("settings", ["local", "s3"], indirect=True)
+    async def test_bytes_that_changed_are_not_taken_for_the_file(self, server: ApiServer, user: Client) -> None:
+        """Whoever unpacks the zip finds that they are not those which were uploaded."""
+        conversation = await a_conversation(user)
+        await upload(user, conversation, "a.txt", b"as it was")
+        changed = await upload(user, conversation, "b.txt", b"as it was")
+        running = await Running.begin(server, user, conversation_id=conversation)
+        stored_as = (await server.runtime.store.files_by_id([changed["id"]]))[0].storage_key
+        await server.runtime.bag.objects.put(stored_as, blocks(b"as it is "))
+        response = await running.stranger.get(await running.address())
+        with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+            assert archive.read("a.txt") == b"as it was"
+            with pytest.raises(zipfile.BadZipFile, match="CRC"):
+                archive.read("b.txt")
+        await running.end()
+
+    @pytest.mark.parametrize("settings", ["local", "postgres"], indirect=True)
+    async def test_holds_every_kind_of_file_with_its_checksum(self, server: ApiServer, user: Client) -> None:
+        """Uploaded in either way, saved, and written back; those from before checksums were kept too."""
+        conversation = await a_conversation(user)
+        data = {name: name.encode() * 1_000 for name in ("form.txt", "put.txt", "copy.txt", "older.txt", "out.txt")}
+        await upload(user, conversation, "form.txt", data["form.txt"])
+        promised = await announce(user, "put.txt", data["put.txt"], conversation_id=conversation)
+        await put(promised, data["put.txt"])
+        assert (await user.post(f"/v1/files/{promised['file']['id']}/complete")).status_code == 200
+        elsewhere = await upload(user, await a_conversation(user), "copy.txt", data["copy.txt"])
+        await user.post(f"/v1/files/{elsewhere['id']}/save", json={"conversation_id": conversation})
+        running = await Running.begin(server, user, conversation_id=conversation)
+        bag = await server.runtime.store.turn_bag(running.turn_id, 1)
+        await self._older_file(server, bag, "older.txt", data["older.txt"])
+        assert (await running.write(await running.token(), ("out.txt", data["out.txt"]))).status_code == 201
+        bag = await server.runtime.store.turn_bag(running.turn_id, 1)
+        assert {file.name: file.crc32 for file in bag.files} == {
+            name: None if name == "older.txt" else zlib.crc32(each) for name, each in data.items()
+        }
+        response = await running.stranger.get(await running.address())
+        assert response.headers["content-length"] == str(len(response.content))
+        with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+            assert archive.namelist() == list(data)
+            assert {name: archive.read(name) for name in archive.namelist()} == data
+        await running.end()
+
+    @staticmethod
+    async def _older_file(server: ApiServer, bag: TurnBag, name: str, data: bytes) -> None:
+        """As a release made it that kept no checksum."""
+        new = NewFile(
+            id=new_file_id(),
+            conversation_id=bag.conversation_id,
+            name=name,
+            mime_type="text/plain",
+            size=len(data),
+            storage_key=f"bag/{bag.workspace_id}/{bag.conversation_id}/{name}",
+            sha256=hashlib.sha256(data).hexdigest(),
+        )
+        await server.runtime.bag.objects.put(new.storage_key, blocks(data))
+        service = Principal(org_id=bag.org_id, workspace_id=bag.workspace_id, user_id=None, role="service")
+        await server.runtime.store.add_files(service, [new])
 
     async def test_a_key_does_not_open_it(self, server: ApiServer, service: Client, user: Client) -> None:
         running = await Running.begin(server, user)

@@ -330,6 +330,11 @@ class TestTwoPhases:
         done = (await user.post(f"/v1/files/{promised['file']['id']}/complete")).json()
         assert done["mime_type"] == "image/png"
 
+    async def test_what_calls_itself_a_program_is_refused_before_it_is_sent(self, user: Client) -> None:
+        for name, mime_type in (("setup.exe", "text/plain"), ("setup", "application/x-msdownload")):
+            response = await user.post("/v1/files", json={"name": name, "size": 5, "mime_type": mime_type})
+            assert code_of(response) == (415, "unsupported_media_type")
+
     async def test_completing_before_the_put_is_a_conflict(self, user: Client) -> None:
         promised = await announce(user, "a.txt", b"hello")
         response = await user.post(f"/v1/files/{promised['file']['id']}/complete")
@@ -412,7 +417,7 @@ class TestSignedPuts:
         elsewhere = url.replace(promised["file"]["id"], other["file"]["id"])
         larger = url.replace("size=5", "size=6")
         for bad in (flipped, elsewhere, larger, url + "&size=5", url.partition("?")[0]):
-            async with httpx.AsyncClient(trust_env=False) as stranger:
+            async with httpx.AsyncClient(trust_env=False, timeout=30) as stranger:
                 assert code_of(await stranger.put(bad, content=b"hello")) == (401, "unauthorized")
         assert await stored(server) == set()
 
@@ -423,7 +428,7 @@ class TestSignedPuts:
         expired = server.runtime.addresses.sign(
             "PUT", path, org_id=org, expires_at=int(time.time() * 1000) - 1_000, facts={"size": 5}
         )
-        async with httpx.AsyncClient(trust_env=False) as stranger:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as stranger:
             assert code_of(await stranger.put(server.url + expired, content=b"hello")) == (401, "unauthorized")
 
     async def test_more_bytes_than_were_announced(self, server: ApiServer, user: Client) -> None:
@@ -610,6 +615,7 @@ class TestStrangers:
                 ("GET", ""),
                 ("GET", "/content"),
                 ("GET", "/thumbnail"),
+                ("GET", "/text"),
                 ("POST", "/complete"),
                 ("POST", "/save"),
                 ("DELETE", ""),

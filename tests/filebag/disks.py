@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+SMALL_DISK = "turnkeep-small-disk"
+"""How a mounted one is called in the table of mounts."""
+
 
 class SmallDisk:
     """A folder with little room."""
@@ -37,7 +40,7 @@ class SmallDisk:
 @contextmanager
 def small_disk(folder: Path, *, size: int) -> Iterator[SmallDisk]:
     folder.mkdir()
-    mounted = os.geteuid() == 0 and _run("mount", "-t", "tmpfs", "-o", f"size={size}", "turnkeep-tests", str(folder))
+    mounted = os.geteuid() == 0 and _run("mount", "-t", "tmpfs", "-o", f"size={size}", SMALL_DISK, str(folder))
     try:
         yield SmallDisk(folder, size=size, is_mounted=mounted)
     finally:

@@ -86,6 +86,9 @@ class TestRefused:
         "name, declared, head",
         [
             ("setup.exe", None, PE),
+            ("setup.exe", None, b"MZ, as words"),
+            ("setup", "application/x-msdownload; x=y", b"just words"),
+            ("setup.exe", "text/plain", b""),
             ("report.pdf", "application/pdf", PE),
             ("a", None, ELF),
             ("a.png", "image/png", ELF),

@@ -1,8 +1,16 @@
 """The zip that is made while it is sent: every tool reads it, and its length is known before."""
 
+import functools
 import io
 import os
+import shutil
+import struct
+import subprocess
+import tracemalloc
 import zipfile
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,31 +18,70 @@ from hypothesis import strategies as st
 
 from tests.filebag.blocks import in_pieces, whole
 from turnkeep.errors import Unavailable
+from turnkeep.filebag.objects import LocalObjects
+from turnkeep.filebag.ports import BLOCK
 from turnkeep.filebag.zipping import Entry, Placed, directory, length_of, local_header, zipped
 
 NOON = 1_750_000_000_000
 
 
-def entries_of(files: dict[str, bytes]) -> list[Entry]:
-    return [Entry(name=name, size=len(data), modified_at=NOON) for name, data in files.items()]
+both = pytest.mark.parametrize("is_known", [True, False], ids=["checksums known", "checksums not known"])
 
 
-async def made(files: dict[str, bytes]) -> bytes:
-    return await whole(zipped(entries_of(files), lambda entry: in_pieces(files[entry.name], 1_000)))
+def entries_of(files: dict[str, bytes], *, is_known: bool) -> list[Entry]:
+    return [
+        Entry(name=name, size=len(data), modified_at=NOON, crc32=zlib.crc32(data) if is_known else None)
+        for name, data in files.items()
+    ]
+
+
+async def made(files: dict[str, bytes], *, is_known: bool) -> bytes:
+    entries = entries_of(files, is_known=is_known)
+    return await whole(zipped(entries, lambda entry: in_pieces(files[entry.name], 1_000)))
+
+
+FILES = {"b.txt": b"hello", "a.bin": os.urandom(100_000), "empty": b"", "Größe 資料 👍.md": b"# \xc3\xa4"}
 
 
 class TestMaking:
-    async def test_what_goes_in_comes_out_in_order(self) -> None:
-        files = {"b.txt": b"hello", "a.bin": os.urandom(100_000), "empty": b"", "Größe 資料 👍.md": b"# \xc3\xa4"}
-        with zipfile.ZipFile(io.BytesIO(await made(files))) as archive:
+    @both
+    async def test_what_goes_in_comes_out_in_order(self, is_known: bool) -> None:
+        files = FILES
+        with zipfile.ZipFile(io.BytesIO(await made(files, is_known=is_known))) as archive:
             assert archive.testzip() is None
             assert archive.namelist() == list(files)
             assert {name: archive.read(name) for name in archive.namelist()} == files
             assert all(info.date_time == (2025, 6, 15, 15, 6, 40) for info in archive.infolist())
             assert all(info.external_attr >> 16 == 0o100644 for info in archive.infolist())
 
+    @pytest.mark.skipif(shutil.which("unzip") is None, reason="needs unzip")
+    @both
+    async def test_other_tools_find_nothing_wrong(self, is_known: bool, tmp_path: Path) -> None:
+        (tmp_path / "a.zip").write_bytes(await made(FILES, is_known=is_known))
+        command = ["unzip", "-t", str(tmp_path / "a.zip")]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    async def test_some_may_be_known_and_others_not(self) -> None:
+        known, unknown = (entries_of(FILES, is_known=is_known) for is_known in (True, False))
+        entries = [*known[:2], *unknown[2:]]
+        data = await whole(zipped(entries, lambda entry: in_pieces(FILES[entry.name], 1_000)))
+        assert len(data) == length_of(entries)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            assert {name: archive.read(name) for name in archive.namelist()} == FILES
+
+    async def test_with_known_checksums_it_can_be_read_from_its_beginning(self) -> None:
+        """By tools that cannot wait for the directory at the end: each header tells size and checksum."""
+        data, place = await made(FILES, is_known=True), 0
+        for name, content in FILES.items():
+            magic, flags, crc, size, length, extra = struct.unpack("<4s2xH6xI4xIHH", data[place : place + 30])
+            assert (magic, flags & 1 << 3, crc, size, extra) == (b"PK\3\4", 0, zlib.crc32(content), len(content), 0)
+            place += 30 + length
+            assert data[place - length : place].decode() == name
+            assert data[place : place + size] == content
+            place += size
+
     async def test_an_empty_bag_is_an_empty_zip(self) -> None:
-        with zipfile.ZipFile(io.BytesIO(await made({}))) as archive:
+        with zipfile.ZipFile(io.BytesIO(await made({}, is_known=True))) as archive:
             assert archive.namelist() == []
 
     @settings(max_examples=40, deadline=None)
@@ -43,26 +90,45 @@ class TestMaking:
             st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1, max_size=20),
             st.binary(max_size=3_000),
             max_size=8,
-        )
+        ),
+        st.booleans(),
     )
-    async def test_its_length_is_known_before(self, files: dict[str, bytes]) -> None:
-        data = await made(files)
-        assert len(data) == length_of(entries_of(files))
+    async def test_its_length_is_known_before(self, files: dict[str, bytes], is_known: bool) -> None:
+        data = await made(files, is_known=is_known)
+        assert len(data) == length_of(entries_of(files, is_known=is_known))
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             assert {info.orig_filename: archive.read(info) for info in archive.infolist()} == files
 
     async def test_the_same_bag_is_the_same_zip(self) -> None:
         files = {"a": b"1", "b": b"2"}
-        assert await made(files) == await made(files)
+        assert await made(files, is_known=True) == await made(files, is_known=True)
 
 
 class TestWhenAFileIsNotWhatItWas:
+    async def test_readers_refuse_other_bytes_of_the_same_size(self) -> None:
+        entries = entries_of({"a": b"hello", "b": b"world"}, is_known=True)
+        data = await whole(zipped(entries, lambda entry: in_pieces({"a": b"hello", "b": b"w0rld"}[entry.name])))
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            assert archive.read("a") == b"hello"
+            with pytest.raises(zipfile.BadZipFile, match="CRC"):
+                archive.read("b")
+
+    async def test_one_that_cannot_be_read_fails_before_anything_is_sent(self) -> None:
+        async def lost(entry: Entry) -> AsyncIterator[bytes]:
+            if entry.size:
+                raise Unavailable("The bucket is away.")
+            yield b""
+
+        with pytest.raises(Unavailable):
+            await anext(zipped(entries_of({"a": b"hello"}, is_known=True), lost))
+
+    @both
     @pytest.mark.parametrize("data", [b"", b"hell", b"hello!"])
-    async def test_the_archive_has_no_end(self, data: bytes) -> None:
+    async def test_the_archive_has_no_end(self, data: bytes, is_known: bool) -> None:
         sent = bytearray()
 
         async def send() -> None:
-            async for block in zipped(entries_of({"a": b"hello"}), lambda _: in_pieces(data)):
+            async for block in zipped(entries_of({"a": b"hello"}, is_known=is_known), lambda _: in_pieces(data)):
                 sent.extend(block)
 
         with pytest.raises(Unavailable):
@@ -71,12 +137,33 @@ class TestWhenAFileIsNotWhatItWas:
             zipfile.ZipFile(io.BytesIO(sent))
 
 
+class TestMemory:
+    @both
+    async def test_is_constant_whatever_the_size(self, tmp_path: Path, is_known: bool) -> None:
+        size, objects = 96 * 2**20, LocalObjects(tmp_path)
+        with (tmp_path / "large.bin").open("wb") as file:
+            file.truncate(size)  # zeros that take no room on the disk
+        crc = functools.reduce(lambda crc, _: zlib.crc32(bytes(2**20), crc), range(96), 0) if is_known else None
+        entry = Entry(name="large.bin", size=size, modified_at=NOON, crc32=crc)
+        sent = 0
+        tracemalloc.start()
+        try:
+            async for block in zipped([entry], lambda _: objects.read("large.bin", start=0, end=size)):
+                sent += len(block)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert sent == length_of([entry])
+        assert peak < 6 * BLOCK
+
+
 class TestLargeOnes:
-    def test_over_4_gib_python_reads_the_directory(self) -> None:
-        large = Entry(name="large.bin", size=5 * 2**30, modified_at=NOON)
-        small = Entry(name="small.bin", size=3, modified_at=NOON)
-        offset = len(local_header(large)) + large.size + 24
-        end = offset + len(local_header(small)) + small.size + 16
+    @both
+    def test_over_4_gib_python_reads_the_directory(self, is_known: bool) -> None:
+        large = Entry(name="large.bin", size=5 * 2**30, modified_at=NOON, crc32=1 if is_known else None)
+        small = Entry(name="small.bin", size=3, modified_at=NOON, crc32=2 if is_known else None)
+        offset = len(local_header(large)) + large.size + (0 if is_known else 24)
+        end = offset + len(local_header(small)) + small.size + (0 if is_known else 16)
         tail = directory([Placed(large, 0, 1), Placed(small, offset, 2)], end)
         assert length_of([large, small]) == end + len(tail)
         with zipfile.ZipFile(_Sparse(end, tail)) as archive:
@@ -97,6 +184,11 @@ class TestLargeOnes:
         assert header[4:6] == (45).to_bytes(2, "little")
         with pytest.raises(Unavailable):
             await anext(stream)
+
+    def test_a_large_entry_of_known_bytes_tells_its_size_in_its_header(self) -> None:
+        header = local_header(Entry(name="a", size=5 * 2**30, modified_at=NOON, crc32=7))
+        assert header[14:26] == struct.pack("<III", 7, 2**32 - 1, 2**32 - 1)
+        assert header[-20:] == struct.pack("<HHQQ", 1, 16, 5 * 2**30, 5 * 2**30)
 
 
 class _Sparse(io.RawIOBase):

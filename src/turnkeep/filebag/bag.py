@@ -4,20 +4,19 @@ Bytes come first and rows after them, so that a row always has its object; what 
 between is an object that no row names, which is removed here if possible and by the sweeper otherwise.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from turnkeep.errors import Conflict, InvalidRequest, TurnkeepError, Unavailable, WorldError
+from turnkeep.errors import Conflict
+from turnkeep.filebag.completing import Completion
 from turnkeep.filebag.forms import FilePart
 from turnkeep.filebag.keys import Folder, incoming_key, storage_key
 from turnkeep.filebag.naming import clean_name
+from turnkeep.filebag.pairing import commit, discard
 from turnkeep.filebag.ports import Objects
-from turnkeep.filebag.receiving import Intake, too_large
+from turnkeep.filebag.receiving import Intake, exactly, too_large
 from turnkeep.filebag.sniffing import UNKNOWN, claimed_type, type_of, type_of_output
 from turnkeep.filebag.zipping import Entry, length_of, zipped
 from turnkeep.ids import ConversationId, FileId, new_file_id
@@ -40,7 +39,7 @@ class Bag:
         self.objects = objects
         self._store = store
         self._max_file_bytes = max_file_bytes
-        self._completing: WeakValueDictionary[FileId, asyncio.Lock] = WeakValueDictionary()
+        self._completion = Completion(store, objects, max_file_bytes=max_file_bytes)
 
     # In, at once
 
@@ -50,7 +49,7 @@ class Bag:
         """All files of a form, or none of them."""
         folder = Folder(principal.workspace_id, conversation_id)
         new = await self._take_all(parts, partial(self._take, folder=folder))
-        return await self._commit(new, lambda: self._store.add_files(principal, new))
+        return await commit(self.objects, _keys(new), lambda: self._store.add_files(principal, new))
 
     async def write_back(self, token_hash: bytes, folder: Folder, parts: AsyncIterator[FilePart]) -> list[File]:
         """What a sandbox made, for the turn of this token, which is spent with the rows: all of it or none.
@@ -59,7 +58,7 @@ class Bag:
         kept; the others raise Unauthorized.
         """
         new = await self._take_all(parts, partial(self._take, folder=folder, is_output=True))
-        return await self._commit(new, lambda: self._store.write_back(token_hash, new))
+        return await commit(self.objects, _keys(new), lambda: self._store.write_back(token_hash, new))
 
     # In, by a PUT that goes elsewhere
 
@@ -83,60 +82,24 @@ class Bag:
         return file
 
     async def accept(self, file_id: FileId, size: int, chunks: AsyncIterator[bytes]) -> None:
-        """The bytes of a promised file, where the server itself takes them."""
+        """The bytes of a promised file, where the server itself takes them. More or fewer than these change nothing."""
         if file_id not in await self._store.pending_files([file_id]):
             raise Conflict("This file is complete, or its upload was given up.")
-        key = incoming_key(file_id)
-        intake = Intake(limit=size, type_of=lambda _: UNKNOWN)
-        await self.objects.put(key, intake.passing(chunks))
-        if intake.size != size:
-            await self._discard([key])
-            raise _other_size(size, intake.size)
+        await self.objects.put(incoming_key(file_id), exactly(size, chunks))
 
     async def complete(
         self, principal: Principal, file_id: FileId, *, size: int | None = None, sha256: str | None = None
     ) -> File:
         """The promised bytes have come: look at them, and make the file ready. The same again changes nothing.
 
-        Raises Conflict while there are none, and whatever is wrong with them; they are erased then, and may be sent
+        A ready file has the bytes whose sha256 its row tells, whatever is put meanwhile and however many workers are
+        asked at once: one of them decides. Who comes later with the same bytes gets the same answer, with other bytes
+        a Conflict.
+
+        Raises Conflict while there are no bytes, and whatever is wrong with them; they are erased then, and may be sent
         again for as long as the address holds.
         """
-        lock = self._completing.setdefault(file_id, asyncio.Lock())
-        async with lock:
-            file = await self._store.file(principal, file_id)
-            if file.status == "ready":
-                _check(file.size, file.sha256 or "", size=size, sha256=sha256)
-                return file
-            await self._bring_in(file)
-            return await self._finish(principal, file, size=size, sha256=sha256)
-
-    async def _bring_in(self, file: File) -> None:
-        """Out of the place where somebody may still write, to where nobody can."""
-        key = incoming_key(file.id)
-        found = await self.objects.size(key)
-        if found is None:
-            if await self.objects.size(file.storage_key) is None:
-                raise Conflict("Nothing was uploaded for this file yet. PUT its bytes first.")
-            return  # an earlier attempt came this far
-        if found != file.size:
-            await self._discard([key])
-            raise _other_size(file.size, found)
-        await self.objects.move(key, file.storage_key)
-
-    async def _finish(self, principal: Principal, file: File, *, size: int | None, sha256: str | None) -> File:
-        declared = None if file.mime_type == UNKNOWN else file.mime_type
-        intake = Intake(limit=self._max_file_bytes, type_of=partial(type_of, file.name, declared))
-        try:
-            async for _ in intake.passing(self.content(file)):
-                pass
-            _check(intake.size, intake.sha256, size=size, sha256=sha256)
-        except TurnkeepError as exc:
-            if not isinstance(exc, WorldError):
-                await self._discard([file.storage_key])
-            raise
-        return await self._store.complete_file(
-            principal, file.id, size=intake.size, sha256=intake.sha256, mime_type=intake.mime_type
-        )
+        return await self._completion.complete(principal, file_id, size=size, sha256=sha256)
 
     # Out
 
@@ -150,7 +113,10 @@ class Bag:
     def archive(self, files: Sequence[File]) -> Archive:
         """These files as a zip, in the order in which they came into the bag."""
         by_name = {file.name: file for file in sorted(files, key=lambda file: (file.created_at, file.id))}
-        entries = [Entry(name=file.name, size=file.size, modified_at=file.created_at) for file in by_name.values()]
+        entries = [
+            Entry(name=file.name, size=file.size, modified_at=file.created_at, crc32=file.crc32)
+            for file in by_name.values()
+        ]
         return Archive(length_of(entries), zipped(entries, lambda entry: self.content(by_name[entry.name])))
 
     async def save(self, principal: Principal, file_id: FileId, conversation_id: ConversationId | None) -> File:
@@ -170,9 +136,10 @@ class Bag:
             source=file.source,
             sha256=file.sha256,
             is_saved=conversation_id is None,
+            crc32=file.crc32,
         )
         await self.objects.copy(file.storage_key, new.storage_key)
-        [saved] = await self._commit([new], lambda: self._store.add_files(principal, [new]))
+        [saved] = await commit(self.objects, [new.storage_key], lambda: self._store.add_files(principal, [new]))
         return saved
 
     # Both together
@@ -185,7 +152,7 @@ class Bag:
             async for part in parts:
                 taken.append(await take(part))  # noqa: PERF401 - what was taken before a failure must be known
         except BaseException:
-            await self._discard([new.storage_key for new in taken])
+            await discard(self.objects, _keys(taken))
             raise
         return taken
 
@@ -205,33 +172,9 @@ class Bag:
             storage_key=key,
             source="sandbox" if is_output else "user",
             sha256=intake.sha256,
+            crc32=intake.crc32,
         )
 
-    async def _commit(self, new: Sequence[NewFile], commit: Callable[[], Awaitable[list[File]]]) -> list[File]:
-        """Make the rows, or take the bytes away again.
 
-        When the database went away in the middle, nobody knows whether the rows are there: the bytes stay, and the
-        sweeper finds out.
-        """
-        try:
-            return await commit()
-        except Unavailable:
-            raise
-        except TurnkeepError:
-            await self._discard([each.storage_key for each in new])
-            raise
-
-    async def _discard(self, keys: Sequence[str]) -> None:
-        with suppress(WorldError):
-            await asyncio.shield(self.objects.delete(keys))
-
-
-def _check(found_size: int, found_sha256: str, *, size: int | None, sha256: str | None) -> None:
-    if size is not None and size != found_size:
-        raise _other_size(size, found_size)
-    if sha256 is not None and sha256.lower() != found_sha256:
-        raise InvalidRequest(f"The bytes that came have the sha256 {found_sha256}, not {sha256.lower()}. Upload again.")
-
-
-def _other_size(expected: int, found: int) -> InvalidRequest:
-    return InvalidRequest(f"{expected:,} bytes were announced for this file, and {found:,} came. Upload it again.")
+def _keys(new: Sequence[NewFile]) -> list[str]:
+    return [each.storage_key for each in new]

@@ -25,9 +25,11 @@ class Folder(Struct, frozen=True):
         return f"bag/{self.workspace_id}/{self.conversation_id or 'loose'}"
 
 
-def storage_key(folder: Folder, file_id: FileId, name: str) -> str:
+def storage_key(folder: Folder, file_id: FileId, name: str, *, attempt: str = "") -> str:
+    """Where the bytes of a file live. With `attempt` a place that nobody else has, until the row names it."""
     extension = extension_of(name)
-    return f"{folder.path}/{file_id}.{extension if extension in BY_EXTENSION else 'bin'}"
+    known = extension if extension in BY_EXTENSION else "bin"
+    return f"{folder.path}/{file_id}{attempt and '-'}{attempt}.{known}"
 
 
 def incoming_key(file_id: FileId) -> str:

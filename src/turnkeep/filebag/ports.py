@@ -37,16 +37,14 @@ class Objects(Protocol):
         """
 
     def read(self, key: str, *, start: int, end: int) -> AsyncIterator[bytes]:
-        """The bytes from `start` up to `end`, in pieces, with constant memory."""
+        """The bytes from `start` up to `end`, in pieces, with constant memory. Fewer are not taken for the whole: an
+        object that was cut raises Unavailable."""
 
     async def size(self, key: str) -> int | None:
         """How many bytes it has; None if it does not exist."""
 
     async def copy(self, source: str, target: str) -> None:
         """The same bytes under another key, durable once this returns."""
-
-    async def move(self, source: str, target: str) -> None:
-        """The same bytes under another key, and no longer under this one."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Erase these objects. Those that are not there are passed over."""

@@ -37,6 +37,21 @@ PROGRAMS: tuple[Magic, ...] = (
     Magic(0, b"dex\n", "an Android program"),
 )
 
+_PROGRAM_NAMES = frozenset({"exe", "dll", "scr", "msi", "sys", "cpl", "so", "dylib"})
+_PROGRAM_TYPES = frozenset(
+    {
+        "application/vnd.microsoft.portable-executable",
+        "application/x-dosexec",
+        "application/x-elf",
+        "application/x-executable",
+        "application/x-mach-binary",
+        "application/x-msdos-program",
+        "application/x-msdownload",
+        "application/x-msi",
+        "application/x-sharedlib",
+    }
+)
+
 MAGIC: tuple[Magic, ...] = (
     Magic(0, b"\x89PNG\r\n\x1a\n", "image/png"),
     Magic(0, b"\xff\xd8\xff", "image/jpeg"),
@@ -122,11 +137,17 @@ def type_of_output(name: str, head: bytes) -> str:
 
 
 def claimed_type(name: str, declared: str | None) -> str | None:
-    """What the name says, else what the sender says; None where neither says anything that we know."""
-    by_name = BY_EXTENSION.get(extension_of(name))
+    """What the name says, else what the sender says; None where neither says anything that we know.
+
+    Raises UnsupportedMediaType for what calls itself a program: no content makes that one of the types we take.
+    """
+    extension = extension_of(name)
+    by_name = BY_EXTENSION.get(extension)
     if by_name is not None:
         return by_name
     plain = (declared or "").partition(";")[0].strip().lower()
+    if extension in _PROGRAM_NAMES or plain in _PROGRAM_TYPES:
+        raise _refused(name, "its name or type says that it is a program")
     return plain if family_of(plain) is not None else None
 
 

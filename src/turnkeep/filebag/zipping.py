@@ -1,7 +1,8 @@
 """The bag as a zip, made while it is sent: nothing is compressed, nothing is kept, and its length is known before.
 
-Pure bytes but for `zipped`, which asks for the contents of one entry after the other. Entries larger than 4 GiB, and
-archives that are, use ZIP64.
+Pure bytes but for `zipped`, which asks for the contents of one entry after the other. An entry whose checksum is known
+says it before its bytes; one whose checksum is not has it computed on the way, and says it after them. Entries larger
+than 4 GiB, and archives that are, use ZIP64.
 """
 
 import asyncio
@@ -16,22 +17,29 @@ from turnkeep.errors import Unavailable
 
 _MANY = 0xFFFF
 _LARGE = 0xFFFFFFFF
-_FLAGS = 1 << 3 | 1 << 11  # sizes follow the data; names are UTF-8
+_SIZES_FOLLOW = 1 << 3
+_NAMES_ARE_UTF8 = 1 << 11
 _PLAIN, _ZIP64 = 20, 45
 _MADE_BY_UNIX = 3 << 8
 _REGULAR_FILE = 0o100644 << 16
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A file to be: its name inside the archive, its size, and when it was made (Unix epoch milliseconds)."""
+    """A file to be: its name inside the archive, its size, when it was made (Unix epoch milliseconds), and the checksum
+    of its bytes if that is known. Bytes that do not have it make an archive that every reader refuses."""
 
     name: str
     size: int
     modified_at: int
+    crc32: int | None = None
 
     @property
     def is_large(self) -> bool:
         return self.size >= _LARGE
+
+    @property
+    def flags(self) -> int:
+        return _NAMES_ARE_UTF8 | (_SIZES_FOLLOW if self.crc32 is None else 0)
 
 
 class Placed(Struct, frozen=True):
@@ -43,13 +51,16 @@ class Placed(Struct, frozen=True):
 
 
 class Checksum:
-    """A CRC-32 that another thread computes while the block is already on its way."""
+    """A CRC-32: the known one, or one that another thread computes while the block is already on its way."""
 
-    def __init__(self) -> None:
-        self._crc = 0
+    def __init__(self, known: int | None) -> None:
+        self._is_known = known is not None
+        self._crc = known or 0
         self._adding: asyncio.Future[int] | None = None
 
     async def add(self, block: bytes) -> None:
+        if self._is_known:
+            return
         crc = await self.value()
         self._adding = asyncio.get_running_loop().run_in_executor(None, zlib.crc32, block, crc)
 
@@ -69,22 +80,26 @@ def length_of(entries: Sequence[Entry]) -> int:
 
 
 async def zipped(entries: Sequence[Entry], contents: Callable[[Entry], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
-    """The archive in pieces, its entries in the given order. Raises if an entry has other bytes than it said: the
-    archive then has no end, and nobody can take it for a whole one."""
+    """The archive in pieces, its entries in the given order. Raises if an entry has more or fewer bytes than it said:
+    the archive then has no end, and nobody can take it for a whole one. If the first entry cannot be read at all, that
+    is raised before there is any piece."""
     placed, offset = [], 0
     for entry in entries:
-        header = local_header(entry)
+        header, blocks = local_header(entry), contents(entry)
+        checksum, size = Checksum(entry.crc32), 0
+        block = await anext(blocks, b"")
         yield header
-        checksum, size = Checksum(), 0
-        async for block in contents(entry):
+        while block:
             size += len(block)
             await checksum.add(block)
             yield block
+            block = await anext(blocks, b"")
         crc = await checksum.value()
         if size != entry.size:
             raise Unavailable(f"{entry.name!r} has {size} bytes in the store and {entry.size} in its row.")
         tail = descriptor(entry, crc)
-        yield tail
+        if tail:
+            yield tail
         placed.append(Placed(entry, offset, crc))
         offset += len(header) + size + len(tail)
     yield directory(placed, offset)
@@ -92,17 +107,18 @@ async def zipped(entries: Sequence[Entry], contents: Callable[[Entry], AsyncIter
 
 def local_header(entry: Entry) -> bytes:
     name = entry.name.encode()
-    extra = struct.pack("<HHQQ", 1, 16, 0, 0) if entry.is_large else b""
-    size = _LARGE if entry.is_large else 0
+    told = 0 if entry.crc32 is None else entry.size
+    extra = struct.pack("<HHQQ", 1, 16, told, told) if entry.is_large else b""
+    size = _LARGE if entry.is_large else told
     return (
         struct.pack(
             "<4sHHHIIIIHH",
             b"PK\3\4",
             _ZIP64 if entry.is_large else _PLAIN,
-            _FLAGS,
+            entry.flags,
             0,
             _dos_time(entry.modified_at),
-            0,
+            entry.crc32 or 0,
             size,
             size,
             len(name),
@@ -114,6 +130,9 @@ def local_header(entry: Entry) -> bytes:
 
 
 def descriptor(entry: Entry, crc: int) -> bytes:
+    """What follows the bytes of an entry; nothing where its header has told it."""
+    if entry.crc32 is not None:
+        return b""
     form = "<4sIQQ" if entry.is_large else "<4sIII"
     return struct.pack(form, b"PK\7\x08", crc, entry.size, entry.size)
 
@@ -154,7 +173,7 @@ def _listed(placed: Placed) -> bytes:
             b"PK\1\2",
             _MADE_BY_UNIX | (_ZIP64 if large else _PLAIN),
             _ZIP64 if large else _PLAIN,
-            _FLAGS,
+            entry.flags,
             0,
             _dos_time(entry.modified_at),
             placed.crc,

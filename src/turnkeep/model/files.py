@@ -31,6 +31,8 @@ class File(Struct, frozen=True, kw_only=True):
     """The turn whose sandbox wrote it back."""
     saved_at: int | None = None
     """When it was saved into the workspace's Files."""
+    crc32: int | None = None
+    """The checksum that a zip wants, where it was computed when the bytes came."""
 
     def ref(self) -> FileRef:
         return FileRef(file_id=self.id, name=self.name, mime_type=self.mime_type, size=self.size)
@@ -48,6 +50,7 @@ class NewFile(Struct, frozen=True, kw_only=True):
     source: FileSource = "user"
     sha256: str | None = None
     is_saved: bool = False
+    crc32: int | None = None
 
 
 class TurnBag(Struct, frozen=True, kw_only=True):

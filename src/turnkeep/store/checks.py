@@ -177,11 +177,23 @@ def check_new_files(new: Sequence[NewFile]) -> None:
         check_text(each.name, "name", limit=KEY_CHARS)
         check_text(each.mime_type, "mime_type", limit=KEY_CHARS)
         check_text(each.storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
-        check_bytes(each.size, each.sha256)
+        check_bytes(each.size, each.sha256, each.crc32)
 
 
-def check_bytes(size: object, sha256: object) -> None:
+def check_completion(
+    size: object, sha256: object, mime_type: object | None, storage_key: object | None, crc32: object | None
+) -> None:
+    check_bytes(size, sha256, crc32)
+    if mime_type is not None:
+        check_text(mime_type, "mime_type", limit=KEY_CHARS)
+    if storage_key is not None:
+        check_text(storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
+
+
+def check_bytes(size: object, sha256: object, crc32: object | None = None) -> None:
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**62:
         raise InvalidRequest("size must be a whole number of bytes.")
     if sha256 is not None:
         check_text(sha256, "sha256", limit=64)
+    if crc32 is not None and (not isinstance(crc32, int) or isinstance(crc32, bool) or not 0 <= crc32 < 2**32):
+        raise InvalidRequest("crc32 must be a whole number of 32 bits.")

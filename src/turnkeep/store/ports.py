@@ -12,7 +12,19 @@ user whatever the query says. Verbs without a principal are the engine's own.
 from collections.abc import Sequence
 from typing import Protocol
 
-from turnkeep.ids import AgentId, ConversationId, FileId, KeyId, OrgId, PageId, TableId, TurnId, UserId, WorkspaceId
+from turnkeep.ids import (
+    AgentId,
+    CallId,
+    ConversationId,
+    FileId,
+    KeyId,
+    OrgId,
+    PageId,
+    TableId,
+    TurnId,
+    UserId,
+    WorkspaceId,
+)
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.events import LogLine, Recorded, TurnEvent
@@ -140,10 +152,11 @@ class TurnStore(Protocol):
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
         """The turn, while it runs under this attempt, with the tokens counted so far: for its sandbox and holder."""
 
-    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
         """Add these tokens to a turn that runs under this attempt; False if it does not any more.
 
-        For model calls that are not the holder's own. It reads the sum with `running_turn` before it settles.
+        For model calls that are not the holder's own. It reads the sum with `running_turn` before it settles. A call
+        is counted once, however often it is told of.
         """
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
@@ -234,7 +247,8 @@ class DirectoryStore(Protocol):
         """Store name, model and limits of this value."""
 
     async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
-        """Conflict while it holds conversations (deleted ones too, until purged), and for the default one."""
+        """Gone with its members, agents and pinned keys. Conflict while it holds conversations (deleted ones too,
+        until purged), and for the default one."""
 
     async def ensure_member(
         self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
@@ -243,14 +257,17 @@ class DirectoryStore(Protocol):
 
     async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]: ...
 
-    async def add_key(self, key: ApiKey, secret_hash: bytes) -> None: ...
+    async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
+        """NotFound unless its workspace, if it is pinned to one, is of its org."""
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         """The live key with that hash (compared in constant time), or None."""
 
-    async def keys(self, org_id: OrgId) -> list[ApiKey]: ...
+    async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
+        """All keys of the org; with `workspace_id`, those alone that are pinned to it."""
 
-    async def revoke_key(self, org_id: OrgId, key_id: KeyId) -> None: ...
+    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
+        """NotFound for a key that `keys` with the same arguments would not list."""
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent: ...
 
@@ -310,11 +327,21 @@ class FileStore(Protocol):
         """
 
     async def complete_file(
-        self, principal: Principal, file_id: FileId, *, size: int, sha256: str, mime_type: str | None = None
+        self,
+        principal: Principal,
+        file_id: FileId,
+        *,
+        size: int,
+        sha256: str,
+        mime_type: str | None = None,
+        storage_key: str | None = None,
+        crc32: int | None = None,
     ) -> File:
-        """The bytes are in place: the file is ready. `mime_type` is what they turned out to be.
+        """The bytes are in place: the file is ready. `mime_type` is what they turned out to be, and `storage_key` where
+        they are, if not where the row has said until now.
 
-        The same again changes nothing; other bytes are a Conflict.
+        Of many who come at once one decides, for all of it. The same bytes again change nothing and answer with what
+        is there; other bytes are a Conflict.
         """
 
     async def file(self, principal: Principal, file_id: FileId) -> File: ...

@@ -25,8 +25,6 @@ MESSAGE_COLUMNS = (
     "turn_id, turn_sequence, id, conversation_id, role, internal, iteration, blocks, display, attachments, "
     "sources, metadata, usage, legacy, provider, created_at"
 )
-REPLAYED_COLUMNS = MESSAGE_COLUMNS.replace("display", "NULL AS display")
-"""For what is replayed to the model, which never sees the display: half the bytes of a window."""
 TURN_COLUMNS = (
     "id, conversation_id, workspace_id, user_id, parent_turn_id, ordinal, active, status, attempt, failures, "
     "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "
@@ -39,10 +37,12 @@ CONVERSATION_COLUMNS = (
 """`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
 FILE_COLUMNS = (
     "id, workspace_id, conversation_id, message_id, name, mime_type, size, sha256, storage_key, source, status, "
-    "created_at, turn_id, saved_at"
+    "created_at, turn_id, saved_at, crc32"
 )
 WORKSPACE_COLUMNS = "id, org_id, name, is_default, model, monthly_message_limit, user_monthly_message_limit, created_at"
-KEY_COLUMNS = "id, org_id, name, monthly_message_limit, requests_per_minute, allowed_tools, created_at, revoked_at"
+KEY_COLUMNS = (
+    "id, org_id, name, monthly_message_limit, requests_per_minute, allowed_tools, created_at, revoked_at, workspace_id"
+)
 MEMBER_COLUMNS = "id, workspace_id, external_id, role, created_at"
 AGENT_COLUMNS = "id, workspace_id, spec, created_at, updated_at"
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
@@ -155,9 +155,9 @@ def to_message(row: Row) -> Message:
 
 
 def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
-    """A message without its display, from `turn_id, turn_sequence, id, role, internal, iteration, blocks, usage,
-    provider, created_at, extras` (and what may follow). `extras` is None for most rows, else the JSON list of
-    attachments, sources, metadata and legacy."""
+    """A message as the model sees it, from `turn_id, turn_sequence, id, role, internal, iteration, blocks, usage,
+    provider, created_at, extras` (and what may follow): without its display, which is half the bytes of a window.
+    `extras` is None for most rows, else the JSON list of attachments, sources, metadata and legacy."""
     extras = row[10]
     if extras is None:
         return Message(
@@ -169,7 +169,7 @@ def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
             blocks=_blocks(row[6]),
             created_at=row[9],
             iteration=row[5],
-            internal=row[4],
+            internal=bool(row[4]),
             usage=_usage(row[7]) if row[7] else None,
             provider=row[8],
         )
@@ -292,6 +292,7 @@ def to_file(row: Row) -> File:
         created_at=row[11],
         turn_id=row[12],
         saved_at=row[13],
+        crc32=row[14],
     )
 
 
@@ -328,6 +329,7 @@ def to_key(row: Row) -> ApiKey:
         allowed_tools=_names(row[5]) if row[5] is not None else None,
         created_at=row[6],
         revoked_at=row[7],
+        workspace_id=row[8],
     )
 
 

@@ -8,7 +8,7 @@ from turnkeep.errors import NotFound, Unauthorized
 from turnkeep.ids import ConversationId, FileId, TurnId, check_id
 from turnkeep.model.files import File, FileSource, NewFile, TurnBag
 from turnkeep.model.principals import Principal
-from turnkeep.store.checks import AFTER_ALL_FILES, KEY_CHARS, check_bytes, check_limit, check_new_files, check_text
+from turnkeep.store.checks import AFTER_ALL_FILES, check_completion, check_limit, check_new_files
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.naming import candidates, name_key
@@ -75,13 +75,20 @@ class PostgresFiles:
         return await self._database.transact(add)
 
     async def complete_file(
-        self, principal: Principal, file_id: FileId, *, size: int, sha256: str, mime_type: str | None = None
+        self,
+        principal: Principal,
+        file_id: FileId,
+        *,
+        size: int,
+        sha256: str,
+        mime_type: str | None = None,
+        storage_key: str | None = None,
+        crc32: int | None = None,
     ) -> File:
         check_id(file_id, "file")
-        check_bytes(size, sha256)
-        if mime_type is not None:
-            check_text(mime_type, "mime_type", limit=KEY_CHARS)
-        rows = await self._database.write("complete_file", *owner_of(principal), file_id, size, sha256, mime_type)
+        check_completion(size, sha256, mime_type, storage_key, crc32)
+        found = (size, sha256, mime_type, storage_key, crc32)
+        rows = await self._database.write("complete_file", *owner_of(principal), file_id, *found)
         return to_file(rows[0])
 
     async def file(self, principal: Principal, file_id: FileId) -> File:
@@ -162,6 +169,7 @@ async def _add(
             new.source,
             turn_id,
             new.is_saved,
+            new.crc32,
         )
         if rows:
             return to_file(rows[0])

@@ -54,13 +54,20 @@ class FileVerbs(Lanes):
         return await self._write(files.write_back, token_hash, new)
 
     async def complete_file(
-        self, principal: Principal, file_id: FileId, *, size: int, sha256: str, mime_type: str | None = None
+        self,
+        principal: Principal,
+        file_id: FileId,
+        *,
+        size: int,
+        sha256: str,
+        mime_type: str | None = None,
+        storage_key: str | None = None,
+        crc32: int | None = None,
     ) -> File:
         check_id(file_id, "file")
-        checks.check_bytes(size, sha256)
-        if mime_type is not None:
-            checks.check_text(mime_type, "mime_type", limit=checks.KEY_CHARS)
-        return await self._write(files.complete, principal, file_id, size, sha256, mime_type)
+        checks.check_completion(size, sha256, mime_type, storage_key, crc32)
+        found = files.FoundBytes(size=size, sha256=sha256, mime_type=mime_type, storage_key=storage_key, crc32=crc32)
+        return await self._write(files.complete, principal, file_id, found)
 
     async def file(self, principal: Principal, file_id: FileId) -> File:
         which = {"file": check_id(file_id, "file")}

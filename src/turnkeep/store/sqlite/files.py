@@ -15,6 +15,16 @@ from turnkeep.store.sqlite.owning import conversation_for_write, no_file, owner_
 from turnkeep.store.sqlite.session import Session
 
 
+class FoundBytes(Struct, frozen=True, kw_only=True):
+    """What was found when somebody looked at the bytes of a pending file, and where they are if not where it says."""
+
+    size: int
+    sha256: str
+    mime_type: str | None
+    storage_key: str | None
+    crc32: int | None
+
+
 class FileRow(Struct, frozen=True, kw_only=True):
     """A file to add. It is `pending` as long as its bytes are not complete."""
 
@@ -30,6 +40,7 @@ class FileRow(Struct, frozen=True, kw_only=True):
     message_id: MessageId | None = None
     turn_id: TurnId | None = None
     is_saved: bool = False
+    crc32: int | None = None
 
     @classmethod
     def of(cls, new: NewFile, *, turn_id: TurnId | None = None) -> "FileRow":
@@ -45,6 +56,7 @@ class FileRow(Struct, frozen=True, kw_only=True):
             status="pending" if new.sha256 is None else "ready",
             turn_id=turn_id,
             is_saved=new.is_saved,
+            crc32=new.crc32,
         )
 
 
@@ -110,6 +122,7 @@ def insert(session: Session, principal: Principal, new: FileRow, *, created_at: 
             "created_at": created_at,
             "turn": new.turn_id,
             "saved_at": created_at if new.is_saved else None,
+            "crc32": new.crc32,
         },
     )[0]
     return to_file(row)
@@ -159,16 +172,14 @@ def _attach(
     return FileRef(file_id=file.id, name=name, mime_type=file.mime_type, size=file.size)
 
 
-def complete(
-    session: Session, principal: Principal, file_id: FileId, size: int, sha256: str, mime_type: str | None
-) -> File:
+def complete(session: Session, principal: Principal, file_id: FileId, found: FoundBytes) -> File:
     file = _own(session, principal, file_id)
-    if file.status == "ready":
-        if file.sha256 != sha256:
-            raise Conflict(f"File {file_id} is complete already, with other bytes.")
-        return file
-    values = {"file": file_id, "size": size, "sha256": sha256, "mime_type": mime_type}
-    return to_file(session.rows("complete_file", values)[0])
+    done = session.rows("complete_file", {"file": file_id, **structs.asdict(found)})
+    if done:
+        return to_file(done[0])
+    if file.sha256 != found.sha256:
+        raise Conflict(f"File {file_id} is complete already, with other bytes.")
+    return file
 
 
 def delete(session: Session, principal: Principal, file_id: FileId) -> None:

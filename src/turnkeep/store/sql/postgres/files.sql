@@ -1,10 +1,10 @@
 -- The rows of the file bags.
 
 -- name: add_file
-SELECT {f.file_columns} FROM turnkeep.add_file($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) f
+SELECT {f.file_columns} FROM turnkeep.add_file($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) f
 
 -- name: complete_file
-SELECT {f.file_columns} FROM turnkeep.complete_file($1, $2, $3, $4, $5, $6, $7) f
+SELECT {f.file_columns} FROM turnkeep.complete_file($1, $2, $3, $4, $5, $6, $7, $8, $9) f
 
 -- name: delete_file
 SELECT turnkeep.delete_file($1, $2, $3, $4, $5)

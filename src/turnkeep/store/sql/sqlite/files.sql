@@ -16,9 +16,9 @@ UPDATE files
 
 -- name: insert_file
 INSERT INTO files (id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size,
-                   sha256, storage_key, source, status, created_at, turn_id, saved_at)
+                   sha256, storage_key, source, status, created_at, turn_id, saved_at, crc32)
 VALUES (:id, :org, :workspace, :user, :conversation, :message, :name, :key, :mime_type, :size,
-        :sha256, :storage_key, :source, :status, :created_at, :turn, :saved_at)
+        :sha256, :storage_key, :source, :status, :created_at, :turn, :saved_at, :crc32)
 RETURNING {file_columns};
 
 -- name: own_file
@@ -34,9 +34,12 @@ SELECT {f.file_columns}
                             AND c.deleted_at IS NULL AND (:user IS NULL OR c.user_id = :user)) END;
 
 -- name: complete_file
+-- The place of the bytes and what was found in them, in one statement: nobody sees one without the other. No row means
+-- that somebody else was quicker.
 UPDATE files
-   SET status = 'ready', size = :size, sha256 = :sha256, mime_type = coalesce(:mime_type, mime_type)
- WHERE id = :file
+   SET status = 'ready', size = :size, sha256 = :sha256, mime_type = coalesce(:mime_type, mime_type),
+       storage_key = coalesce(:storage_key, storage_key), crc32 = :crc32
+ WHERE id = :file AND status = 'pending'
 RETURNING {file_columns};
 
 -- name: delete_file

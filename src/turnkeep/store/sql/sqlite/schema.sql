@@ -41,8 +41,9 @@ CREATE TABLE api_keys (
     allowed_tools         text,
     created_at            integer NOT NULL,
     revoked_at            integer
-) STRICT;
+, workspace_id text REFERENCES workspaces) STRICT;
 CREATE INDEX api_keys_of_org ON api_keys (org_id);
+CREATE INDEX api_keys_of_workspace ON api_keys (workspace_id) WHERE workspace_id IS NOT NULL;
 
 CREATE TABLE agents (
     id           text PRIMARY KEY,
@@ -144,7 +145,7 @@ CREATE TABLE turns (
     created_at          integer NOT NULL,
     started_at          integer,
     settled_at          integer
-, files_written integer NOT NULL DEFAULT 0) STRICT;
+, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000) STRICT;
 -- Single flight is this index, not application code: it holds for every worker and every bug.
 CREATE UNIQUE INDEX turns_single_flight ON turns (conversation_id) WHERE status = 'running';
 CREATE INDEX turns_waiting ON turns (conversation_id, ordinal) WHERE status = 'queued';
@@ -219,7 +220,7 @@ CREATE TABLE files (
     created_at      integer NOT NULL,
     deleted_at      integer,
     deleted_with    text
-, turn_id text, saved_at integer) STRICT;
+, turn_id text, saved_at integer, crc32 integer) STRICT;
 CREATE UNIQUE INDEX files_names ON files (conversation_id, name_key)
     WHERE conversation_id IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX files_of_conversation ON files (conversation_id);

@@ -5,7 +5,7 @@
 CREATE FUNCTION turnkeep.add_file(
     p_org text, p_workspace text, p_user text, p_owner text, p_file text, p_conversation text, p_names text[],
     p_name_keys text[], p_mime_type text, p_size bigint, p_sha256 text, p_storage_key text, p_source text,
-    p_turn text, p_is_saved boolean
+    p_turn text, p_is_saved boolean, p_crc32 bigint
 ) RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
 DECLARE
     v_place integer := 1;
@@ -22,10 +22,10 @@ BEGIN
     END IF;
     INSERT INTO turnkeep.files
            (id, org_id, workspace_id, user_id, conversation_id, name, name_key, mime_type, size, sha256, storage_key,
-            source, status, created_at, turn_id, saved_at)
+            source, status, created_at, turn_id, saved_at, crc32)
     VALUES (p_file, p_org, p_workspace, p_user, p_conversation, p_names[v_place], p_name_keys[v_place], p_mime_type,
             p_size, p_sha256, p_storage_key, p_source, CASE WHEN p_sha256 IS NULL THEN 'pending' ELSE 'ready' END,
-            turnkeep.now_ms(), p_turn, CASE WHEN p_is_saved THEN turnkeep.now_ms() END)
+            turnkeep.now_ms(), p_turn, CASE WHEN p_is_saved THEN turnkeep.now_ms() END, p_crc32)
     ON CONFLICT (id) DO NOTHING;
     RETURN QUERY SELECT * FROM turnkeep.files f
                   WHERE f.id = p_file AND f.org_id = p_org AND f.storage_key = p_storage_key;
@@ -55,8 +55,11 @@ BEGIN
     RETURN v_file;
 END $$;
 
+-- The place of the bytes and what was found in them, in one statement under the row's lock: nobody sees one without the
+-- other, and of many who come at once one decides.
 CREATE FUNCTION turnkeep.complete_file(p_org text, p_workspace text, p_owner text, p_file text, p_size bigint,
-                                       p_sha256 text, p_mime_type text) RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
+                                       p_sha256 text, p_mime_type text, p_storage_key text, p_crc32 bigint)
+RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
 DECLARE
     v_file turnkeep.files := turnkeep.own_file(p_org, p_workspace, p_owner, false, p_file);
 BEGIN
@@ -69,8 +72,9 @@ BEGIN
     END IF;
     RETURN QUERY UPDATE turnkeep.files f
                     SET status = 'ready', size = p_size, sha256 = p_sha256,
-                        mime_type = coalesce(p_mime_type, f.mime_type)
-                  WHERE f.id = p_file RETURNING f.*;
+                        mime_type = coalesce(p_mime_type, f.mime_type),
+                        storage_key = coalesce(p_storage_key, f.storage_key), crc32 = p_crc32
+                  WHERE f.id = p_file AND f.status = 'pending' RETURNING f.*;
 END $$;
 
 CREATE FUNCTION turnkeep.delete_file(p_org text, p_workspace text, p_owner text, p_is_admin boolean, p_file text)
