@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from msgspec import structs
+
 from tests.store.factories import Tenant, a_tenant
 from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question
 from turnkeep.ids import TurnId
@@ -24,12 +26,15 @@ from turnkeep.tools.registry import ToolRegistry
 
 QUICK = EngineSettings(
     default_model="scripted",
-    lease_seconds=1.0,
+    lease_seconds=5.0,
     disconnect_grace_seconds=60.0,
     sweep_seconds=0.1,
     tool_timeout_seconds=5.0,
     provider_timeout_seconds=5.0,
 )
+
+DYING = structs.replace(QUICK, lease_seconds=2.0)
+"""Of a worker that is not started and so renews nothing: what it holds is another's after this time."""
 
 
 class Room:
@@ -51,7 +56,7 @@ class Room:
         scripts: Sequence[Script] | Callable[..., Script] | Provider,
         *,
         tools: Sequence[Tool] = (),
-        settings: EngineSettings = QUICK,
+        settings: EngineSettings | None = None,
         observer: Observer | None = None,
         hub: LocalHub | None = None,
         start: bool = True,
@@ -63,7 +68,7 @@ class Room:
             hub=LocalHub() if hub is None else hub,
             providers=ProviderRegistry([provider]),
             tools=ToolRegistry(tools, offered_to_all=[tool.spec.name for tool in tools]),
-            settings=settings,
+            settings=settings or (QUICK if start else DYING),
             worker=f"worker-{self._workers}",
             observer=observer or FailOnDefect(),
         )

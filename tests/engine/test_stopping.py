@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from tests.engine.rooms import QUICK, Gate, Room, kinds
+from tests.engine.rooms import DYING, QUICK, Gate, Room, kinds
 from turnkeep.compiler import compile
 from turnkeep.errors import NotFound
 from turnkeep.model.blocks import ToolResult, ToolUse
@@ -117,7 +117,7 @@ class TestCancelling:
         asleep = await room.enter([["Once", Until(gate.pass_through)]], start=False)
         claimed = await room.ask(asleep)
         await gate.reached.wait()
-        await asyncio.sleep(QUICK.lease_seconds)
+        await asyncio.sleep(DYING.lease_seconds)
         awake = await room.enter([], start=False)
         turn = await awake.cancel(room.ann, claimed.turn.id)
         assert (turn.status, turn.attempt) == ("cancelled", 2)
@@ -125,7 +125,7 @@ class TestCancelling:
 
 class TestATurnThatTakesTooLong:
     async def test_is_ended_with_its_own_code(self, room: Room) -> None:
-        settings = structs.replace(QUICK, turn_timeout_seconds=0.2)
+        settings = structs.replace(QUICK, turn_timeout_seconds=1.0)
         engine = await room.enter([["Once", Until(asyncio.Event().wait)]], settings=settings)
         turn = await room.answer(engine)
         assert turn.error is not None
@@ -136,19 +136,30 @@ class TestATurnThatTakesTooLong:
 
 class TestReadersWhoLeave:
     async def test_stop_the_turn_after_the_grace(self, room: Room) -> None:
-        settings = structs.replace(QUICK, disconnect_grace_seconds=0.2)
+        settings = structs.replace(QUICK, disconnect_grace_seconds=1.0)
         gate = Gate()
         engine = await room.enter([["Once", Until(gate.pass_through)]], settings=settings)
         claimed = await room.ask(engine)
         with engine.attach(claimed.turn.id):
             await gate.reached.wait()
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(2.0)
             assert not (await room.store.turn(room.ann, claimed.turn.id)).is_settled
 
         async def is_stopped() -> bool:
             return (await room.store.turn(room.ann, claimed.turn.id)).status == "cancelled"
 
         await room.until(is_stopped)
+
+    async def test_are_not_missed_while_they_read_where_there_is_no_grace(self, room: Room) -> None:
+        settings = structs.replace(QUICK, disconnect_grace_seconds=0.0)
+        gate = Gate()
+        engine = await room.enter([["Once", Until(gate.pass_through), " more"]], settings=settings)
+        claimed = await room.ask(engine)
+        with engine.attach(claimed.turn.id):
+            await gate.reached.wait()
+            await asyncio.sleep(3.0)
+            gate.open()
+            assert (await engine.wait(room.ann, claimed.turn.id)).status == "succeeded"
 
     async def test_do_not_stop_a_turn_in_the_background(self, room: Room) -> None:
         settings = structs.replace(QUICK, disconnect_grace_seconds=0.05)

@@ -119,9 +119,9 @@ class Site:
         return answer
 
     @asynccontextmanager
-    async def store(self) -> AsyncIterator[Store]:
+    async def store(self, *, retry_seconds: float = 10.0) -> AsyncIterator[Store]:
         """The database itself; with SQLite only while no worker runs."""
-        store = await open_store(self.url)
+        store = await open_store(self.url, retry_seconds=retry_seconds)
         try:
             yield store
         finally:

@@ -80,7 +80,7 @@ class TestAWriteWhoseAnswerIsLost:
         self, postgres_site: Site, proxy: LossyProxy, name: str
     ) -> None:
         async with engine_behind(proxy, postgres_site) as leaving:
-            first = await ask(leaving, postgres_site.tenant.ann, question("first", "right", "right"))
+            first = await ask(leaving, postgres_site.tenant.ann, question("first", *["right"] * 4))
             conversation_id = first.turn.conversation_id
             second = await ask(
                 leaving, postgres_site.tenant.ann, question("second", "pay"), conversation_id=conversation_id

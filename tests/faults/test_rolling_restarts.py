@@ -96,7 +96,7 @@ class TestRollingRestarts:
     async def test_of_the_only_server_continue_its_turns(self, sqlite_site: Site) -> None:
         site = sqlite_site
         for n in range(3):
-            worker = await site.start(pace=0.02)
+            worker = await site.start(pace=0.2)
             await site.ask(worker, question(f"q{n}", *ROUNDS))
             await worker.leave()
         left = await site.examine(at_rest=False)

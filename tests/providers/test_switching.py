@@ -5,6 +5,7 @@ their vendor's rules.
 """
 
 import asyncio
+import base64
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
@@ -15,6 +16,7 @@ import pytest
 
 from tests.api.harness import ApiServer, Client, settings_for
 from tests.engine.rooms import FailOnDefect
+from tests.filebag.samples import PNG
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Cut, ErrorEvent, Hang, Raw, Refuse, Say, Script, Stop, Think, Wait
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, connected
@@ -31,7 +33,7 @@ from turnkeep.streaming.hub import LocalHub
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
 
-PICTURE = {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo="}
+PICTURE = {"type": "image", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
 MODELS = [
     "anthropic/claude-budget",
     "compatible/local-model",
@@ -278,7 +280,7 @@ class TestTheEngine:
     async def test_a_model_that_only_pings_is_a_timeout(self, tmp_path: Path) -> None:
         """The SDKs do not show pings, and pings keep the connection alive: only the engine can tell."""
         async with connected(ANTHROPIC, seed=None) as line:
-            settings = settings_for(tmp_path, model=ANTHROPIC.model, provider_timeout_seconds=0.6)
+            settings = settings_for(tmp_path, model=ANTHROPIC.model, provider_timeout_seconds=2.0)
             line.server.says([Say("It is"), Hang(ping_seconds=0.1)])
             async with ApiServer.start(settings, providers=ProviderRegistry([line.provider])) as api:
                 told = await (await api.tenant()).ask()
@@ -291,10 +293,10 @@ class TestTheEngine:
         slowly: list[Any] = []
         for piece in pieces:
             call = {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": piece}}
-            slowly += [Raw(chunk({"model": "m"}, {"tool_calls": [call]})), Wait(lambda: asyncio.sleep(0.25))]
+            slowly += [Raw(chunk({"model": "m"}, {"tool_calls": [call]})), Wait(lambda: asyncio.sleep(0.4))]
         async with connected(CHAT, seed=None) as line:
             line.server.says([*slowly, Stop("tool_calls")], [Say("12 °C.")])
-            settings = settings_for(tmp_path, model=CHAT.model, provider_timeout_seconds=1.0)
+            settings = settings_for(tmp_path, model=CHAT.model, provider_timeout_seconds=2.0)
             tools = ToolRegistry([weather], offered_to_all=["weather"])
             async with ApiServer.start(settings, tools=tools, providers=ProviderRegistry([line.provider])) as api:
                 told = await (await api.tenant()).ask()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from tests.filebag.disks import SMALL_DISK
 from turnkeep.runner.boxes.ports import Box, Command, Ended
 
 
@@ -56,6 +57,12 @@ def processes_called(mark: str) -> list[int]:
             if mark.encode() in words and state != "Z":
                 found.append(int(folder.name))
     return found
+
+
+def mounts() -> list[str]:
+    """What is mounted, less the small disks that tests of files mount meanwhile in another process of this session."""
+    found = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in found if SMALL_DISK not in line]
 
 
 async def eventually(happened: Callable[[], bool] | Callable[[], Awaitable[bool]], *, seconds: float = 20.0) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.boxing import eventually, fails, processes_called, python, raises, says, shell
+from tests.runner.boxing import eventually, fails, mounts, processes_called, python, raises, says, shell
 from tests.runner.harness import SMALL
 from turnkeep.runner.boxes.ports import MIB, Box, Command, Driver, Limits
 
@@ -258,8 +258,14 @@ class TestBombs:
     async def test_a_memory_bomb_of_two_steps_is_stopped(self, box: Box) -> None:
         """Each alone stays within the limit, which is the box's."""
         code = "import time; kept = bytearray(80_000_000); time.sleep(20)"
-        ends = await asyncio.gather(python(box, code, seconds=3.0), python(box, code, seconds=3.0))
+        steps = [asyncio.create_task(python(box, code)) for _ in "ab"]
+        done, left = await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
+        for step in left:
+            step.cancel()
+        await asyncio.wait(steps)
+        ends = [step.result() for step in done]
         assert "memory" in {ended.stopped_by for ended in ends} or 137 in {ended.exit_code for ended in ends}
+        assert "time" not in {ended.stopped_by for ended in ends}
 
     async def test_a_memory_bomb_of_page_tables_is_stopped(self, box: Box) -> None:
         ended = await python(
@@ -333,7 +339,7 @@ class TestBombs:
     async def test_time_on_the_processor_is_limited(self, driver: Driver) -> None:
         box = await driver.start(Limits(cpu_seconds=1, memory_bytes=128 * MIB, disk_bytes=MIB, files=100))
         try:
-            ended = await shell(box, "while :; do :; done", seconds=15.0)
+            ended = await shell(box, "while :; do :; done", seconds=60.0)
             assert ended.stopped_by is None
             assert ended.exit_code != 0
         finally:
@@ -379,7 +385,7 @@ class TestOutliving:
         with pytest.raises(asyncio.CancelledError):
             await running
         assert not processes_called(mark)
-        assert time.monotonic() - began < 5.0  # one second on a quiet machine
+        assert time.monotonic() - began < 15.0  # one second on a quiet machine
 
     async def test_closing_a_box_kills_what_runs_in_it(self, driver: Driver, mark: str) -> None:
         box = await driver.start(SMALL.limits)
@@ -400,12 +406,12 @@ class TestOutliving:
             assert not processes_called(mark), milliseconds
 
     async def test_nothing_is_left_of_a_closed_box(self, driver: Driver) -> None:
-        mounts = Path("/proc/self/mountinfo").read_text()
+        before = mounts()
         box = await driver.start(SMALL.limits)
         await says(box, "echo x > /workspace/remains-of-a-box")
         await box.close()
         await box.close()
-        assert Path("/proc/self/mountinfo").read_text() == mounts
+        assert mounts() == before
         with pytest.raises(Exception, match="closed"):
             await box.run(Command(argv=["true"]))
 

@@ -1,6 +1,7 @@
 """However a turn is stopped, its box is gone within a second, and nothing is handed back."""
 
 import asyncio
+import contextlib
 import re
 import signal
 import subprocess
@@ -12,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from msgspec import structs
 
-from tests.runner.boxing import eventually, processes_called
-from tests.runner.fake_server import FakeServer, FakeTurn
+from tests.runner.boxing import eventually, mounts, processes_called
+from tests.runner.fake_server import FakeServer, FakeTurn, zip_of
 from tests.runner.harness import SMALL, ending, site
 from turnkeep.providers.scripted import Call, Until
 from turnkeep.runner.boxes.watchdog import family_of
 
 TURNKEEP = (sys.executable, "-c", "from turnkeep.cli.main import main; main()")
-GRACE_SECONDS = 5.0
-"""One second is the promise, on a machine that has nothing else to do."""
+GRACE_SECONDS = 15.0
+"""One second is the promise, on a machine that has nothing else to do. What is not killed sleeps for years."""
 
 
 def sleeper(mark: str) -> FakeTurn:
@@ -185,7 +187,7 @@ async def a_process(*arguments: str, **options: Any) -> AsyncIterator[Running]:
 
 class TestTheProcess:
     async def test_a_runner_that_is_killed_leaves_nothing_behind(self, mark: str) -> None:
-        mounts = Path("/proc/self/mountinfo").read_text()
+        before = mounts()
         async with (
             FakeServer.open() as server,
             a_process() as runner,
@@ -193,12 +195,39 @@ class TestTheProcess:
             session.post(f"{runner.url}/stream", json=server.add(sleeper(mark))),
         ):
             await until_asleep(mark)
-            family = family_of(runner.process.pid)
+            family = Family()
+            family.add(runner.process.pid)
             assert len(family) > 5
             runner.process.send_signal(signal.SIGKILL)
             assert await until_dead(mark) < GRACE_SECONDS
-            await eventually(lambda: not any(map(_lives, family)), seconds=GRACE_SECONDS)
-        assert Path("/proc/self/mountinfo").read_text() == mounts
+            await family.gone()
+        assert mounts() == before
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("moment", range(20))
+    async def test_killed_at_any_moment_it_leaves_nothing_behind(self, mark: str, moment: int) -> None:
+        """While boxes start, are filled, run quick steps, or sleep: from a moment after the request to two seconds."""
+        quick = [[Call("shell", {"command": f": {mark}"}), Call("list_files", {})] for _ in range(60)]
+        busy = FakeTurn([*quick, ["Never said."]], setup_script="sleep 0.1", bag=zip_of({"a.txt": b"x"}))
+        async with (
+            FakeServer.open() as server,
+            a_process() as runner,
+            aiohttp.ClientSession() as session,
+        ):
+            asked = [server.add(turn) for turn in (sleeper(mark), busy, sleeper(mark))]
+            streams = [asyncio.create_task(session.post(f"{runner.url}/stream", json=body)) for body in asked]
+            family = Family()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1 * moment):
+                    while True:
+                        family.add(runner.process.pid)
+                        await asyncio.sleep(0.01)
+            runner.process.send_signal(signal.SIGKILL)
+            await family.gone()
+            assert await until_dead(mark) < GRACE_SECONDS
+            for stream in await asyncio.gather(*streams, return_exceptions=True):
+                if isinstance(stream, aiohttp.ClientResponse):
+                    stream.close()
 
     async def test_a_signal_ends_it_in_order(self, mark: str) -> None:
         async with (
@@ -257,8 +286,41 @@ asyncio.run(main())
 """
 
 
-def _lives(pid: int) -> bool:
+class Family:
+    """A process and its offspring, known by number and hour of birth: a number alone may be given to another."""
+
+    def __init__(self) -> None:
+        self._born: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._born)
+
+    def add(self, pid: int) -> None:
+        """Those who live now."""
+        self._born |= {each: born for each in family_of(pid) if (born := _born(each))}
+
+    def living(self) -> list[str]:
+        return [_called(pid) for pid, born in self._born.items() if _born(pid) == born]
+
+    async def gone(self) -> None:
+        """Wait until none of them lives; the failure names who does."""
+        try:
+            await eventually(lambda: not self.living(), seconds=GRACE_SECONDS)
+        except TimeoutError:
+            pytest.fail(f"Still there after {GRACE_SECONDS:g} s: {self.living()}")
+
+
+def _born(pid: int) -> str:
+    """When the process began, in ticks; nothing for one that has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def _called(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:120]
+        return f"{pid}: {words.decode(errors='replace')}"
+    return f"{pid}: just gone"

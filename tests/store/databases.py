@@ -137,7 +137,7 @@ class PostgresDatabase(Database):
 
         admin = await asyncpg.connect(uri)
         await empty(admin)
-        database = cls(uri, admin, await PostgresStore.open(uri, client_password=CLIENT_PASSWORD))
+        database = cls(uri, admin, await _patient_store(uri))
         await database.move_clock_to(BEGINNING)
         return database
 
@@ -162,11 +162,16 @@ class PostgresDatabase(Database):
 
     async def reopen(self) -> None:
         await self._store.close()
-        self._store = await PostgresStore.open(self._uri, client_password=CLIENT_PASSWORD)
+        self._store = await _patient_store(self._uri)
 
     async def close(self) -> None:
         await self._store.close()
         await self._admin.close()
+
+
+async def _patient_store(uri: str) -> PostgresStore:
+    """Hundreds come at once in some tests; on a slow machine the last of them wait longer than an operator would."""
+    return await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, retry_seconds=60)
 
 
 async def _tables(admin: asyncpg.Connection[asyncpg.Record]) -> list[str]:

@@ -62,7 +62,7 @@ class TestListening:
             assert not await heard(ear, 0.02)
             waiting = asyncio.ensure_future(ear.wait(asyncio.get_running_loop().time() + 30))
             hub.publish(worker.turn_id, [worker.begin()])
-            assert await asyncio.wait_for(waiting, 1)
+            assert await asyncio.wait_for(waiting, 20)
 
     async def test_a_wait_that_is_followed_by_a_shorter_one_does_not_delay_it(
         self, hub: LocalHub, worker: Worker

@@ -46,9 +46,17 @@ async def tenant(database: Database) -> Tenant:
     return await a_tenant(database.store)
 
 
-async def read(database: Database, hub: LocalHub, turn_id: TurnId, cursor: Cursor = START) -> list[ServerSentEvent]:
-    encoder, parser, frames = NativeEncoder(), SseParser(), []
-    async with asyncio.timeout(20):
+async def read(
+    database: Database,
+    hub: LocalHub,
+    turn_id: TurnId,
+    cursor: Cursor = START,
+    *,
+    frames: list[ServerSentEvent] | None = None,
+) -> list[ServerSentEvent]:
+    """All to the end; `frames` shows meanwhile how far it has come."""
+    encoder, parser, frames = NativeEncoder(), SseParser(), [] if frames is None else frames
+    async with asyncio.timeout(30):
         async with aclosing(follow(database.store, hub, turn_id, cursor, poll_seconds=0.05)) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 frames += parser.feed(b"".join(encoder.encode(frame) for frame in batch))
@@ -59,18 +67,25 @@ def kinds(frames: list[ServerSentEvent]) -> list[str]:
     return [frame.event for frame in frames]
 
 
+async def until_shown(frames: list[ServerSentEvent], *expected: str) -> None:
+    async with asyncio.timeout(30):
+        while kinds(frames) != [*expected]:  # noqa: ASYNC110 - nobody sets an event here
+            await asyncio.sleep(0.005)
+
+
 class TestARealTurn:
     async def test_live_by_polling_and_replayed_it_reads_the_same(self, database: Database, tenant: Tenant) -> None:
         hub = LocalHub()
         held = await begin(database.store, tenant.ann)
-        live = asyncio.create_task(read(database, hub, held.turn_id))
+        shown: list[ServerSentEvent] = []
+        live = asyncio.create_task(read(database, hub, held.turn_id, frames=shown))
         deaf = asyncio.create_task(read(database, LocalHub(), held.turn_id))
-        await asyncio.sleep(0.02)
+        await until_shown(shown, "turn")
         piece = PreviewPiece(
             turn_id=held.turn_id, attempt=1, base_seq=1, offset=0, iteration=1, kind="text", text="Let me look."
         )
         hub.preview(piece)
-        await asyncio.sleep(0.02)
+        await until_shown(shown, "turn", "delta")
         await finish_tool_turn(database.store, held)
         hub.publish(held.turn_id, await database.store.events(held.turn_id, after=1))
         with_preview, without = await live, await deaf

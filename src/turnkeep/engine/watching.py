@@ -14,6 +14,9 @@ from turnkeep.errors import WorldError
 from turnkeep.ids import TurnId
 from turnkeep.store.ports import TurnStore
 
+HICCUP_SECONDS = 1.0
+"""A report may be late by so much, with however short a grace: a turn that is read is not stopped for it."""
+
 
 class Watching:
     """The readers of one worker."""
@@ -21,7 +24,7 @@ class Watching:
     def __init__(self, store: TurnStore, *, grace_seconds: float, every_seconds: float, observer: Observer) -> None:
         self._store = store
         self._every_seconds = every_seconds
-        self._window_seconds = grace_seconds + every_seconds
+        self._window_seconds = max(grace_seconds, HICCUP_SECONDS) + every_seconds
         self._observer = observer
         self._readers: Counter[TurnId] = Counter()
         self._came = asyncio.Event()
@@ -53,7 +56,7 @@ class Watching:
             try:
                 await self._store.watch(list(self._readers), seconds=self._window_seconds)
             except WorldError:
-                pass  # told again in a moment; the grace is longer than a hiccup
+                pass  # told again in a moment; the window is longer than a hiccup
             except Exception as exc:  # a report that fails must not end all reports
                 self._observer.defect(None, exc)
             try:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -26,9 +27,10 @@ from tests.store.factories import (
 )
 from tests.store.postgres.cutting import CuttingProxy
 from turnkeep.errors import Unavailable
-from turnkeep.ids import TurnId, new_file_id
+from turnkeep.ids import TurnId, new_call_id, new_file_id
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.events import LogLine
+from turnkeep.model.usage import Usage
 from turnkeep.store.commands import NewConversation
 from turnkeep.store.postgres import PostgresStore
 
@@ -93,6 +95,17 @@ class TestALostAnswer:
         assert kinds(await cut_store.events(held.turn_id)) == ["turn", "result"]
         assert (await cut_store.conversation(tenant.ann, held.conversation_id)).message_count == 2
         assert (await cut_store.usage(tenant.ann)).output_tokens == 2 * settlement.usage.output_tokens
+
+    async def test_of_a_count_of_tokens(self, cut_store: PostgresStore, proxy: CuttingProxy) -> None:
+        tenant = await a_tenant(cut_store)
+        held, spent = await begin(cut_store, tenant.ann), Usage(input_tokens=7)
+        count = partial(cut_store.count_usage, held.turn_id, held.attempt, spent)
+        await count(call_id=new_call_id())
+        call_id = new_call_id()
+        assert await cut(proxy, lambda: count(call_id=call_id))
+        turn = await cut_store.running_turn(held.turn_id, held.attempt)
+        assert turn is not None
+        assert turn.usage.input_tokens == 14
 
     async def test_of_an_append(self, cut_store: PostgresStore, proxy: CuttingProxy) -> None:
         tenant = await a_tenant(cut_store)
@@ -188,7 +201,7 @@ class TestADatabaseThatIsAway:
     async def test_is_an_error_of_ours_after_the_deadline(self) -> None:
         with PostgresServer() as server:
             server.start()
-            store = await PostgresStore.open(server.uri(), retry_seconds=0.5)
+            store = await PostgresStore.open(server.uri(), retry_seconds=2.0)
             tenant = await a_tenant(store)
             turn = await finish(store, tenant.ann)
             server.stop("immediate")
@@ -198,7 +211,7 @@ class TestADatabaseThatIsAway:
                     await read
             with pytest.raises(Unavailable):
                 await store.claim(a_claim(tenant.ann))
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
             server.start()
             assert (await store.claim(a_claim(tenant.ann))).is_new
             await store.close()
@@ -236,7 +249,7 @@ class TestADatabaseThatIsAway:
             await asyncio.gather(*writers)
             await check_all_there_once(store, tenant, [each.id for each in conversations], acknowledged)
             await store.close()
-            assert max(recovered) < 5
+            assert max(recovered) < 15, "nobody waits longer than the store tries"
 
 
 async def until_each_has_written(acknowledged: list[list[TurnId]]) -> float:
