@@ -19,6 +19,11 @@ PATIENCE_SECONDS = 40.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()][A-Z0-9]|\x1b[=>]|\r|[\x01\x02]")
 
 
+def _own_the_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests that run in the background of a shell inherit SIG_IGN
+
+
 class Terminal:
     """Starts the program; `expect` waits until its screen has said something since the last time."""
 
@@ -32,7 +37,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - so that Ctrl-C is a signal
+            preexec_fn=_own_the_terminal,  # noqa: PLW1509 - so that Ctrl-C is a signal
         )
         os.close(slave)
         self._raw = b""

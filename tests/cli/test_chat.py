@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.client.site import rounds_of
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
-from turnkeep.providers.scripted import Call, Fail, Line, Pause, Restart, Script, Until
+from turnkeep.providers.scripted import Call, Fail, Line, Restart, Script, Until
 
 
 class Gate:
@@ -188,14 +188,14 @@ class TestAChat:
             terminal.expect("First words. Last words.")
             terminal.expect("›")
 
-    def test_a_model_that_starts_again_is_told(self, shell: Shell) -> None:
-        shell.model(
-            lambda request: ["A block.\n\nAnother ", Pause(0.3), Restart("overloaded"), "A new block.\n\n", "The end."]
-        )
+    def test_a_model_that_starts_again_is_told(self, shell: Shell, gate: Gate) -> None:
+        again: list[Line] = [Restart("overloaded"), "A new block.\n\n", "The end."]
+        shell.model(lambda request: ["A block.\n\nAnother ", gate.wait(), *again])
         with shell.terminal("chat") as terminal:
             terminal.expect("›")
             terminal.line("Go!")
             terminal.expect("A block.")
+            gate.open()
             terminal.expect("the model starts again")
             terminal.expect("The end.")
 
@@ -242,6 +242,32 @@ class TestAChat:
             terminal.expect("/attach FILE")
             terminal.line("/quit")
             assert terminal.leave() == 0
+
+    def test_download_fetches_a_file_that_an_answer_shows(self, shell: Shell) -> None:
+        async def upload() -> str:
+            async with shell.site.client() as client:
+                return (await client.files.upload(b"a,b\n1,2\n", name="table.csv")).id
+
+        file_id = shell.on_server(upload)
+        target = shell.folder / "fetched files"
+        target.mkdir()
+        with shell.terminal("chat") as terminal:
+            terminal.expect("›")
+            terminal.line("/download")
+            terminal.expect("Which file? /download file_")
+            terminal.line("/download table.csv")
+            terminal.expect("Which file? /download file_")
+            terminal.line(f"/download {file_id} {target}")
+            terminal.expect("written to")
+            assert (target / "table.csv").read_bytes() == b"a,b\n1,2\n"
+            terminal.line(f"/download {file_id} {target / 'other.csv'}")
+            terminal.expect("other.csv")
+            terminal.expect("written to")
+            terminal.line(f"/download file_{'0' * 32} {target}")
+            terminal.expect("No such file")
+            terminal.line("/quit")
+            assert terminal.leave() == 0
+        assert sorted(path.name for path in target.iterdir()) == ["other.csv", "table.csv"], "and nothing half-written"
 
     def test_goes_on_with_a_conversation_whose_turn_still_runs(self, shell: Shell, gate: Gate) -> None:
         shell.model(lambda request: ["Slowly ", gate.wait(), "done."])

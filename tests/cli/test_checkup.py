@@ -1,18 +1,28 @@
 """`turnkeep doctor` without a file: every part of an installation, with what to do about it."""
 
 import json
+import secrets
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests import buckets
 from tests.cli.conftest import Shell
 from tests.faults.redis_server import RedisServer
 from tests.store.databases import make_postgres_database
+from turnkeep.filebag.objects import open_objects
+from turnkeep.filebag.ports import Objects
 
 PARTS = ["server", "key", "database", "roles", "bucket", "files", "redis", "runner", "models", "clock"]
 
 
 def checks(report: str) -> dict[str, Any]:
     return {one["name"]: one for one in json.loads(report)["checks"]}
+
+
+async def everything(objects: Objects) -> list[str]:
+    return [stored.key async for some in objects.list("") for stored in some]
 
 
 class TestTheCheckUp:
@@ -79,6 +89,26 @@ class TestTheCheckUp:
         }, done.stdout
         assert all(one["todo"] for one in found.values() if one["state"] == "fail")
         assert "sk-x" not in done.stdout
+
+    def test_of_a_bucket_that_works(self, shell: Shell, tmp_path: Path) -> None:
+        """A real one: the probe is written, and removed again."""
+        environ, prefix = buckets.shared_environ(), secrets.token_hex(8)
+        files = {"TURNKEEP_FILES_URL": f"s3://{buckets.BUCKET}/{prefix}", "TURNKEEP_DATA_DIR": str(tmp_path)}
+        done = shell.run("doctor", "--json", TURNKEEP_PORT="9", **files, **environ)
+        found = checks(done.stdout)["bucket"]
+        assert (found["state"], "can be written" in found["says"]) == ("ok", True), done.stdout
+        assert environ["AWS_SECRET_ACCESS_KEY"] not in done.stdout
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            objects = open_objects(files["TURNKEEP_FILES_URL"], folder=tmp_path)
+            assert shell.on_server(lambda: everything(objects)) == [], "nothing is left behind"
+
+    def test_of_a_bucket_with_a_wrong_key(self, shell: Shell, tmp_path: Path) -> None:
+        environ = buckets.shared_environ() | {"AWS_SECRET_ACCESS_KEY": "wrong" * 8}
+        files = {"TURNKEEP_FILES_URL": f"s3://{buckets.BUCKET}/x", "TURNKEEP_DATA_DIR": str(tmp_path)}
+        found = checks(shell.run("doctor", "--json", TURNKEEP_PORT="9", **files, **environ).stdout)["bucket"]
+        assert (found["state"], "AWS_*" in found["todo"]) == ("fail", True), found
 
     def test_of_services_that_are_away(self, shell: Shell, tmp_path: Path) -> None:
         done = shell.here(

@@ -1,6 +1,7 @@
 """The commands that talk to a server: conversations, export, import, agents, models, usage."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ class TestExportAndImport:
         assert [len(trace["events"]) for trace in again["turns"]] == [len(trace["events"]) for trace in first["turns"]]
 
     def test_all_of_them_line_by_line(self, shell: Shell, talk: str, tmp_path: Path) -> None:
+        shell.json("chat", "And another one?")
         file = tmp_path / "all.jsonl"
         done = shell.here("export", "--all", "-o", file)
         lines = file.read_text().splitlines()
@@ -179,6 +181,52 @@ class TestAgents:
         done = shell.here("agents", "create", file)
         assert (done.returncode, words in done.stderr) == (code, True), done.stderr
         assert done.stderr.count("\n") == 1
+
+
+class TestSkills:
+    def test_are_added_as_folders_or_zips_and_taken_away(self, shell: Shell, tmp_path: Path) -> None:
+        agent = shell.json("agents", "create", "-", input='{"name": "Skilled"}')["id"]
+        folder = tmp_path / "charts"
+        (folder / "recipes" / ".cache").mkdir(parents=True)
+        (folder / "SKILL.md").write_text("# Charts")
+        (folder / "recipes" / "draw.sh").write_text("echo drawn")
+        (folder / "recipes" / ".cache" / "x").write_bytes(b"\xff")
+        assert "now has these skills: charts." in shell.ok("agents", "add-skill", "Skilled", folder)
+        with zipfile.ZipFile(tmp_path / "tables.zip", "w") as archive:
+            archive.writestr("SKILL.md", "# Tables")
+        changed = shell.json("agents", "add-skill", agent, tmp_path / "tables.zip")
+        assert changed["skills"] == [
+            {"name": "charts", "files": {"SKILL.md": "# Charts", "recipes/draw.sh": "echo drawn"}},
+            {"name": "tables", "files": {"SKILL.md": "# Tables"}},
+        ]
+        left = shell.json("agents", "remove-skill", "Skilled", "charts")["skills"]
+        assert [skill["name"] for skill in left] == ["tables"]
+        shell.ok("agents", "delete", agent)
+
+    def test_that_are_none_are_one_clear_line(self, shell: Shell, tmp_path: Path) -> None:
+        agent = shell.json("agents", "create", "-", input='{"name": "Unskilled"}')["id"]
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "linked").mkdir()
+        (tmp_path / "linked" / "SKILL.md").write_text("x")
+        (tmp_path / "linked" / "passwd").symlink_to("/etc/passwd")
+        (tmp_path / "large").mkdir()
+        (tmp_path / "large" / "SKILL.md").write_bytes(bytes(3 << 20))
+        (tmp_path / "notes.txt").write_text("no zip")
+        for name, words in (
+            ("empty", "has no SKILL.md"),
+            ("linked", "is a link"),
+            ("large", "too much for a skill"),
+            ("notes.txt", "is no zip archive"),
+            ("missing", "There is no"),
+        ):
+            done = shell.here("agents", "add-skill", agent, tmp_path / name)
+            assert done.returncode in {1, 2}, name
+            assert words in done.stderr, name
+            assert done.stderr.count("\n") == 1, done.stderr
+        done = shell.here("agents", "remove-skill", agent, "charts")
+        assert (done.returncode, "no skill called" in done.stderr) == (1, True), done.stderr
+        assert shell.json("agents", "show", agent)["skills"] == []
+        shell.ok("agents", "delete", agent)
 
 
 class TestTheAccount:

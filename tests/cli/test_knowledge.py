@@ -41,6 +41,9 @@ class TestTables:
         out = tmp_path / "out.csv"
         shell.ok("tables", "export", "spices", out)
         assert out.read_bytes().decode() == text + text.split("\r\n", 1)[1]
+        assert shell.ok("tables", "export", "spices").splitlines()[0] == "Name,Price,Since"
+        refused = shell.here("tables", "export", "spices", tmp_path / "nowhere" / "out.csv")
+        assert (refused.returncode, "cannot be written" in refused.stderr) == (1, True), refused.stderr
         assert "is deleted" in shell.ok("tables", "delete", "spices")
 
     def test_a_bad_file_is_refused_with_its_line(self, shell: Shell, tmp_path: Path) -> None:

@@ -2,14 +2,14 @@
 
 import json
 import re
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SECONDS, TURNKEEP, environment
+from tests.cli.conftest import environment
+from tests.serving import SECONDS, TURNKEEP, serving
 from turnkeep.client import Step, Turnkeep
 from turnkeep.client.runs import RunFailed, RunResult
 
@@ -20,31 +20,11 @@ DO = 'use shell {"command": "cd assets; cat notes.txt; echo done > report.txt"}'
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a server runs."""
     folder = tmp_path_factory.mktemp("sandboxed")
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            [*TURNKEEP, "serve", "--port", "0"],
-            env=environment(folder),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        printed = ""
-        for line in process.stdout:
-            printed += line
-            if "Ctrl-C" in line:
-                break
-        assert re.search(r"running at http://\S+", printed), (folder / "log").read_text()
+    (folder / "notes.txt").write_text("buy milk\n")
+    with serving(folder, environment(folder)):
         with Turnkeep(data_dir=folder / "data") as turnkeep:
             turnkeep.agents.create("Clerk", model="demo", sandbox=True)
-        (folder / "notes.txt").write_text("buy milk\n")
-        try:
-            yield folder
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(SECONDS)
+        yield folder
 
 
 def run(folder: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -52,6 +32,16 @@ def run(folder: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[st
     return subprocess.run(
         command, env=environment(folder), capture_output=True, text=True, timeout=SECONDS, check=False
     )
+
+
+class TestAChat:
+    def test_in_a_pipe_has_every_word_and_names_the_files(self, folder: Path) -> None:
+        do = 'use shell {"command": "echo forty-two | tee assets/answer.txt"}'
+        done = run(folder, "chat", "--agent", "Clerk", do)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("I will use `shell`.\n\n")
+        assert "> forty-two" in done.stdout
+        assert re.search(r"▪ answer\.txt \(10 bytes\) file_[0-9a-f]{32}", done.stderr)
 
 
 class TestARun:

@@ -1,13 +1,13 @@
 """A real server for a client's tests, which may stop and start again on the same port and the same data."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.api.harness import OPERATOR_KEY, settings_for
+from tests.ports import free_ports
 from turnkeep.api.app import create_app
 from turnkeep.api.server import Server, bind
 from turnkeep.client import AsyncTurnkeep
@@ -28,17 +28,11 @@ async def lookup(city: str) -> str:
     return f"sunny in {city}"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Site:
     """The model may be replaced at any time; `providers` beside it are asked by their names."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self.port = free_port()
+        [self.port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.model: Model = lambda request: ["Hello ", "there."]
         self.runtime: Runtime | None = None

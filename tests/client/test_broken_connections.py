@@ -235,7 +235,7 @@ class TestAServerThatGoesAway:
         gate = asyncio.Event()
         site.model = lambda request: ["One ", Until(gate.wait), "two."]
         async with (
-            site.client(proxy.url, silence_seconds=0.5, patience_seconds=PATIENCE_SECONDS) as client,
+            site.client(proxy.url, silence_seconds=2.0, patience_seconds=PATIENCE_SECONDS) as client,
             client.stream("Count!") as stream,
         ):
             async for event in stream:

@@ -2,18 +2,20 @@
 
 import asyncio
 import inspect
+import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.api.harness import OPERATOR_KEY
-from tests.client.site import Site
+from tests.client.site import Site, rounds_of
 from turnkeep.client import AsyncTurnkeep, Delta, Result, Turnkeep, TurnStopped
 from turnkeep.client.events import Event
 from turnkeep.errors import NotFound
-from turnkeep.providers.scripted import Until
+from turnkeep.providers.scripted import Call, Script, Until
 
 
 @pytest.fixture
@@ -78,6 +80,24 @@ class TestTheSyncFace:
             assert [type(event) for event in stream if not isinstance(event, Delta)] == [Result]
             assert stream.text == "One two."
 
+    def test_ctrl_c_reaches_the_caller_at_once_and_loses_nothing(self, site: Site, turnkeep: Turnkeep) -> None:
+        """A real signal, while the caller waits for the next event, and again while it waits for an answer."""
+        gate, said = threading.Event(), list[str]()
+        first: Script = ["One.", Until(lambda: asyncio.to_thread(gate.wait)), Call("lookup", {"city": "Bern"})]
+        site.model = lambda request: ["Two."] if rounds_of(request) else first
+        with turnkeep.stream("Count!", background=True) as stream:
+            while not stream.text:
+                next(stream)
+            with interrupted(), pytest.raises(KeyboardInterrupt):
+                next(stream)
+            with interrupted(), pytest.raises(KeyboardInterrupt):
+                turnkeep.turns.wait(stream.turn_id or "")
+            gate.set()
+            said += [type(event).__name__ for event in stream if not isinstance(event, Delta)]
+            assert stream.result().text == "Two."
+        assert said == ["ToolCalls", "Step", "Step", "Result"], "each event once"
+        assert turnkeep.ask("Still there?").text == "Two."
+
     def test_has_every_verb_of_the_async_one(self, site: Site, turnkeep: Turnkeep) -> None:
         asynchronous = AsyncTurnkeep(site.url, OPERATOR_KEY)
         groups = [name for name, value in vars(asynchronous).items() if not name.startswith("_")]
@@ -86,6 +106,19 @@ class TestTheSyncFace:
             verbs = [name for name, value in inspect.getmembers(theirs, callable) if not name.startswith("_")]
             assert [verb for verb in verbs if not callable(getattr(ours, verb, None))] == [], group
         asyncio.run(asynchronous.close())
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """Ctrl-C, a moment from now, in the thread that waits; also where the tests themselves do not hear it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
 
 
 async def anext_of(source: AsyncIterator[Event]) -> Event:

@@ -38,6 +38,9 @@ class FakeTurn:
         self.bag: bytes | None = config.pop("bag", None)
         self.variables: dict[str, str] = config.pop("variables", {})
         self.setup_script: str | None = config.pop("setup_script", None)
+        self.gateway: dict[str, Any] = config.pop("gateway", {})
+        self.on_tool: Callable[[dict[str, Any]], Awaitable[web.StreamResponse]] | None = config.pop("on_tool", None)
+        self.tool_calls: list[dict[str, Any]] = []
         self.agent: dict[str, Any] = {"instructions": "Be brief.", "model": "demo"} | config.pop("agent", {})
         self.config = {"prompt": "Go on.", "conversation": [], "chat_id": None, "limits": {}} | config
         self.tokens = {purpose: f"otp_{purpose}_{secrets.token_hex(8)}" for purpose in ("setup", "run", "upload")}
@@ -64,6 +67,7 @@ class FakeServer:
         app.router.add_get("/v1/sandbox/{turn}/bag.zip", self._bag)
         app.router.add_post("/v1/sandbox/{turn}/results", self._results)
         app.router.add_post("/v1/sandbox/{turn}/gateway/chat/completions", self._completions)
+        app.router.add_post("/v1/sandbox/{turn}/gateway/tools", self._tools)
         self._runner = web.AppRunner(app, shutdown_timeout=1)
 
     @classmethod
@@ -107,6 +111,7 @@ class FakeServer:
         base = f"{self.url}/v1/sandbox/{turn.id}"
         assets = {"url": f"{base}/bag.zip?sig={turn.signature}", "expires_at": 9_999_999_999_999}
         gateway = {"base_url": f"{base}/gateway", "token": turn.gateway_token, "expires_at": 9_999_999_999_999}
+        gateway |= turn.gateway
         answer = {**turn.config, "agent": turn.agent, "gateway": gateway, "assets": assets if turn.bag else None}
         return web.json_response(answer)
 
@@ -130,6 +135,16 @@ class FakeServer:
         turn.files |= received
         turn.uploads += 1
         return web.json_response({"data": [{"name": name} for name in received]}, status=201)
+
+    async def _tools(self, request: web.Request) -> web.StreamResponse:
+        turn = self._turn(request)
+        if request.headers.get("Authorization") != f"Bearer {turn.gateway_token}":
+            raise web.HTTPUnauthorized
+        asked = await request.json()
+        turn.tool_calls.append(asked)
+        if turn.on_tool is None:
+            return web.json_response({"result": "called", "error": None})
+        return await turn.on_tool(asked)
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         turn = self._turn(request)

@@ -54,12 +54,10 @@ def use(driver: Driver, box: Box, shown: list[tuple[str, str]]) -> Use:
         result_chars=1_000,
         skills=(SKILL,),
     )
-    toolbox = BoxTools(bench).toolbox()
+    tools = {tool.spec.name: tool for tool in BoxTools(bench).all()}
 
     async def call(name: str, **args: Any) -> Outcome:
-        tool = toolbox.get(name)
-        assert tool is not None
-        return await tool.call(args, CONTEXT)
+        return await tools[name].call(args, CONTEXT)
 
     return call
 

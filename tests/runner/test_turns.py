@@ -5,6 +5,8 @@ import io
 import json
 from typing import Any
 
+import pytest
+from aiohttp import web
 from msgspec import structs
 
 from tests.runner.boxing import eventually
@@ -24,6 +26,97 @@ SKILL = {
 
 def a_turn(*scripts: list[Any], **config: Any) -> FakeTurn:
     return FakeTurn(scripts, **config)
+
+
+def offered(name: str, seconds: float = 5.0, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": "", "input_schema": {"type": "object"}, "timeout_seconds": seconds, **more}
+
+
+def names_offered(turn: FakeTurn) -> list[str]:
+    return [tool["function"]["name"] for tool in turn.asked[0].get("tools", ())]
+
+
+class TestWhichToolsThereAre:
+    """Those of the box, as far as the key allows them, and those that the server calls."""
+
+    async def test_a_key_limits_the_tools_of_the_box(self) -> None:
+        turn = a_turn(
+            [Call("shell", {"command": "echo broken out > assets/x"})],
+            ["Well."],
+            agent={"allowed_tools": ["read_file", "list*"], "skills": [SKILL]},
+        )
+        async with site() as here:
+            lines = await here.run(turn)
+        assert names_offered(turn) == ["read_file", "list_files"]
+        (ended,) = step_ends(lines)
+        assert "There is no tool called 'shell'" in ended["error"]
+        assert turn.files == {}
+
+    async def test_a_key_that_allows_none_leaves_a_model_that_talks(self) -> None:
+        turn = a_turn(["Just words."], agent={"allowed_tools": []})
+        async with site() as here:
+            lines = await here.run(turn)
+        assert names_offered(turn) == []
+        assert ending(lines)["message"] == "Just words."
+
+    async def test_what_the_server_offers_is_called_there(self) -> None:
+        async def answer(asked: dict[str, Any]) -> web.StreamResponse:
+            return web.json_response({"result": {"rain": False}, "error": None})
+
+        turn = a_turn(
+            [Call("crm__find", {"name": "Ann"})],
+            ["Found."],
+            gateway={"tools": [offered("crm__find"), offered("shell")], "notes": ["The MCP server x is away."]},
+            on_tool=answer,
+        )
+        async with site() as here:
+            lines = await here.run(turn)
+        (call,) = turn.tool_calls
+        assert (call["name"], call["arguments"]) == ("crm__find", {"name": "Ann"})
+        began, ended = (line for line in lines if line["type"] == "step")
+        assert call["call_id"] == began["id"]
+        assert ended["result"] == {"rain": False}
+        assert names_offered(turn).count("shell") == 1
+        assert "The MCP server x is away." in logs(lines)
+        assert any("two tools called shell" in note for note in logs(lines))
+
+    async def test_whatever_goes_wrong_there_is_a_failed_step(self) -> None:
+        hang = asyncio.Event()
+
+        async def answer(asked: dict[str, Any]) -> web.StreamResponse:
+            match asked["arguments"]["how"]:
+                case "error":
+                    return web.json_response({"result": None, "error": "No such customer."})
+                case "refused":
+                    return web.json_response({"detail": "The turn has ended."}, status=401)
+                case "nonsense":
+                    return web.Response(text="<html>")
+                case "flood":
+                    return web.Response(body=b'{"result": "' + b"x" * (9 << 20) + b'"}')
+                case _:
+                    await hang.wait()
+                    raise web.HTTPGone
+
+        hows = ["error", "refused", "nonsense", "flood", "hang"]
+        turn = a_turn(
+            [Call("crm", {"how": how}) for how in hows],
+            ["I give up."],
+            gateway={"tools": [offered("crm", seconds=0.5)]},
+            on_tool=answer,
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("turnkeep.runner.server_tools.GRACE_SECONDS", 0.5)
+            async with site() as here:
+                lines = await here.run(turn)
+                hang.set()
+        args = {line["id"]: line["args"]["how"] for line in lines if line["type"] == "step" and "args" in line}
+        errors = {args[line["id"]]: line["error"] for line in step_ends(lines)}
+        assert errors["error"] == "No such customer."
+        assert "The turn has ended." in errors["refused"]
+        assert "outcome_unknown" in errors["nonsense"]
+        assert "longer than" in errors["flood"]
+        assert "outcome_unknown" in errors["hang"]
+        assert ending(lines)["message"] == "I give up."
 
 
 class TestATurn:
@@ -123,11 +216,12 @@ class TestATurn:
                     break
         assert seen.is_set()
 
-    async def test_tools_of_the_server_are_missed_in_the_log_only(self) -> None:
+    async def test_tools_that_its_server_does_not_call_are_missed_in_the_log_only(self) -> None:
         turn = a_turn(["Hm."], agent={"tools": ["search_pages", {"type": "http", "name": "crm"}]})
         async with site() as here:
             lines = await here.run(turn)
         assert [note.partition(" ")[0] for note in logs(lines) if "not available" in note] == ["search_pages", "crm"]
+        assert ending(lines)["type"] == "result"
 
     async def test_a_limit_ends_the_step_and_the_turn_goes_on(self) -> None:
         turn = a_turn(

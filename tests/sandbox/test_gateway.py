@@ -116,6 +116,45 @@ class TestOneCall:
         assert not asked.may_call
 
 
+class TestCounting:
+    @both
+    async def test_a_count_whose_answer_is_lost_is_one_count(
+        self, server: ApiServer, user: Client, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The database has written it, the connection breaks, and the driver asks again."""
+        store = server.runtime.store
+        count = store.count_usage
+
+        async def twice(*args: Any, **kwargs: Any) -> bool:
+            await count(*args, **kwargs)
+            return await count(*args, **kwargs)
+
+        monkeypatch.setattr(store, "count_usage", twice)
+
+        async def work(visit: Visit, config: Json) -> None:
+            for _ in range(2):
+                assert (await visit.chat(config, "Hi?"))[0] == 200
+
+        answer = await in_a_turn(user, runner, work)
+        assert answer["turn"]["usage"]["input_tokens"] == 20
+
+    async def test_is_in_the_metrics_like_any_other_model_call(
+        self, server: ApiServer, user: Client, runner: ScriptedRunner
+    ) -> None:
+        async def work(visit: Visit, config: Json) -> None:
+            await visit.chat(config, "Hi?")
+            await visit.chat(config, "Hi?")
+
+        server.scripts.say("Hello.")
+        server.scripts.say(Fail(ProviderFailed("It is overloaded.")))
+        await in_a_turn(user, runner, work)
+        told = (await user.get("/metrics")).text
+        for outcome in ("answered", "failed"):
+            line = f'turnkeep_model_call_seconds_count{{outcome="{outcome}",provider="scripted"}} 1'
+            assert line in told, told
+        assert 'turnkeep_tokens_total{kind="input",provider="scripted"} 10' in told
+
+
 class TestARoundTrip:
     """What the model said comes back as it was, whichever protocol the provider behind it speaks."""
 

@@ -50,8 +50,13 @@ class TestTheLines:
         self, service: Client, user: Client, runner: ScriptedRunner
     ) -> None:
         runner.says(*LINES, result("Two files."))
-        _, lines = await run(user, await an_agent(service))
+        agent = await an_agent(service)
+        _, lines = await run(user, agent)
         assert lines == [*LINES, result("Two files.")]
+        for last in (result("Done."), error("tired", "No more.")):
+            timed = [line | {"ts": 1_700_000_000_000 + place} for place, line in enumerate([*LINES, last])]
+            runner.says(*timed)
+            assert (await run(user, agent))[1] == timed
 
     async def test_come_while_the_run_goes_on(self, service: Client, user: Client, runner: ScriptedRunner) -> None:
         seen = asyncio.Event()
@@ -120,7 +125,7 @@ class TestTheTurnOfARun:
         promised = await user.post("/v1/files", json={"name": "in.txt", "size": 3, "mime_type": "text/plain"})
         assert promised.status_code in {200, 201}, promised.text
         upload = promised.json()["upload"]
-        async with httpx.AsyncClient(trust_env=False) as plain:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as plain:
             url = httpx.URL(str(user.base_url)).join(upload["url"])
             put = await plain.request(upload["method"], url, content=b"abc", headers=upload["headers"])
         assert put.status_code < 300, put.text

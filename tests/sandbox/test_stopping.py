@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names, read_events, settings_for
+from tests.ports import free_ports
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, delta, result, running, succeeded
 from turnkeep.config import Settings
@@ -23,7 +24,7 @@ async def hang(visit: Visit) -> None:
 async def begun(client: Client, runner: ScriptedRunner, **body: Json) -> Json:
     """A turn that runs in the background and whose first lines are recorded."""
     accepted = await client.ask("Go.", kind="sandbox", background=True, **body)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while (await client.read(f"/v1/turns/{accepted['turn_id']}"))["status"] == "queued":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         async with client.stream("GET", accepted["events_url"]) as response:
@@ -56,7 +57,7 @@ class TestCancelling:
         turn_id = (await begun(user, runner))["turn_id"]
         cancelled = (await user.post(f"/v1/turns/{turn_id}/cancel")).json()
         assert cancelled["status"] == "cancelled"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await runner.visits[0].left.wait()
         await kept_everything(user, turn_id, "cancelled")
 
@@ -70,7 +71,7 @@ class TestCancelling:
             elsewhere = await other.client(user.key)
             cancelled = (await elsewhere.post(f"/v1/turns/{turn_id}/cancel")).json()
             assert cancelled["status"] == "cancelled"
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await runner.visits[0].left.wait()
             await kept_everything(elsewhere, turn_id, "cancelled")
 
@@ -91,7 +92,7 @@ class TestCancelling:
             async with user.stream("POST", "/v1/turns", json=body, headers=STREAM) as response:
                 turn_id = response.headers["turnkeep-turn"]
                 await read_events(response, until="delta")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await runner.visits[0].left.wait()
             await kept_everything(user, turn_id, "cancelled")
 
@@ -102,7 +103,7 @@ class TestCancelling:
         runner.plays(hang)
         answer = await user.ask("Go.", kind="sandbox", agent_id=made.json()["id"])
         assert answer["turn"]["error"]["code"] == "turn_timeout"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await runner.visits[0].left.wait()
 
 
@@ -128,13 +129,13 @@ class TestWhatIsLost:
         held = server.runtime.engine._worker._grips[turn_id].held
         async with ApiServer.start(settings, runner_url=runner.url) as other:
             elsewhere = await other.client(user.key)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while (await elsewhere.read(f"/v1/turns/{turn_id}"))["attempt"] == 1:  # renewals come in between
                     await server.runtime.store.hand_over([held])
                     await other.runtime.engine._worker.adopt(limit=1, turn_id=turn_id)
             await kept_everything(elsewhere, turn_id, "sandbox_lost", words="")
         assert len(runner.visits) == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await runner.visits[0].left.wait()
 
     async def test_a_server_that_is_shut_down_says_so(self, settings: Settings, runner: ScriptedRunner) -> None:
@@ -189,8 +190,9 @@ class TestWithoutARunner:
             assert (await user.read("/v1/conversations"))["data"] == []
             assert (await user.read("/v1/usage"))["messages"] == 0
 
-    async def test_nor_where_nobody_listens_any_more(self, settings: Settings, unused_tcp_port: int) -> None:
-        async with ApiServer.start(settings, runner_url=f"http://127.0.0.1:{unused_tcp_port}") as server:
+    async def test_nor_where_nobody_listens_any_more(self, settings: Settings) -> None:
+        [port] = free_ports(1)
+        async with ApiServer.start(settings, runner_url=f"http://127.0.0.1:{port}") as server:
             user = await server.user(await server.tenant())
             refused = await user.post("/v1/turns", json={"message": "Go.", "kind": "sandbox"})
             assert code_of(refused) == (503, "sandbox_unavailable")

@@ -1,13 +1,16 @@
 """What a sandbox may fetch: with the right token, once, in time, for its own turn, and while the turn runs."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from tests.api.harness import ApiServer, Client
+from tests.api.harness import ApiServer, Client, settings_for
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, result
+from turnkeep.clock import system_clock
 from turnkeep.config import MASK
 
 Json = Any
@@ -115,6 +118,25 @@ class TestTheConfiguration:
         assert [one["content"] for one in told if one["role"] == "assistant"] == [f"Answer {n}." for n in range(2, 22)]
         assert all(isinstance(one["ts"], int) for one in told)
 
+    async def test_has_so_much_of_the_past_as_the_operator_says(self, tmp_path: Path, runner: ScriptedRunner) -> None:
+        found: list[Json] = []
+
+        async def part(visit: Visit) -> None:
+            found.append(await visit.config())
+            await visit.write(result("ok"))
+
+        async with ApiServer.start(settings_for(tmp_path, context_chars=2_000), runner_url=runner.url) as server:
+            user = await server.user(await server.tenant())
+            runner.says(result("x" * 1_500))
+            conversation = (await user.ask("Question 0", kind="sandbox"))["conversation_id"]
+            runner.says(result("y" * 1_500))
+            await user.ask("Question 1", conversation_id=conversation)
+            runner.plays(part)
+            await user.ask("Now?", conversation_id=conversation)
+        [config] = found
+        assert [one["content"] for one in config["conversation"]] == ["Question 1", "y" * 1_500]
+        assert config["limits"]["context_chars"] == 2_000
+
     async def test_gives_the_bag_by_an_address_that_needs_no_token(self, user: Client, runner: ScriptedRunner) -> None:
         found: list[tuple[int, bytes]] = []
 
@@ -208,6 +230,55 @@ class TestATokenIsRefused:
 
         runner.plays(part)
         assert (await user.ask(kind="sandbox"))["turn"]["response"] == "refused"
+
+    async def test_when_the_operator_s_time_for_it_is_over(self, tmp_path: Path, runner: ScriptedRunner) -> None:
+        async def set_up_late(visit: Visit) -> None:
+            await self.refused(visit, "env", visit.envelope["otp_setup"])
+            await self.refused(visit, "config", visit.envelope["otp_run"])
+            assert (await visit.hand_back(in_time__txt=b"in time"))[0] == 201
+            await visit.write(result("refused"))
+
+        async def hand_back_late(visit: Visit) -> None:
+            assert await visit.config()
+            assert (await visit.hand_back(late__txt=b"late"))[0] == 401
+            await visit.write(result("refused"))
+
+        for setting, part in (("setup_token_seconds", set_up_late), ("upload_token_seconds", hand_back_late)):
+            settings = settings_for(tmp_path, **{setting: 0.001})
+            async with ApiServer.start(settings, runner_url=runner.url) as server:
+                user = await server.user(await server.tenant())
+                runner.plays(part)
+                assert (await user.ask(kind="sandbox"))["turn"]["response"] == "refused", setting
+
+    async def test_and_the_address_of_the_bag_when_its_time_is_over(
+        self, tmp_path: Path, runner: ScriptedRunner
+    ) -> None:
+        answers: list[int] = []
+        bounds: list[tuple[int, int, int]] = []
+
+        async def part(visit: Visit) -> None:
+            before = system_clock()
+            assets = (await visit.config())["assets"]
+            bounds.append((before + 1_000, assets["expires_at"], system_clock() + 1_000))
+            async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+                while not answers or answers[-1] == 200:
+                    async with session.get(assets["url"]) as response:
+                        answers.append(response.status)
+                    await asyncio.sleep(0.05)
+            assert system_clock() >= assets["expires_at"]
+            await visit.write(result("refused"))
+
+        async with ApiServer.start(settings_for(tmp_path, bag_url_ttl_seconds=1), runner_url=runner.url) as server:
+            user = await server.user(await server.tenant())
+            conversation = (await user.post("/v1/conversations", json={"kind": "sandbox"})).json()["id"]
+            sent = await user.post(f"/v1/conversations/{conversation}/files", files={"file": ("a.csv", b"a,b\n1,2\n")})
+            runner.plays(part)
+            file_id = sent.json()["data"][0]["id"]
+            turn = (await user.ask("", conversation_id=conversation, attachment_ids=[file_id]))["turn"]
+        assert turn["response"] == "refused", turn["error"]
+        assert answers[-1] == 401
+        [(earliest, expires_at, latest)] = bounds
+        assert earliest <= expires_at <= latest
 
 
 class TestFilesThatAreHandedBack:

@@ -9,6 +9,7 @@ import msgspec
 
 from turnkeep.api.agent_wire import Environment, HttpTool, Limits, McpServer, Skill
 from turnkeep.errors import InvalidRequest, WorldError
+from turnkeep.filebag.unzipping import ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.blocks import JsonValue
@@ -18,7 +19,10 @@ from turnkeep.tools.ports import Tools
 
 MODEL_SECONDS = 5.0
 MAX_SCHEMA_BYTES = 65_536
+MAX_SKILLS = 50
+MAX_SKILL_FILES = 200
 MAX_SKILL_BYTES = 512 * 1024
+MAX_PATH_CHARS = 200
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -49,7 +53,7 @@ def check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
     for server in given.get("mcp_servers", ()):
         _check_server(server)
     for skill in given.get("skills", ()):
-        _check_skill(skill)
+        check_skill(skill)
     for group in ("tools", "mcp_servers", "skills"):
         names = [item if isinstance(item, str) else item.name for item in given.get(group, ())]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -166,13 +170,19 @@ def _refs(schema: JsonValue) -> Iterator[JsonValue]:
             waiting += item
 
 
-def _check_skill(skill: Skill) -> None:
+def check_skill(skill: Skill) -> None:
+    """Raises InvalidRequest for a skill that no box could hold."""
     if "SKILL.md" not in skill.files:
         raise InvalidRequest(f"The skill `{skill.name}` has no SKILL.md.")
-    for path in skill.files:
-        parts = path.split("/")
-        if not path or "\\" in path or "\0" in path or {"", ".", ".."} & set(parts) or len(path) > 200:
-            raise InvalidRequest(f"The skill `{skill.name}` has a file with an impossible name: {path[:60]!r}.")
+    if len(skill.files) > MAX_SKILL_FILES:
+        raise InvalidRequest(f"The skill `{skill.name}` has more than {MAX_SKILL_FILES} files.")
+    try:
+        for path in skill.files:
+            if len(safe_path(path)) > MAX_PATH_CHARS:
+                raise ZipRefused(f"{path[:60]!r}… is longer than {MAX_PATH_CHARS} characters.")
+        refuse_collisions([path.casefold() for path in skill.files])
+    except ZipRefused as exc:
+        raise InvalidRequest(f"The skill `{skill.name}` has a file with an impossible name. {exc.detail}") from exc
     if sum(len(text.encode("utf-8", "replace")) for text in skill.files.values()) > MAX_SKILL_BYTES:
         raise InvalidRequest(f"The skill `{skill.name}` has more than {MAX_SKILL_BYTES:,} bytes.")
 

@@ -13,6 +13,7 @@ from turnkeep.model.agents import AgentLimits, AgentSpec, Snapshot, with_secrets
 from turnkeep.model.blocks import JsonObject
 
 ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+SkillName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 ServerName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
 Address = Annotated[str, Meta(min_length=1, max_length=2_000)]
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
@@ -25,16 +26,16 @@ Instructions = Annotated[str, Meta(max_length=200_000)]
 
 class HttpTool(Asked, frozen=True, kw_only=True, tag_field="type", tag="http", omit_defaults=True):
     """An endpoint as a tool: arguments are its JSON body (its query for GET and DELETE), the response body is the
-    result."""
+    result. `method` is POST and `idempotent` false where they are not said; what is said is shown again as it was."""
 
     name: ToolName
     description: Annotated[str, Meta(max_length=10_000)] = ""
     input_schema: JsonObject = field(default_factory=dict)
     url: Address
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] | UnsetType = UNSET
     headers: Secrets = field(default_factory=dict)
     timeout_seconds: Seconds | None = None
-    idempotent: bool = False
+    idempotent: bool | UnsetType = UNSET
 
 
 class McpServer(Asked, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,7 +57,7 @@ class McpServer(Asked, frozen=True, kw_only=True, omit_defaults=True):
 class Skill(Asked, frozen=True, kw_only=True):
     """A folder of texts; `SKILL.md` tells what it is for."""
 
-    name: ToolName
+    name: SkillName
     files: Annotated[Texts, Meta(max_length=200)]
 
 

@@ -134,7 +134,8 @@ def offers_of(request: ChatRequest) -> list[ToolOffer]:
 class Answered:
     """One reply as OpenAI would tell it: whole, or in chunks."""
 
-    def __init__(self, *, call_id: str, model: str, created: int) -> None:
+    def __init__(self, *, call_id: CallId, model: str, created: int) -> None:
+        self.call_id = call_id
         self._head = {"id": f"chatcmpl-{call_id}", "created": created, "model": model}
 
     def begun(self) -> bytes:

@@ -24,6 +24,11 @@ _PREFIXES = {
     "table_id": "table",
     "org_id": "org",
 }
+_NAMED: dict[str, dict[str, Any]] = {
+    "row": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+    "skill": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"},
+}
+"""What a path names otherwise than by an id."""
 _STREAM_EVENTS: dict[str, type] = {
     "turn": events.TurnBegan,
     "delta": events.Preview,
@@ -121,7 +126,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     match endpoint.policy:
         case Policy.PUBLIC | Policy.TURN | Policy.SIGNED:
             operation["security"] = []
-        case Policy.SERVICE | Policy.OPERATOR:
+        case Policy.KEY | Policy.SERVICE | Policy.OPERATOR:
             operation["security"] = [{"bearer": []}]
         case _:
             operation["security"] = [{"bearer": []}, {"page": []}]
@@ -150,9 +155,7 @@ def _raw(media_type: str) -> dict[str, Any]:
 def _parameters(endpoint: Endpoint, schemas: _Schemas) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in re.findall(r"{(\w+)}", endpoint.path):
-        schema: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 999_999_999}
-        if name != "row":
-            schema = {"type": "string", "pattern": f"^{_PREFIXES[name]}_[0-9a-f]{{32}}$"}
+        schema = _NAMED.get(name) or {"type": "string", "pattern": f"^{_PREFIXES[name]}_[0-9a-f]{{32}}$"}
         found.append({"name": name, "in": "path", "required": True, "schema": schema})
     if endpoint.query is not None:
         found += [

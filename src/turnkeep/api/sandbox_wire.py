@@ -1,11 +1,12 @@
 """What a turn's sandbox is told, as JSON: its environment, and what the turn is about."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from turnkeep.model.blocks import JsonObject
+from turnkeep.api.wire import Asked
+from turnkeep.model.blocks import JsonObject, JsonValue
 
 
 class SandboxEnvironment(Struct, frozen=True, kw_only=True):
@@ -23,6 +24,8 @@ class SandboxAgent(Struct, frozen=True, kw_only=True):
     tools: Sequence[str | JsonObject]
     mcp_servers: Sequence[JsonObject]
     skills: Sequence[JsonObject]
+    allowed_tools: Sequence[str] | None
+    """Which tools the key allows, those of the box included; null: any. `web__*` stands for all that begin so."""
 
 
 class ChatTurn(Struct, frozen=True, kw_only=True):
@@ -40,12 +43,41 @@ class SandboxAssets(Struct, frozen=True, kw_only=True):
     expires_at: int
 
 
+class SandboxTool(Struct, frozen=True, kw_only=True):
+    """A tool that the server calls for the sandbox."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    timeout_seconds: float
+
+
 class SandboxGateway(Struct, frozen=True, kw_only=True):
-    """Where the agent's model is reached, as OpenAI's Chat Completions. The token dies with the turn."""
+    """Where the agent's model is reached, as OpenAI's Chat Completions, and its `tools`. The token dies with the turn.
+
+    `notes` say which tools of the agent cannot be used just now.
+    """
 
     base_url: str
     token: str
     expires_at: int
+    tools: Sequence[SandboxTool]
+    notes: Sequence[str]
+
+
+class ToolCall(Asked, frozen=True, kw_only=True):
+    """A tool to be called. `call_id` is what an HTTP tool gets as its Idempotency-Key."""
+
+    call_id: Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    arguments: JsonObject = field(default_factory=dict)
+
+
+class ToolOutcome(Struct, frozen=True, kw_only=True):
+    """What the call came to: any JSON, or why there is none. A tool that fails is an answer too."""
+
+    result: JsonValue
+    error: str | None
 
 
 class SandboxLimits(Struct, frozen=True, kw_only=True):

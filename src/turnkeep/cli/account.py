@@ -4,17 +4,14 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.printing import print_json, print_table
 
 
+@asks_a_server
 def models(
+    server: Server,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """List the models that the server can reach now, as they are named in requests.
 
@@ -24,7 +21,7 @@ def models(
 
     - `turnkeep chat --model "$(turnkeep models | head -1)" "Hello"`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = list(turnkeep.models.list())
     if as_json:
         print_json(found)
@@ -33,14 +30,11 @@ def models(
         print(model.id)
 
 
+@asks_a_server
 def usage(
+    server: Server,
     month: Annotated[str | None, typer.Option("--month", help="Such as 2026-11; by default this month.")] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Show what a month has used: messages, tokens, and the limit.
 
@@ -50,7 +44,7 @@ def usage(
 
     - `turnkeep usage --month 2026-11 --user ann --json`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         used = turnkeep.usage.get(month=month)
     if as_json:
         print_json(used)

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark
+from turnkeep.cli.reading import read_text
 from turnkeep.client.answers import Agent
 from turnkeep.client.events import Step
 from turnkeep.client.runs import RunError, RunFailed, RunResult
@@ -25,13 +26,10 @@ SpecFile = Annotated[
 
 
 @agents.command("list")
+@asks_a_server
 def list_agents(
+    server: Server,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """List the agents of the workspace.
 
@@ -41,7 +39,7 @@ def list_agents(
 
     - `turnkeep agents list --json | jq -r .name`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = turnkeep.agents.list()
         if as_json:
             print_lines(found)
@@ -52,14 +50,11 @@ def list_agents(
 
 
 @agents.command()
+@asks_a_server
 def show(
+    server: Server,
     agent: Named,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Show everything about an agent.
 
@@ -69,21 +64,18 @@ def show(
 
     - `turnkeep agents show agent_… --json > support.json`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = find_agent(turnkeep, agent)
     _print(found, as_json=as_json)
 
 
 @agents.command()
+@asks_a_server
 def create(
+    server: Server,
     file: SpecFile,
     name: Annotated[str | None, typer.Option("--name", help="Another name than the file gives.")] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Create an agent from a file.
 
@@ -106,21 +98,18 @@ def create(
         spec["name"] = name
     if "name" not in spec:
         raise InvalidRequest(f"{file} gives no `name`. Add one, or say --name.")
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         made = turnkeep.agents.create(**spec)
     _print(made, as_json=as_json, says=f"{made.id} is saved as “{made.name}”.")
 
 
 @agents.command()
+@asks_a_server
 def update(
+    server: Server,
     agent: Named,
     file: SpecFile,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Change the fields of an agent that a file gives; the others stay.
 
@@ -133,20 +122,17 @@ def update(
     spec = read_spec(file)
     if not spec:
         raise InvalidRequest(f"{file} gives no field of an agent, so there is nothing to change.")
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         changed = turnkeep.agents.update(find_agent(turnkeep, agent).id, **spec)
     _print(changed, as_json=as_json, says=f"{changed.id} (“{changed.name}”) is changed.")
 
 
 @agents.command()
+@asks_a_server
 def delete(
+    server: Server,
     agent: Named,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Delete an agent. Its conversations stay.
 
@@ -154,14 +140,58 @@ def delete(
 
     - `turnkeep agents delete "Support 2"`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = find_agent(turnkeep, agent)
         turnkeep.agents.delete(found.id)
     print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.name}”) is deleted.")
 
 
+@agents.command("add-skill")
+@asks_a_server
+def add_skill(
+    server: Server,
+    agent: Named,
+    skill: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A folder with a SKILL.md, or a zip of one; its name is the skill's.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Give an agent a skill: a folder of texts with a SKILL.md. One of the same name is replaced.
+
+    **Examples**
+
+    - `turnkeep agents add-skill "Analyst" skills/charts`
+
+    - `turnkeep agents add-skill "Analyst" charts.zip`
+    """
+    with server.connected() as turnkeep:
+        changed = turnkeep.agents.add_skill(find_agent(turnkeep, agent).id, skill)
+    _print(changed, as_json=as_json, says=_skills_in_words(changed))
+
+
+@agents.command("remove-skill")
+@asks_a_server
+def remove_skill(
+    server: Server,
+    agent: Named,
+    skill: Annotated[str, typer.Argument(metavar="NAME", help="The name of the skill.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take a skill away from an agent.
+
+    **Example**
+
+    - `turnkeep agents remove-skill "Analyst" charts`
+    """
+    with server.connected() as turnkeep:
+        changed = turnkeep.agents.remove_skill(find_agent(turnkeep, agent).id, skill)
+    _print(changed, as_json=as_json, says=_skills_in_words(changed))
+
+
 @agents.command()
+@asks_a_server
 def run(
+    server: Server,
     agent: Named,
     prompt: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.")],
     attach: Annotated[
@@ -171,11 +201,6 @@ def run(
         Path | None, typer.Option("--output", "-o", help="A folder for the files that it writes.", file_okay=False)
     ] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Run an agent once in a sandbox, without a conversation. To leave is to stop it.
 
@@ -189,7 +214,7 @@ def run(
     """
     if prompt == "-":
         prompt = typer.get_text_stream("stdin").read()
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = find_agent(turnkeep, agent)
         file_ids = tuple(turnkeep.files.upload(path).id for path in attach or [])
         running = turnkeep.agents.run(found.id, prompt, attachment_ids=file_ids)
@@ -226,12 +251,7 @@ def find_agent(turnkeep: Turnkeep, named: str) -> Agent:
 
 def read_spec(file: Path) -> dict[str, Any]:
     """The fields of an agent that a file gives. What the server adds itself is passed over, so `show --json` fits."""
-    try:
-        text = typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text("utf-8-sig")
-    except FileNotFoundError as exc:
-        raise InvalidRequest(f"There is no file {file}.") from exc
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidRequest(f"{file} cannot be read as text: {exc}.") from exc
+    text = read_text(file)
     try:
         spec = tomllib.loads(text) if file.suffix == ".toml" else msgspec.json.decode(text)
     except (tomllib.TOMLDecodeError, msgspec.DecodeError) as exc:
@@ -239,6 +259,11 @@ def read_spec(file: Path) -> dict[str, Any]:
     if not isinstance(spec, dict):
         raise InvalidRequest(f"{file} holds no object with the fields of an agent.")
     return {name: value for name, value in spec.items() if name not in _ADDED}
+
+
+def _skills_in_words(agent: Agent) -> str:
+    names = ", ".join(str(skill["name"]) for skill in agent.skills) or "none"
+    return f"{agent.id} (“{agent.name}”) now has these skills: {names}."
 
 
 _ADDED = {"id", "workspace_id", "created_at", "updated_at", "warnings"}

@@ -18,6 +18,8 @@ from turnkeep.engine.sandboxes import SandboxAccess
 from turnkeep.errors import SandboxUnavailable, TurnkeepError
 
 CLOSE_SECONDS = 5.0
+STARTING_SECONDS = 15.0
+"""The server answers before its runner does. A turn that comes in between waits for it."""
 QUICK_SECONDS = 5.0
 PAUSES = (0.2, 1.0, 5.0, 30.0)
 """Before it is started again: longer each time it dies young."""
@@ -94,7 +96,9 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
         asyncio.run(_check(environ))
     except TurnkeepError as exc:
         return f"none: {exc.detail}"
-    access = SandboxAccess(url=f"http://127.0.0.1:{_free_port()}", server_url=local_address(listener))
+    access = SandboxAccess(
+        url=f"http://127.0.0.1:{_free_port()}", server_url=local_address(listener), patience_seconds=STARTING_SECONDS
+    )
     return BundledRunner(access, environ=environ)
 
 

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 import msgspec
 import typer
+from msgspec import Struct
 
 from turnkeep.cli.agents import find_agent
-from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import step_in_words
-from turnkeep.cli.printing import print_json, remark
+from turnkeep.cli.printing import print_json, remark, size_of
 from turnkeep.client.errors import failed
-from turnkeep.client.events import Delta, Step, ToolCalls
+from turnkeep.client.events import Delta, Files, Result, Step, ToolCalls
 from turnkeep.client.patience import Trouble
 from turnkeep.client.sync import Stream, Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
@@ -22,7 +23,9 @@ CHAT_PATIENCE_SECONDS = 300.0
 """Somebody sits there and sees that the connection is lost, and may leave at any time."""
 
 
+@asks_a_server
 def chat(
+    server: Server,
     message: Annotated[
         str | None, typer.Argument(help="Ask this one thing and leave. Without it, and with a terminal, a chat begins.")
     ] = None,
@@ -41,11 +44,6 @@ def chat(
         bool, typer.Option("--events", help="Print every event as it comes, as JSON lines, in place of the answer.")
     ] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Talk to a model or an agent. The answer is streamed; steps are shown while they run.
 
@@ -70,41 +68,58 @@ def chat(
         raise InvalidRequest("--json and --events are for one question: give the message, or pipe it in.")
     if message is None and not is_interactive:
         message = sys.stdin.read()
-    with connected(
-        url, key, user=user, workspace=workspace, data_dir=data_dir, patience_seconds=CHAT_PATIENCE_SECONDS
-    ) as turnkeep:
+    with server.connected(patience_seconds=CHAT_PATIENCE_SECONDS) as turnkeep:
         conversation_id = _conversation(turnkeep, conversation)
-        agent_id = find_agent(turnkeep, agent).id if agent else None
-        kind: Literal["sandbox"] | None = "sandbox" if sandbox and conversation_id is None else None
-        if message is None:
-            from turnkeep.cli.chatting import Chat
-
-            Chat(
-                turnkeep,
-                conversation_id=conversation_id,
-                model=model,
-                agent_id=agent_id,
-                kind=kind,
-                files=attach or [],
-            ).run()
-            return
-        if not message.strip() and not attach:
-            raise InvalidRequest("There is no message: standard input is empty.")
-        file_ids = [turnkeep.files.upload(path, conversation_id=conversation_id).id for path in attach or []]
-        stream = turnkeep.stream(
-            message,
+        wanted = _Wanted(
             conversation_id=conversation_id,
             model=model,
-            agent_id=agent_id,
-            attachment_ids=file_ids,
-            kind=kind,
-            if_busy="enqueue",
-            on_trouble=_tell,
+            agent_id=find_agent(turnkeep, agent).id if agent else None,
+            kind="sandbox" if sandbox and conversation_id is None else None,
+            files=tuple(attach or ()),
         )
-        _ask_once(stream, as_json=as_json, events=events)
+        if message is None:
+            _talk(turnkeep, wanted)
+        else:
+            _ask_once(turnkeep, message, wanted, as_json=as_json, events=events)
 
 
-def _ask_once(stream: Stream, *, as_json: bool, events: bool) -> None:
+class _Wanted(Struct, frozen=True, kw_only=True):
+    """Where a chat or a question goes, and with what."""
+
+    conversation_id: str | None
+    model: str | None
+    agent_id: str | None
+    kind: Literal["sandbox"] | None
+    files: tuple[Path, ...]
+
+
+def _talk(turnkeep: Turnkeep, wanted: _Wanted) -> None:
+    from turnkeep.cli.chatting import Chat
+
+    Chat(
+        turnkeep,
+        conversation_id=wanted.conversation_id,
+        model=wanted.model,
+        agent_id=wanted.agent_id,
+        kind=wanted.kind,
+        files=wanted.files,
+    ).run()
+
+
+def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Wanted, *, as_json: bool, events: bool) -> None:
+    if not message.strip() and not wanted.files:
+        raise InvalidRequest("There is no message: standard input is empty.")
+    uploaded = [turnkeep.files.upload(path, conversation_id=wanted.conversation_id) for path in wanted.files]
+    stream = turnkeep.stream(
+        message,
+        conversation_id=wanted.conversation_id,
+        model=wanted.model,
+        agent_id=wanted.agent_id,
+        attachment_ids=[file.id for file in uploaded],
+        kind=wanted.kind,
+        if_busy="enqueue",
+        on_trouble=_tell,
+    )
     with stream:
         try:
             if sys.stdout.isatty() and not (as_json or events):
@@ -134,7 +149,6 @@ def _paint(stream: Stream) -> None:
 
 def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
     """Text for a pipe: only words that are true, so that what a file holds is the answer and nothing else."""
-    said = False
     for event in stream:
         if events:
             sys.stdout.write(_line(event, stream.cursor) + "\n")
@@ -142,11 +156,13 @@ def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
         elif isinstance(event, Step) and event.status != "running":
             step = next(part for part in stream.content if isinstance(part, StepPart) and part.id == event.id)
             remark(step_in_words(step))
+        elif isinstance(event, Files):
+            for file in event.files:
+                remark(f"▪ {file.name} ({size_of(file.size)}) {file.id}")
         elif isinstance(event, ToolCalls) and event.text and not as_json:
             print(event.text, end="\n\n", flush=True)
-            said = not event.calls
-    if not events and not as_json and stream.text and not said:
-        print(stream.text)
+        elif isinstance(event, Result) and event.message and not as_json:
+            print(event.message)
 
 
 def _line(event: object, cursor: str) -> str:

@@ -13,6 +13,7 @@ from rich.markdown import Markdown
 from rich.text import Text
 
 from turnkeep.cli.agents import find_agent
+from turnkeep.cli.candidates import Candidates
 from turnkeep.cli.markdown import message_as_markdown
 from turnkeep.cli.painting import Painter
 from turnkeep.cli.printing import moment, size_of
@@ -65,7 +66,7 @@ class Chat:
             "help": (self._help, "/help: this list"),
             "quit": (self._quit, "/quit: leave (also Ctrl-D)"),
         }
-        self._prompt = Prompt([f"/{name}" for name in self._commands], self._candidates)
+        self._prompt = Prompt([f"/{name}" for name in self._commands], Candidates(turnkeep))
 
     def run(self) -> None:
         """Until the user leaves."""
@@ -268,26 +269,6 @@ class Chat:
     def _label(self) -> str:
         files = f" +{len(self._attached)}" if self._attached else ""
         return f"{self._model or ''}{files}".strip()
-
-    def _candidates(self, line: str, word: str) -> list[str]:
-        """What Tab offers behind a command."""
-        command = line.split(" ", 1)[0]
-        if command == "/attach":
-            folder, _, start = word.rpartition("/")
-            found = Path(folder or ("/" if word.startswith("/") else ".")).expanduser()
-            with contextlib.suppress(OSError):
-                prefix = f"{folder}/" if "/" in word else ""
-                return [
-                    f"{prefix}{each.name}{'/' if each.is_dir() else ''}"
-                    for each in sorted(found.iterdir())
-                    if each.name.startswith(start)
-                ]
-        with contextlib.suppress(TurnkeepError):
-            if command == "/model":
-                return [one.id for one in self._turnkeep.models.list() if one.id.startswith(word)]
-            if command == "/agent":
-                return [one.name for one in self._turnkeep.agents.list() if one.name.startswith(word)]
-        return []
 
     def _say(self, text: str) -> None:
         self._console.print(Text(text, style="dim"))

@@ -1,10 +1,13 @@
 """How a command reaches a server: which one, with which key, and for whom. The options are the same for all of them."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Concatenate, ParamSpec, get_type_hints
 
 import typer
+from msgspec import Struct
 
 from turnkeep.client.finding import DEFAULT, find_server
 from turnkeep.client.patience import OnTrouble
@@ -13,6 +16,8 @@ from turnkeep.client.transport import PATIENCE_SECONDS
 from turnkeep.errors import Unauthorized, Unavailable
 
 PANEL = "Which server"
+
+Given = ParamSpec("Given")
 
 Url = Annotated[
     str | None,
@@ -37,34 +42,54 @@ ServerDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Answer as JSON on standard output, for scripts.")]
 
 
-@contextmanager
-def connected(
-    url: str | None,
-    key: str | None,
-    *,
-    user: str | None = None,
-    workspace: str | None = None,
-    data_dir: str | None = None,
-    patience_seconds: float = PATIENCE_SECONDS,
-    on_trouble: OnTrouble | None = None,
-) -> Iterator[Turnkeep]:
-    """A client of the server that these options name. Raises Unauthorized where no key is known."""
-    place = find_server(url, key, data_dir=data_dir)
-    if place.key is None and place.found_in == DEFAULT:
-        raise Unavailable(
-            "No server of yours runs here. Start one with `turnkeep serve`, or set TURNKEEP_URL and TURNKEEP_KEY."
-        )
-    if place.key is None:
-        raise Unauthorized(
-            f"There is no key for {place.url}. Set TURNKEEP_KEY, or run this where `turnkeep serve` keeps its data "
-            "(--data-dir)."
-        )
-    with Turnkeep(
-        place.url,
-        place.key,
-        user=user,
-        workspace_id=workspace,
-        patience_seconds=patience_seconds,
-        on_trouble=on_trouble,
-    ) as turnkeep:
-        yield turnkeep
+class Server(Struct, frozen=True, kw_only=True):
+    """Which server a command talks to, as its options say it."""
+
+    url: Url = None
+    key: Key = None
+    user: User = None
+    workspace: Workspace = None
+    data_dir: ServerDir = None
+
+    @contextmanager
+    def connected(
+        self, *, patience_seconds: float = PATIENCE_SECONDS, on_trouble: OnTrouble | None = None
+    ) -> Iterator[Turnkeep]:
+        """A client of that server. Raises Unauthorized where no key is known."""
+        place = find_server(self.url, self.key, data_dir=self.data_dir)
+        if place.key is None and place.found_in == DEFAULT:
+            raise Unavailable(
+                "No server of yours runs here. Start one with `turnkeep serve`, or set TURNKEEP_URL and TURNKEEP_KEY."
+            )
+        if place.key is None:
+            raise Unauthorized(
+                f"There is no key for {place.url}. Set TURNKEEP_KEY, or run this where `turnkeep serve` keeps its data "
+                "(--data-dir)."
+            )
+        with Turnkeep(
+            place.url,
+            place.key,
+            user=self.user,
+            workspace_id=self.workspace,
+            patience_seconds=patience_seconds,
+            on_trouble=on_trouble,
+        ) as turnkeep:
+            yield turnkeep
+
+
+def asks_a_server(command: Callable[Concatenate[Server, Given], None]) -> Callable[Given, None]:
+    """The command with the options that name a server, in the place of its first argument."""
+    own = inspect.signature(command, eval_str=True)
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in get_type_hints(Server, include_extras=True).items()
+    ]
+
+    @wraps(command)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        chosen = {option.name: kwargs.pop(option.name) for option in options}
+        command(Server(**chosen), *args, **kwargs)  # type: ignore[arg-type]
+
+    signature = own.replace(parameters=[*list(own.parameters.values())[1:], *options])
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call

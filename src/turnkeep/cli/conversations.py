@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import message_as_markdown
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table
 
@@ -15,15 +15,12 @@ Id = Annotated[str, typer.Argument(metavar="CONVERSATION", help="conv_…, as `t
 
 
 @conversations.command("list")
+@asks_a_server
 def list_conversations(
+    server: Server,
     search: Annotated[str | None, typer.Argument(help="Words to look for in titles and messages.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """List conversations, the last changed first; or those in which words occur.
 
@@ -35,7 +32,7 @@ def list_conversations(
 
     - `turnkeep conversations list --json | jq -r .id`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = turnkeep.conversations.list(search, limit=limit)
         if as_json:
             print_lines(found)
@@ -49,15 +46,12 @@ def list_conversations(
 
 
 @conversations.command()
+@asks_a_server
 def show(
+    server: Server,
     conversation: Id,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the last so many messages.")] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Show a conversation as it reads, with its steps.
 
@@ -67,7 +61,7 @@ def show(
 
     - `turnkeep conversations show conv_… --json | jq -r 'select(.role == "assistant").id'`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = list(turnkeep.conversations.messages(conversation, order="desc", limit=limit))
     messages = found[::-1]
     if as_json:
@@ -84,15 +78,12 @@ def show(
 
 
 @conversations.command()
+@asks_a_server
 def rename(
+    server: Server,
     conversation: Id,
     title: Annotated[str, typer.Argument(help="The new title.")],
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Give a conversation another title.
 
@@ -100,20 +91,17 @@ def rename(
 
     - `turnkeep conversations rename conv_… "The move to Bern"`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         changed = turnkeep.conversations.rename(conversation, title)
     print_json(changed) if as_json else print(f"{changed.id} is now called “{changed.title}”.")
 
 
 @conversations.command()
+@asks_a_server
 def delete(
+    server: Server,
     conversation: Id,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Delete a conversation with its files. It can be restored for a while.
 
@@ -121,7 +109,7 @@ def delete(
 
     - `turnkeep conversations delete conv_…`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         turnkeep.conversations.delete(conversation)
     if as_json:
         print_json({"id": conversation, "deleted": True})
@@ -130,14 +118,11 @@ def delete(
 
 
 @conversations.command()
+@asks_a_server
 def restore(
+    server: Server,
     conversation: Id,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Undo a delete.
 
@@ -145,6 +130,6 @@ def restore(
 
     - `turnkeep conversations restore conv_…`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         restored = turnkeep.conversations.restore(conversation)
     print_json(restored) if as_json else print(f"{restored.id} is back: {restored.title or restored.preview or ''}")

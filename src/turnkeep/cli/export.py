@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from turnkeep.cli.connecting import Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import Server, asks_a_server
 from turnkeep.cli.markdown import conversation_as_markdown
 from turnkeep.cli.printing import remark
 from turnkeep.client.sync import Turnkeep
@@ -17,7 +17,9 @@ from turnkeep.errors import InvalidRequest, StorageFull
 Format = Literal["json", "markdown"]
 
 
+@asks_a_server
 def export(
+    server: Server,
     conversation: Annotated[
         list[str] | None, typer.Argument(metavar="[CONVERSATION]...", help="conv_…; several may be named.")
     ] = None,
@@ -31,11 +33,6 @@ def export(
             "--format", "-f", help="json is lossless, markdown is for reading; by default the output's ending decides."
         ),
     ] = None,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Write conversations to a file or to standard output.
 
@@ -53,9 +50,9 @@ def export(
     if bool(conversation) == everything:
         raise InvalidRequest("Name conversations, or say --all.")
     form = form or ("markdown" if output is not None and output.suffix in {".md", ".markdown"} else "json")
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         wanted = conversation or [one.id for one in turnkeep.conversations.list()]
-        with _opened(output) as sink:
+        with whole_file(output) as sink:
             for one in wanted:
                 sink.write(_written(turnkeep, one, form))
     if output is not None:
@@ -71,7 +68,7 @@ def _written(turnkeep: Turnkeep, conversation_id: str, form: Format) -> bytes:
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[BinaryIO]:
+def whole_file(output: Path | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears under its name only when it is whole."""
     if output is None:
         yield sys.stdout.buffer

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.printing import print_lines, remark
 from turnkeep.client.answers import Conversation
 from turnkeep.errors import InvalidRequest, TurnkeepError
@@ -14,7 +14,9 @@ from turnkeep.errors import InvalidRequest, TurnkeepError
 Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
 
 
+@asks_a_server
 def import_(
+    server: Server,
     file: Annotated[
         list[Path],
         typer.Argument(help="Exports, or JSON (or JSON lines) with the messages of a chat; - is standard input."),
@@ -24,11 +26,6 @@ def import_(
         Form | None, typer.Option("--form", help="The form of a foreign history, where it does not show it.")
     ] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Make conversations of files: exports of Turnkeep, or lists of messages from elsewhere.
 
@@ -48,7 +45,7 @@ def import_(
     if title is not None and len(documents) > 1:
         raise InvalidRequest(f"--title fits one conversation, and these are {len(documents)}.")
     made: list[Conversation] = []
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         for place, (path, document) in enumerate(documents, start=1):
             try:
                 imported = turnkeep.conversations.import_(document, title=title, form=form)

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table
+from turnkeep.cli.reading import read_text
 from turnkeep.client.knowledge import KnowledgePage
 from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
@@ -18,15 +19,12 @@ Text = Annotated[Path, typer.Argument(metavar="FILE", help="A Markdown file; - r
 
 
 @pages.command("list")
+@asks_a_server
 def list_pages(
+    server: Server,
     q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Only pages that these words find.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """List pages, newest first; with words, those that they find, best first.
 
@@ -36,7 +34,7 @@ def list_pages(
 
     - `turnkeep pages list "refund policy" --json | jq -r .title`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = turnkeep.pages.list(q, limit=limit)
         if as_json:
             print_lines(found)
@@ -49,14 +47,11 @@ def list_pages(
 
 
 @pages.command()
+@asks_a_server
 def show(
+    server: Server,
     page: Named,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Show the Markdown of a page.
 
@@ -64,7 +59,7 @@ def show(
 
     - `turnkeep pages show "Refund policy" > refunds.md`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = turnkeep.pages.get(find_page(turnkeep, page).id)
     print_json(found) if as_json else print(
         found.content or "", end="" if (found.content or "").endswith("\n") else "\n"
@@ -72,18 +67,15 @@ def show(
 
 
 @pages.command()
+@asks_a_server
 def write(
+    server: Server,
     file: Text,
     title: Annotated[
         str | None, typer.Option("--title", help="By default the first heading, or the file's name.")
     ] = None,
     page: Annotated[str | None, typer.Option("--page", help="Write this page (page_… or its title) anew.")] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Make a page from a Markdown file, or write one anew.
 
@@ -94,7 +86,7 @@ def write(
     - `turnkeep pages write handbook.md --page "Handbook"`
     """
     content = read_text(file)
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         if page is not None:
             made = turnkeep.pages.update(find_page(turnkeep, page).id, title=title, content=content)
         else:
@@ -103,14 +95,11 @@ def write(
 
 
 @pages.command()
+@asks_a_server
 def delete(
+    server: Server,
     page: Named,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Delete a page, for good.
 
@@ -118,7 +107,7 @@ def delete(
 
     - `turnkeep pages delete "Old handbook"`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = find_page(turnkeep, page)
         turnkeep.pages.delete(found.id)
     print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.title}”) is deleted.")
@@ -136,15 +125,6 @@ def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage:
     if not matching:
         raise NotFound(f"No page is called {named!r}. `turnkeep pages list` shows those there are.")
     return matching[0]
-
-
-def read_text(file: Path) -> str:
-    try:
-        return typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text("utf-8-sig")
-    except FileNotFoundError as exc:
-        raise InvalidRequest(f"There is no file {file}.") from exc
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidRequest(f"{file} cannot be read as text: {exc}.") from exc
 
 
 def _title_of(content: str, file: Path) -> str:

@@ -1,14 +1,13 @@
 """`turnkeep sandbox`: run agent loops for a server, and their tools in boxes."""
 
 import asyncio
-import inspect
 import os
 import socket
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from turnkeep.cli.flags import with_flags
 from turnkeep.runner.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
 
 
@@ -42,31 +41,8 @@ def _announce(settings: RunnerSettings, listener: socket.socket) -> None:
     print("Stop it with Ctrl-C.", flush=True)
 
 
-def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """One option for each setting, so that the table in `runner.settings` is the only list of them."""
-    parameters = [
-        inspect.Parameter(
-            variable.field,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                str | None,
-                typer.Option(
-                    variable.flag, help=variable.meaning, metavar="TEXT", rich_help_panel="Settings", show_default=False
-                ),
-            ],
-        )
-        for variable in RUNNER_VARIABLES
-    ]
-    until_eof = Annotated[
-        bool, typer.Option("--until-eof", help="Stop when standard input ends, as it does when a parent process dies.")
-    ]
-    parameters.append(
-        inspect.Parameter("until_eof", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=until_eof)
-    )
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return function
+UntilEof = Annotated[
+    bool, typer.Option("--until-eof", help="Stop when standard input ends, as it does when a parent process dies.")
+]
 
-
-sandbox = _with_flags(_sandbox)
+sandbox = with_flags(_sandbox, RUNNER_VARIABLES, until_eof=(False, UntilEof))

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import inspect
 import multiprocessing
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from turnkeep.cli.flags import with_flags
 from turnkeep.cli.operating import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
 from turnkeep.engine.sandboxes import SandboxAccess
@@ -76,39 +76,11 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Sand
         runner.close()
 
 
-def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Give the command one option for each setting, so that the table in `config` is the only list of them."""
-    parameters = [
-        inspect.Parameter(
-            variable.field,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                str | None,
-                typer.Option(
-                    variable.flag, help=variable.meaning, metavar="TEXT", rich_help_panel="Settings", show_default=False
-                ),
-            ],
-        )
-        for variable in VARIABLES
-    ]
-    parameters.append(
-        inspect.Parameter(
-            "workers",
-            inspect.Parameter.KEYWORD_ONLY,
-            default=1,
-            annotation=Annotated[
-                int,
-                typer.Option("--workers", min=1, max=256, help="Processes that share the address (PostgreSQL only)."),
-            ],
-        )
-    )
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return function
+Workers = Annotated[
+    int, typer.Option("--workers", min=1, max=256, help="Processes that share the address (PostgreSQL only).")
+]
 
-
-serve = _with_flags(_serve)
+serve = with_flags(_serve, VARIABLES, workers=(1, Workers))
 
 
 def _run(
@@ -152,13 +124,13 @@ async def _work(
 
 
 def _announce(settings: Settings, listener: socket.socket, *, sandbox: str) -> None:
-    """Say where the server is. The link signs one browser in, once."""
+    """Say where the server is. The link signs browsers in, until the server is started again."""
     from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
 
     port = listener.getsockname()[1]
     address = settings.address(port)
     links = SigninLinks(settings.data_dir)
-    links.forget_expired()
+    links.forget_all()
     remember_server(settings, port)
     print(f"Turnkeep is running at {address}")
     print(f"  sign in    {address}/signin?token={links.make()}")

@@ -1,13 +1,13 @@
 """`turnkeep tables`: rows that agents search; CSV in with a progress bar, CSV out."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Key, ServerDir, Url, User, Workspace, connected
+from turnkeep.cli.connecting import AsJson, Server, asks_a_server
+from turnkeep.cli.export import whole_file
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark
 from turnkeep.client.knowledge import ImportStep, Row, Table, size_of_source
 from turnkeep.client.sync import Turnkeep
@@ -21,13 +21,10 @@ OPERATORS = {"=": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"
 
 
 @tables.command("list")
+@asks_a_server
 def list_tables(
+    server: Server,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """List the tables of the workspace.
 
@@ -35,7 +32,7 @@ def list_tables(
 
     - `turnkeep tables list`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = turnkeep.tables.list()
         if as_json:
             print_lines(found)
@@ -49,7 +46,9 @@ def list_tables(
 
 
 @tables.command()
+@asks_a_server
 def rows(
+    server: Server,
     table: Named,
     q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Only rows that these words find.")] = None,
     where: Annotated[
@@ -58,11 +57,6 @@ def rows(
     sort: Annotated[str | None, typer.Option("--sort", help="A column; -Column: greatest first.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Show rows of a table: all, those that words find, or those that fit conditions.
 
@@ -73,7 +67,7 @@ def rows(
     - `turnkeep tables rows Spices saffron --where "Price<10" --sort=-Price`
     """
     filters = [condition(each) for each in where or []]
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         named = find_table(turnkeep, table)
         found = turnkeep.tables.rows(named.id, q, filters=filters, sort=sort, limit=limit)
         if as_json:
@@ -84,18 +78,15 @@ def rows(
 
 
 @tables.command("import")
+@asks_a_server
 def import_(
+    server: Server,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file whose first line names the columns.")],
     table: Annotated[str | None, typer.Option("--table", help="Add to this table (its name or table_…).")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The name of a new table; by default the file's.")] = None,
     charset: Annotated[str | None, typer.Option("--charset", help="The file's encoding, if it is not UTF-8.")] = None,
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="What separates cells; else found out.")] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Import a CSV file: all of it, or nothing. Ctrl-C takes it back.
 
@@ -107,7 +98,7 @@ def import_(
     """
     if not file.is_file():
         raise InvalidRequest(f"There is no file {file}.")
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         table_id = None if table is None else find_table(turnkeep, table).id
         wanted = None if table_id is not None else name or file.stem
         with _Bar(size_of_source(file)) as bar:
@@ -123,14 +114,11 @@ def import_(
 
 
 @tables.command()
+@asks_a_server
 def export(
+    server: Server,
     table: Named,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="By default standard output.")] = None,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Write a table as CSV. Cells that a spreadsheet would run as a formula get a `'` before them.
 
@@ -138,26 +126,20 @@ def export(
 
     - `turnkeep tables export Spices spices.csv`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         pieces = turnkeep.tables.export_csv(find_table(turnkeep, table).id)
-        if file is None:
-            sys.stdout.buffer.writelines(pieces)
-            sys.stdout.buffer.flush()
-            return
-        with file.open("wb") as out:
+        with whole_file(file) as out:
             out.writelines(pieces)
-    remark(f"{file} is written.")
+    if file is not None:
+        remark(f"{file} is written.")
 
 
 @tables.command()
+@asks_a_server
 def delete(
+    server: Server,
     table: Named,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    user: User = None,
-    workspace: Workspace = None,
-    data_dir: ServerDir = None,
 ) -> None:
     """Delete a table with all its rows, for good.
 
@@ -165,7 +147,7 @@ def delete(
 
     - `turnkeep tables delete Spices`
     """
-    with connected(url, key, user=user, workspace=workspace, data_dir=data_dir) as turnkeep:
+    with server.connected() as turnkeep:
         found = find_table(turnkeep, table)
         turnkeep.tables.delete(found.id)
     print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.name}”) is deleted.")

@@ -1,10 +1,13 @@
 """Agents, and the account: models, keys, tokens, workspaces, usage."""
 
+import asyncio
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from turnkeep.client.answers import Agent, Key, ModelName, MonthlyUsage, Token, Workspace
 from turnkeep.client.runs import RunStream
+from turnkeep.client.skills import packed
 from turnkeep.client.verbs import Verbs, given, part
 from turnkeep.model.blocks import JsonObject
 
@@ -60,6 +63,18 @@ class Agents(Verbs):
     async def delete(self, agent_id: str) -> None:
         """Delete an agent. Its conversations stay."""
         await self._transport.fetch("DELETE", f"/v1/agents/{part(agent_id)}")
+
+    async def add_skill(self, agent_id: str, source: str | os.PathLike[str]) -> Agent:
+        """Give an agent the skill in this folder or zip. One of the same name is replaced."""
+        name, content = await asyncio.to_thread(packed, source)
+        path = f"/v1/agents/{part(agent_id)}/skills"
+        parts = [("file", (name, content, "application/zip"))]
+        # The same skill twice is the same skill, so a lost answer is asked for again.
+        return await self._transport.send_parts(path, Agent, parts, is_safe=True)
+
+    async def remove_skill(self, agent_id: str, name: str) -> Agent:
+        """Take a skill away from an agent."""
+        return await self._transport.call("DELETE", f"/v1/agents/{part(agent_id)}/skills/{part(name)}", Agent)
 
     def run(self, agent_id: str, prompt: str, *, attachment_ids: Sequence[str] | None = None) -> RunStream:
         """Run an agent once, without a conversation. A run cannot be resumed: leaving the stream stops it."""

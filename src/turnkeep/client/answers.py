@@ -230,11 +230,13 @@ class Token(_Answer, frozen=True, kw_only=True):
 
 
 class Key(_Answer, frozen=True, kw_only=True):
-    """A service key. `key` is the secret itself, shown once, when it is made."""
+    """A service key, of one workspace or (None) of the whole org. `key` is the secret itself, shown once, when it is
+    made."""
 
     id: str
     name: str
     created_at: int
+    workspace_id: str | None = None
     monthly_message_limit: int | None = None
     requests_per_minute: int | None = None
     allowed_tools: Sequence[str] | None = None

@@ -131,15 +131,20 @@ class Transport:
             await self.after_refusal(error, response.headers, patience)
 
     async def send_parts(
-        self, path: str, answer: type[Found], parts: Sequence[tuple[str, tuple[str, bytes, str]]]
+        self,
+        path: str,
+        answer: type[Found],
+        parts: Sequence[tuple[str, tuple[str, bytes, str]]],
+        *,
+        is_safe: bool = False,
     ) -> Found:
-        """A multipart form. It is not repeated when its answer is lost."""
+        """A multipart form. It is repeated when its answer is lost only where that `is_safe`."""
         patience = self.patience()
         while True:
             try:
                 response = await self._http.post(path, files=list(parts))
             except self._errors as exc:
-                await self.after(exc, patience, is_safe=False)
+                await self.after(exc, patience, is_safe=is_safe)
                 continue
             self._has_answered = True
             if response.status_code < 400:

@@ -27,11 +27,16 @@ class Again(TypedDict, total=False):
     metadata: JsonObject
 
 
-class Options(Again, total=False):
+class Edit(Again, total=False):
+    """How an edited question is asked. Without `attachment_ids` it keeps the files of the old one."""
+
+    attachment_ids: Sequence[str]
+
+
+class Options(Edit, total=False):
     """How a question is asked. Without `conversation_id` it opens a conversation."""
 
     conversation_id: str | None
-    attachment_ids: Sequence[str]
     kind: Literal["chat", "sandbox"] | None
     workflow_id: str | None
 
@@ -118,7 +123,7 @@ class Turns(Verbs):
         *,
         idempotency_key: str | None = None,
         on_trouble: OnTrouble | None = None,
-        **options: Unpack[Again],
+        **options: Unpack[Edit],
     ) -> TurnStream:
         """Ask something else in the same place: a new turn beside the old one."""
         path = _beside(conversation_id, turn_id, "edit")

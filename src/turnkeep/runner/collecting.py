@@ -7,8 +7,8 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
+from turnkeep.filebag.unzipping import ZipRefused, safe_path
 from turnkeep.model.blocks import JsonValue
-from turnkeep.runner.archive import BagRefused, safe_path
 from turnkeep.runner.boxes.ports import MIB
 
 HEAD_BYTES = 16 * 1024
@@ -90,7 +90,7 @@ class CollectReader:
         self._current = None
         try:
             safe_path(current.path)
-        except BagRefused:  # nobody could open a file of that name
+        except ZipRefused:  # nobody could open a file of that name
             current.close()
             self.skipped.append(ascii(current.path))
         else:

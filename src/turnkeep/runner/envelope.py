@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
+from turnkeep.filebag.unzipping import ZipRefused, safe_path
 from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.runner.archive import BagRefused, safe_path
 
 VARIABLE_BYTES = 128 * 1024
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,7 +58,7 @@ class Skill(Struct, frozen=True, kw_only=True):
         for path in self.files:
             try:
                 safe_path(path)
-            except BagRefused as exc:
+            except ZipRefused as exc:
                 raise ValueError(f"the skill {self.name}: {exc.detail}") from exc
 
 
@@ -68,6 +68,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     tools: tuple[str | JsonObject, ...] = ()
     mcp_servers: tuple[JsonObject, ...] = ()
     skills: tuple[Skill, ...] = ()
+    allowed_tools: tuple[str, ...] | None = None
+    """Which tools the key allows; None: any. A name that ends with `*` stands for all that begin so."""
 
 
 class ChatTurn(Struct, frozen=True, kw_only=True):
@@ -85,12 +87,26 @@ class Assets(Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
 
 
+class OfferedTool(Struct, frozen=True, kw_only=True):
+    """A tool that the server calls for us."""
+
+    name: Text
+    timeout_seconds: Seconds
+    description: str = ""
+    input_schema: JsonObject = {}
+
+
 class GatewayAccess(Struct, frozen=True, kw_only=True):
-    """The server's model gateway, open for this turn alone."""
+    """The server's gateway to the model and to its own tools, open for this turn alone.
+
+    `notes` say which tools of the agent cannot be used now. `tools` is None where a server calls none for sandboxes.
+    """
 
     base_url: Text
     token: Text
     expires_at: int | None = None
+    tools: tuple[OfferedTool, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"GatewayAccess(base_url={self.base_url!r}, token='***')"

@@ -17,7 +17,6 @@ from turnkeep.runner.progress import Progress
 from turnkeep.runner.workspace import SKILLS, Inside, Refusal
 from turnkeep.tools.functions import FunctionTool, tool
 from turnkeep.tools.ports import CallContext, Outcome
-from turnkeep.tools.registry import FixedToolbox
 
 COMMAND_CHARS = 100_000
 """The kernel takes 128 KiB as one argument."""
@@ -52,13 +51,13 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 class BoxTools:
-    """The tools, as methods; `toolbox` offers them to the engine."""
+    """The tools, as methods; `all` gives them as the engine wants them."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._hands = asyncio.Semaphore(AT_ONCE)
 
-    def toolbox(self, notes: Sequence[str] = ()) -> FixedToolbox:
+    def all(self) -> list[FunctionTool]:
         running: list[Callable[..., Any]] = [
             self.shell,
             self.python,
@@ -71,8 +70,7 @@ class BoxTools:
             self.list_files,
             self.grep_files,
         ]
-        tools: list[FunctionTool] = [tool(timeout_seconds=ENGINE_SECONDS)(each) for each in (*running, *reading)]
-        return FixedToolbox({each.spec.name: each for each in tools}, notes)
+        return [tool(timeout_seconds=ENGINE_SECONDS)(each) for each in (*running, *reading)]
 
     async def shell(
         self,

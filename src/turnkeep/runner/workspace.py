@@ -14,9 +14,9 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from turnkeep.errors import WorldError
+from turnkeep.errors import CallerError, WorldError
+from turnkeep.filebag.unzipping import ZipReader, ZipRefused, safe_path
 from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.runner.archive import Archive, BagRefused, safe_path
 from turnkeep.runner.boxes.ports import MIB, WORKSPACE, Box, Command, Ended, Limits
 from turnkeep.runner.collecting import HEAD_BYTES, Asset, CollectReader
 
@@ -25,6 +25,12 @@ SKILLS = f"{WORKSPACE}/skills"
 
 UNPACK_SECONDS = 300.0
 COLLECT_SECONDS = 300.0
+
+
+class BagRefused(CallerError):
+    """The zip of the bag is broken or hostile; nothing of it was unpacked."""
+
+    code = "bag_refused"
 
 
 class WorkspaceFailed(WorldError):
@@ -125,8 +131,11 @@ class Workspace:
     async def unpack(self, bag: IO[bytes]) -> int:
         """Unpack the zip into assets; return how many files there were. Raises BagRefused, WorkspaceFailed."""
         limits = self._limits
-        archive = await asyncio.to_thread(Archive, bag, max_bytes=limits.disk_bytes, max_files=limits.files)
-        broken: list[BagRefused] = []
+        try:
+            archive = await asyncio.to_thread(ZipReader, bag, max_bytes=limits.disk_bytes, max_files=limits.files)
+        except ZipRefused as exc:
+            raise BagRefused(f"The bag was refused. {exc.detail}") from exc
+        broken: list[ZipRefused] = []
 
         async def feed() -> AsyncIterator[bytes]:
             for entry in archive.entries:
@@ -137,7 +146,7 @@ class Workspace:
                     while piece := await asyncio.to_thread(next, pieces, b""):
                         digest.update(piece)
                         yield piece
-                except BagRefused as exc:
+                except ZipRefused as exc:
                     broken.append(exc)
                     return
                 self._unpacked[entry.path] = digest.hexdigest()
@@ -146,7 +155,7 @@ class Workspace:
             await self._unpack(ASSETS, feed())
         finally:
             if broken:
-                raise broken[0]
+                raise BagRefused(f"The bag was refused. {broken[0].detail}") from broken[0]
         return len(archive.entries)
 
     async def collect(self) -> Collected:
@@ -183,7 +192,7 @@ class Workspace:
 
 
 def skill_files(skills: Mapping[str, Mapping[str, str]]) -> list[NewFile]:
-    """The files of skills below their folder. All but the description may be run. Raises BagRefused."""
+    """The files of skills below their folder. All but the description may be run. Raises ZipRefused."""
     return [
         NewFile(
             path=safe_path(f"{skill}/{path}"),

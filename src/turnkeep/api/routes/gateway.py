@@ -6,8 +6,8 @@ Errors have OpenAI's shape, since it is OpenAI's clients that read them.
 """
 
 import asyncio
+import time
 from contextlib import aclosing
-from typing import Any
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
@@ -16,11 +16,12 @@ from turnkeep.api.answers import json_answer
 from turnkeep.api.errors import status_of
 from turnkeep.api.gate import read_body
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.turn_calls import CallerLeft, turn_has_ended, while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.clock import system_clock
 from turnkeep.compiler import compile
 from turnkeep.compiler.budget import UNLIMITED
-from turnkeep.errors import InvalidRequest, TurnkeepError, Unauthorized
+from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.ids import new_call_id
 from turnkeep.model.blocks import text_of
 from turnkeep.model.turns import Turn
@@ -30,8 +31,6 @@ from turnkeep.runtime import Runtime
 
 BODY_BYTES = 32 * 1024 * 1024
 """A history with pictures in it. Whoever sends it has the token of a turn."""
-WATCH_SECONDS = 1.0
-"""How often a call under way looks whether its turn still runs."""
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -104,31 +103,31 @@ class _Completion:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speak until the reply is whole, the client is gone, or the turn has ended."""
-        speaking = asyncio.create_task(self._speak(send))
-        leaving = asyncio.create_task(_disconnected(receive))
-        ending = asyncio.create_task(self._turn_ended())
-        tasks: set[asyncio.Task[Any]] = {speaking, leaving, ending}
+        last: ASGIApp | TurnkeepError | None
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            is_spoken, is_left = speaking.done(), leaving.done()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        if is_spoken:
-            last = speaking.exception() or speaking.result()
-        elif is_left:
+            last = await while_turn_runs(self._runtime.store, self._turn, receive, self._speak(send))
+        except CallerLeft:
             return
-        else:
-            last = _ended()
+        except TurnkeepError as exc:
+            last = exc
         await self._finish(last, scope, receive, send)
 
     async def _speak(self, send: Send) -> ASGIApp | None:
         """Send what is said while it is said; where it is wanted whole, return the answer instead."""
         answered = chat.Answered(call_id=new_call_id(), model=self._asked.model, created=system_clock() // 1000)
+        began, said = time.monotonic(), list[str]()
+        reply: ports.Reply | None = None
+        try:
+            reply = await self._listen(answered, send, said)
+        finally:
+            seconds, usage = time.monotonic() - began, None if reply is None else reply.usage
+            self._runtime.observer.model_called(self._asked.model, seconds=seconds, usage=usage)
+        return await self._end(answered, send, reply, "".join(said))
+
+    async def _listen(self, answered: chat.Answered, send: Send, said: list[str]) -> ports.Reply:
+        """The reply, once it is whole; its words go out while they come."""
         loop, limit = asyncio.get_running_loop(), self._asked.timeout_seconds
         provider = self._runtime.providers.named(self._asked.model)
-        said: list[str] = []
         try:
             async with asyncio.timeout(limit) as timer, aclosing(provider.speak(self._asked)) as spoken:
                 async for piece in spoken:
@@ -140,7 +139,7 @@ class _Completion:
                             if said and self._request.stream:
                                 raise ProviderFailed(f"The model broke off and began again: {piece.reason}")
                         case ports.Reply():
-                            return await self._end(answered, send, piece, "".join(said))
+                            return piece
                     timer.reschedule(loop.time() + limit)
         except TimeoutError as exc:
             raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
@@ -154,8 +153,9 @@ class _Completion:
 
     async def _end(self, answered: chat.Answered, send: Send, reply: ports.Reply, said: str) -> ASGIApp | None:
         """Count the tokens with the turn's own, before anybody is told of the reply."""
-        if not await self._runtime.store.count_usage(self._turn.id, self._turn.attempt, reply.usage):
-            raise _ended()
+        turn, call_id = self._turn, answered.call_id
+        if not await self._runtime.store.count_usage(turn.id, turn.attempt, reply.usage, call_id=call_id):
+            raise turn_has_ended()
         if not self._request.stream:
             return json_answer(answered.whole(reply))
         text = text_of(reply.blocks)
@@ -173,17 +173,7 @@ class _Completion:
             body = answered.begun() + body
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _turn_ended(self) -> None:
-        store, turn = self._runtime.store, self._turn
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                if await store.running_turn(turn.id, turn.attempt) is None:
-                    return
-            except TurnkeepError:
-                continue  # the database is away; the next look tells
-
-    async def _finish(self, last: ASGIApp | BaseException | None, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _finish(self, last: ASGIApp | TurnkeepError | None, scope: Scope, receive: Receive, send: Send) -> None:
         match last:
             case None:
                 return
@@ -192,14 +182,8 @@ class _Completion:
                 await send({"type": "http.response.body", "body": frame, "more_body": False})
             case TurnkeepError():
                 await _refused(last)(scope, receive, send)
-            case BaseException():
-                raise last
             case answer:
                 await answer(scope, receive, send)
-
-
-def _ended() -> Unauthorized:
-    return Unauthorized("The turn has ended, and this token with it.")
 
 
 def _refused(error: TurnkeepError) -> ASGIApp:
@@ -214,8 +198,3 @@ def _refused(error: TurnkeepError) -> ASGIApp:
     kind = "authentication_error" if status == 401 else "invalid_request_error" if status < 500 else "server_error"
     body = chat.error_body(error.detail, kind=kind, code=error.code)
     return json_answer(body, status=status, headers={"x-should-retry": "false"})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -10,6 +10,7 @@ from turnkeep.api import sandbox_wire as wire
 from turnkeep.api.agent_wire import masked
 from turnkeep.api.answers import json_answer
 from turnkeep.api.routes.bag import bag_path
+from turnkeep.api.routes.turn_tools import turn_tools
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.turn_tokens import spend
 from turnkeep.clock import system_clock
@@ -63,13 +64,14 @@ def _environment(runtime: Runtime, turn: Turn) -> wire.SandboxEnvironment:
 
 
 async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
-    agent = masked(turn.snapshot.agent or AgentSpec(name=""))
+    agent, principal = masked(turn.snapshot.agent or AgentSpec(name="")), turn.snapshot.principal
     turns = runtime.settings.replay_turns
     window = await runtime.store.window(turn.conversation_id, turns=turns + 1)
     asked = next(row for row in window.rows if row.turn_id == turn.id)
     base = runtime.settings.address() if runtime.sandboxes is None else runtime.sandboxes.server_url
     seconds = _seconds_left(runtime, turn, agent)
     dies_at = system_clock() + int(seconds * 1000)
+    tools, notes = await turn_tools(runtime, turn)
     return wire.SandboxConfig(
         agent=wire.SandboxAgent(
             instructions=agent.instructions,
@@ -77,6 +79,7 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
             tools=agent.tools,
             mcp_servers=agent.mcp_servers,
             skills=agent.skills,
+            allowed_tools=None if principal is None else principal.allowed_tools,
         ),
         prompt=prompt_of(asked),
         conversation=_history(runtime, turn, window.rows, agent),
@@ -86,6 +89,8 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
             base_url=f"{base}{ONE.format(turn_id=turn.id)}",
             token=runtime.gateway_tokens.make(turn.id, turn.attempt, expires_at=dies_at),
             expires_at=dies_at,
+            tools=tools,
+            notes=notes,
         ),
         limits=_limits(runtime, agent, seconds),
     )

@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import Any
 
 from turnkeep.errors import NotFound
-from turnkeep.ids import ConversationId, TurnId, check_id, new_conversation_id, new_message_id
+from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
 from turnkeep.model.blocks import text_of
 from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, first_line
 from turnkeep.model.events import LogLine, Recorded
@@ -16,6 +16,7 @@ from turnkeep.model.turns import Held, Turn
 from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_claim
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
+from turnkeep.store.marks import call_mark
 from turnkeep.store.postgres.attaching import Named, name_attachments
 from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
 from turnkeep.store.rows import json_or_null, json_text, to_message, to_recorded, to_replayed, to_turn
@@ -120,7 +121,7 @@ class PostgresTurns:
         rows = await self._database.read("running_turn", check_id(turn_id, "turn"), attempt)
         return to_turn(rows[0]) if rows else None
 
-    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
         check_usage(usage)
         rows = await self._database.write(
             "count_usage",
@@ -130,6 +131,7 @@ class PostgresTurns:
             usage.output_tokens,
             usage.cache_read_tokens,
             usage.cache_write_tokens,
+            call_mark(turn_id, call_id),
         )
         return bool(rows)
 

@@ -19,6 +19,7 @@ from turnkeep.store.rows import (
     to_message,
     to_public_message,
     to_recorded,
+    to_replayed,
     to_turn,
 )
 from turnkeep.store.sqlite.owning import no_conversation, no_turn, owner_of
@@ -36,7 +37,7 @@ def window(session: Session, conversation_id: ConversationId, turns: int, row_li
     if is_cut:
         found.pop()
     found.reverse()
-    return Window(rows=tuple(map(to_message, found)), is_cut=is_cut)
+    return Window(rows=tuple([to_replayed(conversation_id, row) for row in found]), is_cut=is_cut)
 
 
 def events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[Recorded]:

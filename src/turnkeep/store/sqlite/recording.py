@@ -101,13 +101,15 @@ def settle(session: Session, held: Held, after: int, settlement: Settlement, ent
     return Settled(turn=turn, promoted=promote_next(session, conversation_id))
 
 
-def count_usage(session: Session, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
-    """Tokens that somebody else spent for a running turn, under the same fence as everything else of it."""
+def count_usage(session: Session, turn_id: TurnId, attempt: int, usage: Usage, call: bytes) -> bool:
+    """Tokens that somebody else spent for a running turn, under the same fence as everything else of it; once."""
+    turn = {"turn": turn_id, "attempt": attempt}
+    if session.row("remember_call", {**turn, "hash": call, "now": session.now}) is None:
+        return session.row("running_turn", turn) is not None
     row = session.row(
         "count_usage",
         {
-            "turn": turn_id,
-            "attempt": attempt,
+            **turn,
             "input": usage.input_tokens,
             "output": usage.output_tokens,
             "cache_read": usage.cache_read_tokens,

@@ -25,7 +25,6 @@ CACHE_KIB = 16 * 1024
 
 _COLUMNS = {
     "message": rows.MESSAGE_COLUMNS,
-    "replayed": rows.REPLAYED_COLUMNS,
     "turn": rows.TURN_COLUMNS,
     "file": rows.FILE_COLUMNS,
     "workspace": rows.WORKSPACE_COLUMNS,
@@ -101,7 +100,7 @@ def _columns(place: re.Match[str]) -> str:
     table, kind = place[1], place[2]
     names = _COLUMNS[kind].split(", ")
     if kind != "conversation":
-        return ", ".join(f"{table}.{name}" if table and not name.startswith("NULL") else name for name in names)
+        return ", ".join(f"{table}.{name}" if table else name for name in names)
     owner = table or "conversations"
     return ", ".join(_RUNNING.format(owner) if name == "running_turn_id" else f"{owner}.{name}" for name in names)
 

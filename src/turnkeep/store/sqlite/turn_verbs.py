@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from turnkeep.ids import ConversationId, TurnId, check_id
+from turnkeep.ids import CallId, ConversationId, TurnId, check_id
 from turnkeep.model.events import LogLine, Recorded, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
@@ -22,6 +22,7 @@ from turnkeep.store.commands import (
     TurnTrace,
     Window,
 )
+from turnkeep.store.marks import call_mark
 from turnkeep.store.sqlite import claiming, leases, reading, recording, transferring
 from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import check_service
@@ -108,10 +109,10 @@ class TurnVerbs(Lanes):
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
         return await self._read(reading.running_turn, check_id(turn_id, "turn"), attempt)
 
-    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage) -> bool:
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
         check_id(turn_id, "turn")
         shapes.check_usage(usage)
-        return await self._write(recording.count_usage, turn_id, attempt, usage)
+        return await self._write(recording.count_usage, turn_id, attempt, usage, call_mark(turn_id, call_id))
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         return await self._read(reading.events, check_id(turn_id, "turn"), after, limit)

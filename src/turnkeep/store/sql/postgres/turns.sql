@@ -73,11 +73,24 @@ SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1 AND t.attempt = $2
 
 -- name: count_usage
 -- Tokens of a model call that the holder did not make itself. Its settlement replaces the sum with one that has them.
-UPDATE turnkeep.turns t
-   SET input_tokens = t.input_tokens + $3, output_tokens = t.output_tokens + $4,
-       cache_read_tokens = t.cache_read_tokens + $5, cache_write_tokens = t.cache_write_tokens + $6
- WHERE t.id = $1 AND t.attempt = $2 AND t.status = 'running'
-RETURNING t.id
+-- A call that was counted is remembered as a token that is spent, so asking again (its answer was lost) adds nothing.
+WITH running AS MATERIALIZED (
+    SELECT t.id, t.org_id FROM turnkeep.turns t
+     WHERE t.id = $1 AND t.attempt = $2 AND t.status = 'running'
+       FOR UPDATE
+), once AS (
+    INSERT INTO turnkeep.one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at, used_at)
+    SELECT $7, r.org_id, r.id, $2, 'run', turnkeep.now_ms(), turnkeep.now_ms() FROM running r
+    ON CONFLICT (token_hash) DO NOTHING
+    RETURNING turn_id
+), counted AS (
+    UPDATE turnkeep.turns t
+       SET input_tokens = t.input_tokens + $3, output_tokens = t.output_tokens + $4,
+           cache_read_tokens = t.cache_read_tokens + $5, cache_write_tokens = t.cache_write_tokens + $6
+      FROM once o
+     WHERE t.id = o.turn_id
+)
+SELECT r.id FROM running r
 
 -- name: events_after
 -- The content of a result is the display of the turn's final row.

@@ -78,11 +78,11 @@ DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
 -- name: insert_turn
 INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id,
                    ordinal, active, status, attempt, last_seq, seq_at_adoption, worker, lease_until, watched_until,
-                   background, principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata,
+                   watched_ms, background, principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata,
                    month, created_at, started_at)
 VALUES (:id, :org, :workspace, :conversation, :user, :key, :parent, :beside,
-        :ordinal, :started, :status, :attempt, 1, :started, :worker, :lease_until, :watched_until,
-        :background, :ref, :idempotency_key, :request_hash, :snapshot, :source, :model, :metadata,
+        :ordinal, :started, :status, :attempt, 1, :started, :worker, :lease_until, :now + :watched_ms,
+        coalesce(:watched_ms, 0), :background, :ref, :idempotency_key, :request_hash, :snapshot, :source, :model, :metadata,
         :month, :now, :started_at)
 RETURNING {turn_columns};
 
@@ -195,10 +195,11 @@ SELECT id FROM turns WHERE conversation_id = :conversation AND status = 'queued'
 SELECT head_turn_id, deleted_at IS NOT NULL FROM conversations WHERE id = :conversation;
 
 -- name: start_waiting
--- A waiting turn may run now. Its lease has already ended, so that any worker may adopt it.
+-- A waiting turn may run now. Its lease has already ended, so that any worker may adopt it. Readers who left while it
+-- waited, or were cut off, have their time once more.
 UPDATE turns
    SET status = 'running', active = 1, parent_turn_id = :parent, lease_until = 0, started_at = :now,
-       watched_until = CASE WHEN watched_until < :now THEN :watched_until ELSE watched_until END
+       watched_until = max(watched_until, :now + watched_ms)
  WHERE id = :turn;
 
 -- name: cancel_waiting
@@ -263,7 +264,7 @@ SELECT DISTINCT q.conversation_id
 
 -- name: watch_turn
 UPDATE turns
-   SET watched_until = max(coalesce(watched_until, 0), :until)
+   SET watched_until = max(coalesce(watched_until, 0), :until), watched_ms = :ms
  WHERE id = :turn AND status IN ('running', 'queued') AND background = 0;
 
 -- name: cancel_unwatched
@@ -286,6 +287,14 @@ SELECT {turn_columns} FROM turns WHERE id = :turn;
 
 -- name: running_turn
 SELECT {turn_columns} FROM turns WHERE id = :turn AND attempt = :attempt AND status = 'running';
+
+-- name: remember_call
+-- A model call that was counted, as a token that is spent. No row: it was remembered before, or the turn has ended.
+INSERT INTO one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at, used_at)
+SELECT :hash, org_id, id, attempt, 'run', :now, :now FROM turns
+ WHERE id = :turn AND attempt = :attempt AND status = 'running'
+ON CONFLICT DO NOTHING
+RETURNING turn_id;
 
 -- name: count_usage
 -- Tokens of a model call that the holder did not make itself. Its settlement replaces the sum with one that has them.
@@ -314,7 +323,11 @@ SELECT {message_columns} FROM messages WHERE turn_id = ?1 ORDER BY turn_sequence
 
 -- name: window
 -- Rows of the newest turns of the visible chain, newest first. Both indexes are walked backwards, nothing is sorted.
-SELECT {m.replayed_columns}
+-- What most rows lack comes as one column, as each costs.
+SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.blocks, m.usage, m.provider, m.created_at,
+       CASE WHEN coalesce(m.attachments, m.sources, m.metadata, m.legacy) IS NOT NULL THEN
+           '[' || coalesce(m.attachments, 'null') || ',' || coalesce(m.sources, 'null') || ',' ||
+           coalesce(m.metadata, 'null') || ',' || coalesce(m.legacy, 'null') || ']' END
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
  WHERE t.conversation_id = ?1 AND t.active = 1
    AND t.ordinal >= (SELECT min(ordinal)

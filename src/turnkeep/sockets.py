@@ -1,0 +1,37 @@
+"""Sockets: to listen on, and to notice by them that somebody is gone."""
+
+import socket
+
+from turnkeep.errors import Conflict, InvalidRequest
+
+
+def listen(host: str, port: int, *, variable: str, backlog: int) -> socket.socket:
+    """A listening socket. Raises Conflict if somebody else listens there, and InvalidRequest that names the variable
+    in which the host stood."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as exc:
+        raise InvalidRequest(f"{variable} {host!r} is no address of this machine.") from exc
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(backlog)
+    except OSError as exc:
+        listener.close()
+        raise Conflict(
+            f"Cannot listen on {host}:{port}: {exc.strerror}. "
+            "Stop the program that listens there, or choose another --port."
+        ) from exc
+    listener.setblocking(False)
+    return listener
+
+
+def keep_alive(made: socket.socket) -> socket.socket:
+    """A peer that vanished without a word is noticed within half a minute. Connections inherit it from a listener."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
