@@ -114,6 +114,12 @@ def http_tool(url: str = "https://8.8.8.8/", **fields: Json) -> Json:
 
 
 class TestAnAgent:
+    async def test_tells_of_a_tool_what_was_told_of_it(self, service: Client) -> None:
+        short = http_tool()
+        whole = http_tool(method="POST", idempotent=False, description="d", input_schema={"type": "object"})
+        for told in (short, whole):
+            assert (await saved(service, tools=[told]))["tools"] == [told]
+
     @both
     async def test_is_saved_read_changed_and_deleted(self, server: ApiServer, service: Client) -> None:
         made = await saved(service, **AGENT)
@@ -515,3 +521,50 @@ async def _tenant(server: ApiServer) -> Principal:
     org = max(await store.orgs(), key=lambda org: (org.created_at, org.id))
     workspace = await store.workspace(org.id)
     return Principal(org_id=org.id, workspace_id=workspace.id, user_id=None, role="service")
+
+
+class TestADeletedAgent:
+    @both
+    async def test_leaves_its_conversations_to_go_on_without_it(self, server: ApiServer, service: Client) -> None:
+        made = await service.post("/v1/agents", json={"name": "Gone", "instructions": "Be brief.", "model": "scripted"})
+        agent = made.json()["id"]
+        first = await service.ask("Hi", agent_id=agent)
+        conversation = (await service.post("/v1/conversations", json={"agent_id": agent})).json()["id"]
+        await service.ask("Hi", conversation_id=conversation)
+        assert (await service.delete(f"/v1/agents/{agent}")).status_code == 204
+        replay = await service.read(f"/v1/conversations/{conversation}/replay")
+        assert replay["system"] is None
+        again = await service.ask("And?", conversation_id=conversation)
+        assert again["turn"]["status"] == "succeeded"
+        assert server.scripts.requests[-1].system is None
+        path = f"/v1/conversations/{conversation}/turns/{again['turn']['id']}/regenerate"
+        assert (await service.post(path)).status_code == 200
+        assert (await service.ask("On", conversation_id=first["conversation_id"]))["turn"]["status"] == "succeeded"
+
+    async def test_is_not_found_by_a_turn_that_names_it(self, service: Client) -> None:
+        agent = (await service.post("/v1/agents", json={"name": "Gone", "model": "scripted"})).json()["id"]
+        conversation = (await service.ask("Hi"))["conversation_id"]
+        await service.delete(f"/v1/agents/{agent}")
+        for place in ({}, {"conversation_id": conversation}):
+            refused = await service.post("/v1/turns", json={"message": "Hi", "agent_id": agent, **place})
+            assert code_of(refused) == (404, "not_found")
+
+    async def test_does_not_take_the_answer_from_a_request_that_is_repeated(self, service: Client) -> None:
+        agent = (await service.post("/v1/agents", json={"name": "Gone", "model": "scripted"})).json()["id"]
+        headers = {"idempotency-key": "once"}
+        first = await service.ask("Hi", agent_id=agent, headers=headers)
+        await service.delete(f"/v1/agents/{agent}")
+        assert (await service.ask("Hi", agent_id=agent, headers=headers))["turn"]["id"] == first["turn"]["id"]
+        other = await service.post("/v1/turns", json={"message": "Ho", "agent_id": agent}, headers=headers)
+        assert code_of(other) == (409, "idempotency_conflict")
+
+    @both
+    async def test_and_a_model_can_be_taken_from_a_conversation(self, service: Client) -> None:
+        agent = (await service.post("/v1/agents", json={"name": "Here", "model": "scripted"})).json()["id"]
+        made = await service.post("/v1/conversations", json={"agent_id": agent, "model": "scripted"})
+        path = f"/v1/conversations/{made.json()['id']}"
+        changed = (await service.patch(path, json={"agent_id": None})).json()
+        assert (changed["agent_id"], changed["model"]) == (None, "scripted")
+        changed = (await service.patch(path, json={"agent_id": agent, "model": None})).json()
+        assert (changed["agent_id"], changed["model"]) == (agent, None)
+        assert code_of(await service.patch(path, json={"agent_id": "", "model": ""}))[0] == 422

@@ -43,6 +43,15 @@ def told(server: ApiServer) -> str:
 
 
 class TestJoining:
+    async def test_a_file_may_stand_in_the_message_as_the_transcript_shows_it(self, user: Client) -> None:
+        conversation = await a_conversation(user)
+        [file] = (await send(user, conversation, ("a.txt", b"one"))).json()["data"]
+        for block in ({"type": "file", "file_id": file["id"]}, chip(file)):
+            body = {"message": [{"type": "text", "text": "Look."}, block], "conversation_id": conversation}
+            assert (await user.post("/v1/turns", json=body)).status_code == 200
+        messages = (await user.read(f"/v1/conversations/{conversation}/messages"))["data"]
+        assert [message["attachments"] for message in messages if message["role"] == "user"] == [[chip(file)]] * 2
+
     @both
     async def test_files_of_the_bag_are_written_onto_the_message(self, server: ApiServer, user: Client) -> None:
         conversation = await a_conversation(user)

@@ -93,7 +93,7 @@ class TestServing:
         with serving(tmp_path) as server:
             link = re.search(r"http://\S+/signin\?token=\S+", server.printed)
             assert link is not None
-            with httpx.Client(follow_redirects=True, trust_env=False) as browser:
+            with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as browser:
                 assert "Turnkeep" in browser.get(link[0]).text
                 assert browser.get(f"{server.url}/v1/conversations").status_code == 200
                 key = (tmp_path / "data" / "local.key").read_text()
@@ -160,7 +160,8 @@ class TestTenants:
             return
         with serving(tmp_path) as server:
             key = self.check(tmp_path)
-            answer = httpx.get(f"{server.url}/v1/usage", headers={"authorization": f"Bearer {key}"}, trust_env=False)
+            headers = {"authorization": f"Bearer {key}"}
+            answer = httpx.get(f"{server.url}/v1/usage", headers=headers, timeout=30, trust_env=False)
             assert answer.status_code == 200
 
     def check(self, folder: Path) -> str:

@@ -1,7 +1,10 @@
 """Conversations as the contract lists them."""
 
+from msgspec import structs
+
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, fake_id
+from turnkeep.config import Settings
 from turnkeep.providers.scripted import Call
 
 FIELDS = {
@@ -169,6 +172,18 @@ class TestReading:
         for provider in ("anthropic", "openai_chat", "openai_responses", "sandbox"):
             assert (await service.read(path, params={"provider": provider}))["messages"]
         assert code_of(await service.get(path, params={"provider": "x"})) == (422, "invalid_request")
+
+    async def test_the_replay_of_a_full_window_is_what_the_next_turn_sends(self, settings: Settings) -> None:
+        async with ApiServer.start(structs.replace(settings, replay_turns=3)) as server:
+            service = await server.tenant()
+            conversation = (await service.ask("1"))["conversation_id"]
+            for number in range(2, 6):
+                await service.ask(str(number), conversation_id=conversation)
+            replay = await service.read(f"/v1/conversations/{conversation}/replay")
+            assert (replay["turns_included"], replay["turns_dropped"]) == (3, 2)
+            await service.ask("6", conversation_id=conversation)
+            sent = list(server.scripts.requests[-1].messages)
+            assert sent[:-1] == replay["messages"]
 
     async def test_the_replay_is_for_services_alone(self, user: Client) -> None:
         conversation = (await user.ask())["conversation_id"]

@@ -1,11 +1,18 @@
 """What operators ask: alive, ready, numbers, routes, the front page."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import msgspec
 import pytest
 
-from tests.api.harness import ApiServer, Client, code_of
+from tests.api.harness import ApiServer, Client, code_of, fake_id
+from tests.api.test_files import a_conversation, upload
 from tests.api.test_matrix import ENDPOINTS
-from turnkeep.errors import Unavailable
+from tests.api.test_turns import Gate
+from turnkeep.api.metrics import Metrics
+from turnkeep.api.observing import EngineObserver
+from turnkeep.errors import LeaseLost, Unavailable
+from turnkeep.ids import new_turn_id
 
 
 class TestHealth:
@@ -36,6 +43,56 @@ class TestHealth:
         assert 'turnkeep_http_requests_total{method="GET",route="unknown",status="404"} 1.0' in lines
         assert "turnkeep_turns_running 0.0" in lines
         assert 'turnkeep_tokens_total{kind="output",provider="scripted"} 5.0' in lines
+
+    @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json"])
+    async def test_head_is_answered_as_get_is_without_the_body(self, server: ApiServer, path: str) -> None:
+        anybody = await server.client(None)
+        head, whole = await anybody.head(path), await anybody.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == whole.headers["content-type"]
+        if path != "/metrics":  # whose numbers have moved on
+            assert head.headers["content-length"] == str(len(whole.content))
+
+    async def test_head_of_a_stream_ends_at_once_and_attaches_nobody(
+        self, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gate = Gate()
+        server.scripts.say(gate(), "Done.")
+        turn = (await user.ask(background=True))["turn_id"]
+        attached: list[str] = []
+
+        def attach(turn_id: str) -> AbstractContextManager[None]:
+            attached.append(turn_id)
+            return nullcontext()
+
+        monkeypatch.setattr(server.runtime.engine, "attach", attach)
+        head = await user.head(f"/v1/turns/{turn}/events")
+        assert (head.status_code, head.content, attached) == (200, b"", [])
+        assert head.headers["content-type"].startswith("text/event-stream")
+        gate.opened.set()
+
+    async def test_head_of_a_file_tells_its_size_and_of_a_stranger_nothing(
+        self, server: ApiServer, user: Client
+    ) -> None:
+        file = await upload(user, await a_conversation(user), "a.txt", b"hello")
+        head = await user.head(f"/v1/files/{file['id']}/content")
+        assert (head.status_code, head.headers["content-length"], head.content) == (200, "5", b"")
+        assert (await (await server.client(None)).head(f"/v1/files/{file['id']}")).status_code == 401
+        assert (await user.head(f"/v1/files/{fake_id('file')}")).status_code == 404
+
+    async def test_head_is_refused_where_only_something_else_is_answered(self, user: Client) -> None:
+        assert (await user.head("/v1/turns")).status_code == 405
+
+    def test_a_turn_that_is_let_go_is_counted_by_code_however_many_words_there_are(self) -> None:
+        metrics = Metrics()
+        observer = EngineObserver(metrics)
+        for _ in range(3):
+            turn_id = new_turn_id()
+            observer.turn_let_go(turn_id, LeaseLost(f"Turn {turn_id} was taken over by another worker."))
+        counted = [
+            line for line in metrics.text()[0].decode().splitlines() if line.startswith("turnkeep_turns_let_go_total{")
+        ]
+        assert counted == ['turnkeep_turns_let_go_total{reason="lease_lost"} 3.0']
 
     async def test_the_front_page_says_what_this_is(self, server: ApiServer) -> None:
         response = await (await server.client(None)).get("/")

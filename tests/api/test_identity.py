@@ -187,11 +187,24 @@ class TestThePage:
         cookie = response.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=Lax" in cookie
-        again = await (await server.client(None)).get("/signin", params={"token": token})
-        assert code_of(again) == (401, "unauthorized")
         return browser
 
-    async def test_the_link_signs_one_browser_in_as_an_admin(self, server: ApiServer, settings: Settings) -> None:
+    async def test_the_link_signs_every_browser_in_until_it_expires_or_the_server_starts_again(
+        self, server: ApiServer, settings: Settings
+    ) -> None:
+        links = SigninLinks(settings.data_dir)
+        token, expired = links.make(), links.make(seconds=0)
+        for _ in range(2):
+            browser = await server.client(None)
+            assert (await browser.get("/signin", params={"token": token})).status_code == 303
+            assert (await browser.read("/v1/me"))["role"] == "admin"
+        stranger = await server.client(None)
+        assert code_of(await stranger.get("/signin", params={"token": expired})) == (401, "unauthorized")
+        assert code_of(await stranger.get("/signin", params={"token": "guessed"})) == (401, "unauthorized")
+        links.forget_all()
+        assert code_of(await stranger.get("/signin", params={"token": token})) == (401, "unauthorized")
+
+    async def test_the_link_signs_a_browser_in_as_an_admin(self, server: ApiServer, settings: Settings) -> None:
         browser = await self.sign_in(server, settings)
         headers = {"origin": server.url}
         assert (await browser.post("/v1/agents", json={"name": "A"}, headers=headers)).status_code == 201

@@ -40,8 +40,11 @@ BODIES: dict[str, Any] = {
     "add_rows": {"rows": [{}]},
     "replace_row": {"values": {}},
     "change_row": {"values": {}},
+    "call_turn_tool": {"call_id": "c", "name": "t"},
 }
 
+
+A_SKILLED_AGENT = {"name": "A", "skills": [{"name": "s", "files": {"SKILL.md": "How to"}}]}
 
 SPEAKS_OPENAI = {"complete_chat"}
 """What has OpenAI's errors, since OpenAI's clients read them."""
@@ -61,10 +64,11 @@ async def things(service: Client, user: Client) -> dict[str, str]:
         "page_id": (await service.post("/v1/pages", json={"title": "P"})).json()["id"],
         "table_id": table,
         "row": "1",
+        "skill": "s",
         "file_id": (await user.post(files, files={"file": ("f.txt", b"x")})).json()["data"][0]["id"],
         "conversation_id": answer["conversation_id"],
         "turn_id": answer["turn"]["id"],
-        "agent_id": (await service.post("/v1/agents", json={"name": "A"})).json()["id"],
+        "agent_id": (await service.post("/v1/agents", json=A_SKILLED_AGENT)).json()["id"],
         "workspace_id": (await service.read("/v1/workspaces"))["data"][0]["id"],
         "key_id": (await service.post("/v1/keys", json={"name": "K"})).json()["id"],
         "org_id": fake_id("org"),
@@ -132,7 +136,7 @@ class TestStrangers:
         other = await server.user(service, "mallory")
         for endpoint in GUARDED:
             status = await call(other, endpoint, ids)
-            if endpoint.policy in {Policy.ADMIN, Policy.SERVICE, Policy.OPERATOR}:
+            if endpoint.policy in {Policy.ADMIN, Policy.KEY, Policy.SERVICE, Policy.OPERATOR}:
                 assert status == 403, name_of(endpoint)
             elif not endpoint.policy.identifies:
                 assert status == 401, name_of(endpoint)
@@ -157,6 +161,26 @@ class TestStrangers:
                 assert status == 404, name_of(endpoint)
         assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
         assert await service.read("/v1/keys") == keys
+
+    async def test_a_key_of_another_workspace_reaches_nothing_of_this_workspace(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        ids = await things(service, user)
+        before = await user.read(f"/v1/conversations/{ids['conversation_id']}")
+        second = (await service.post("/v1/workspaces", json={"name": "Second"})).json()["id"]
+        admin = await server.user(service, "boss", role="admin", workspace_id=second)
+        pinned = await server.client((await admin.post("/v1/keys", json={"name": "K"})).json()["key"])
+        keys = {key["id"] for key in (await service.read("/v1/keys"))["data"] if key["revoked_at"] is None}
+        for endpoint in GUARDED:
+            status = await call(pinned, endpoint, ids)
+            if endpoint.policy in {Policy.SERVICE, Policy.OPERATOR}:
+                assert status == 403, name_of(endpoint)
+            elif not endpoint.policy.identifies:
+                assert status == 401, name_of(endpoint)
+            elif "{" in endpoint.path:
+                assert status == 404, name_of(endpoint)
+        assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
+        assert keys < {key["id"] for key in (await service.read("/v1/keys"))["data"] if key["revoked_at"] is None}
 
     @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
     async def test_another_tenants_key_on_postgresql(self, server: ApiServer, service: Client, user: Client) -> None:

@@ -2,12 +2,18 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.api.harness import ApiServer, Client
 from tests.api.test_errors import every_error
 from tests.api.test_matrix import ENDPOINTS
 from turnkeep.api.errors import status_of
+from turnkeep.model.events import Preview, TurnEvent
 
-PAGES = Path(__file__).parents[2] / "docs" / "reference"
+MANUAL = Path(__file__).parents[2] / "docs"
+PAGES = MANUAL / "reference"
 
 
 def test_every_route_is_on_the_page_with_its_policy() -> None:
@@ -25,3 +31,34 @@ def test_every_code_that_can_reach_a_caller_is_on_the_page() -> None:
         if error.__module__ in {"turnkeep.errors", "turnkeep.api.errors"} and status_of(error) != 500
     }
     assert rows == ours | {"internal": "500"}
+
+
+def test_every_event_is_on_the_page_with_its_fields() -> None:
+    page = (PAGES / "streams.md").read_text(encoding="utf-8")
+    section = page[page.index("## Events") : page.index("## What you can rely on")]
+    rows = {
+        name: set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", fields)))
+        for name, fields in re.findall(r"^\| `(\w+)` \| ([^|]*) \|", section, re.MULTILINE)
+    }
+    events = {str(event.__struct_config__.tag): set(event.__struct_encode_fields__) for event in get_args(TurnEvent)}
+    assert rows == events | {"delta": set(Preview.__struct_encode_fields__)}
+
+
+async def test_every_metric_is_in_the_manual_with_its_labels(server: ApiServer, user: Client) -> None:
+    page = (MANUAL / "howto" / "deploy.md").read_text(encoding="utf-8")
+    rows = {
+        name: set(re.findall(r"`(\w+)`", labels))
+        for name, labels in re.findall(r"^\| `(turnkeep_\w+)` \| ([^|]*)\|", page, re.MULTILINE)
+    }
+    await user.ask()
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families((await user.get("/metrics")).text):
+        if family.name.endswith("_created"):
+            continue  # Prometheus' own: since when the counter beside it counts
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = found.setdefault(name, set())
+        labels.update(*(sample.labels.keys() for sample in family.samples))
+        labels.discard("le")
+    assert rows.keys() == found.keys()
+    used = {name for name, labels in found.items() if labels}
+    assert {name: rows[name] for name in used} == {name: found[name] for name in used}

@@ -60,7 +60,8 @@ class ThreadedServer:
         ):
             user = await server.user(await server.tenant(), role="admin")
             answer = await user.ask()
-            agent = (await user.post("/v1/agents", json={"name": "A"})).json()["id"]
+            skills = [{"name": "s", "files": {"SKILL.md": "How to"}}]
+            agent = (await user.post("/v1/agents", json={"name": "A", "skills": skills})).json()["id"]
             workspace = (await user.read("/v1/workspaces"))["data"][0]["id"]
             files = f"/v1/conversations/{answer['conversation_id']}/files"
             file = (await user.post(files, files={"file": ("f.txt", b"hello")})).json()["data"][0]["id"]
@@ -72,6 +73,7 @@ class ThreadedServer:
                 "page_id": page,
                 "table_id": table,
                 "row": "1",
+                "skill": "s",
                 "file_id": file,
                 "conversation_id": answer["conversation_id"],
                 "turn_id": answer["turn"]["id"],

@@ -1,8 +1,10 @@
 """`POST /v1/turns` and what follows it, as the contract says it."""
 
 import asyncio
+from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import (
@@ -15,6 +17,7 @@ from tests.api.harness import (
     names,
     read_events,
     said,
+    settings_for,
 )
 from turnkeep.providers.scripted import Fail, Pause, Think, Until
 
@@ -107,6 +110,28 @@ class TestWaiting:
         async with user.stream("GET", f"/v1/turns/{turn_id}/events") as response:
             assert names(await read_events(response))[-1] == "result"
 
+    @pytest.mark.parametrize("database", ["sqlite", "postgres"])
+    async def test_polling_does_not_keep_a_turn_attached(
+        self, request: pytest.FixtureRequest, tmp_path: Path, database: str
+    ) -> None:
+        where = {"database_url": request.getfixturevalue("api_database")} if database == "postgres" else {}
+        async with ApiServer.start(settings_for(tmp_path, disconnect_grace_seconds=0.0, **where)) as server:
+            user = await server.user(await server.tenant())
+            gate = Gate()
+            server.scripts.say("Half of ", gate())
+            asking = asyncio.create_task(user.ask())
+            await gate.reached.wait()
+            [conversation] = (await user.read("/v1/conversations"))["data"]
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            turn = f"/v1/turns/{conversation['running_turn']['id']}"
+            async with asyncio.timeout(30):
+                while (await user.read(turn))["status"] == "running":
+                    await user.read(f"/v1/conversations/{conversation['id']}")
+                    await user.read(f"/v1/conversations/{conversation['id']}/messages")
+                    await asyncio.sleep(0.05)
+            assert (await user.read(turn))["error"]["code"] == "cancelled"
+
     async def test_blocks_may_be_sent_instead_of_a_text(self, user: Client) -> None:
         answer = await user.post("/v1/turns", json={"message": [{"type": "text", "text": "Hi"}]})
         assert answer.status_code == 200
@@ -156,7 +181,7 @@ class TestStreaming:
 
     async def test_malformed_and_future_cursors_are_refused(self, user: Client) -> None:
         turn = (await user.ask())["turn"]["id"]
-        for cursor in ("x", "-1", "1.", "99", "2.7", "1e3", "9" * 40):
+        for cursor in ("x", "-1", "1.", "99", "1.99999", "2.7", "1e3", "9" * 40):
             response = await user.get(f"/v1/turns/{turn}/events", params={"after": cursor})
             assert code_of(response) == (422, "invalid_request"), cursor
 
@@ -340,6 +365,18 @@ class TestRefusals:
             assert code_of(response) == (422, "invalid_request"), body
             assert next(iter(body)) in response.json()["detail"] or "image" in response.json()["detail"]
 
+    async def test_kind_and_workflow_are_the_conversations_for_good(self, user: Client) -> None:
+        made = (await user.post("/v1/conversations", json={"workflow_id": "w1"})).json()["id"]
+        for body in ({"kind": "sandbox"}, {"workflow_id": "w2"}, {"kind": "chat", "workflow_id": "w2"}):
+            response = await user.post("/v1/turns", json={"message": "Hi", "conversation_id": made, **body})
+            assert code_of(response) == (422, "invalid_request")
+            assert list(body)[-1] in response.json()["detail"]
+        assert (await user.read(f"/v1/conversations/{made}"))["turn_count"] == 0
+        await user.ask(conversation_id=made, kind="chat", workflow_id="w1")
+        other = (await user.ask())["conversation_id"]
+        response = await user.post("/v1/turns", json={"message": "Hi", "conversation_id": other, "workflow_id": "w"})
+        assert "not set" in response.json()["detail"]
+
     async def test_too_many_files_and_an_empty_message(self, user: Client) -> None:
         many = [fake_id("file") for _ in range(11)]
         response = await user.post("/v1/turns", json={"message": "Hi", "attachment_ids": many})
@@ -386,6 +423,18 @@ class TestBranches:
         assert b"event: result" in streamed.content
         accepted = await user.post(f"{path}/edit", json={"message": "Two", "background": True})
         assert accepted.status_code == 202
+
+    @both
+    async def test_a_turn_that_runs_makes_the_conversation_busy(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say(gate(), "First.")
+        first = await user.ask(background=True)
+        path = f"/v1/conversations/{first['conversation_id']}/turns/{first['turn_id']}"
+        for response in (await user.post(f"{path}/regenerate"), await user.post(f"{path}/edit", json={"message": "?"})):
+            assert code_of(response) == (409, "conversation_busy")
+            assert response.json()["turn_id"] == first["turn_id"]
+            assert response.json()["events_url"] == first["events_url"]
+        gate.opened.set()
 
     async def test_a_turn_of_another_conversation_is_not_found(self, user: Client) -> None:
         first, second = await user.ask("One"), await user.ask("Two")

@@ -65,7 +65,8 @@ def settings(section: str) -> Callable[[House, Talk], Awaitable[None]]:
     async def open_section(house: House, talk: Talk) -> None:
         client = await house.api()
         await client.post("/v1/agents", json={"name": "Librarian", "instructions": "You know books."})
-        await client.post("/v1/keys", json={"name": "backend"})
+        admin = await house.server.user(client, "boss", role="admin")
+        await admin.post("/v1/keys", json={"name": "backend"})
         await talk.page.goto(f"{house.server.url}/settings/{section}")
         if section == "agents":
             await talk.page.get_by_role("button", name="Edit Librarian").click()

@@ -6,6 +6,7 @@ import sys
 
 from tests.faults.talk import Adopted, Ended, Fault, LetGo, Report, Unexpected, line
 from turnkeep.engine import Boundary, Observer
+from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 
@@ -37,8 +38,8 @@ class Saboteur(Observer):
     def turn_ended(self, turn: Turn) -> None:
         report(Ended(turn_id=turn.id, status=turn.status))
 
-    def turn_let_go(self, turn_id: TurnId, reason: str) -> None:
-        report(LetGo(turn_id=turn_id, reason=reason))
+    def turn_let_go(self, turn_id: TurnId, reason: TurnkeepError) -> None:
+        report(LetGo(turn_id=turn_id, reason=reason.detail))
 
     def defect(self, turn_id: TurnId | None, error: BaseException) -> None:
         report(Unexpected(error=f"{turn_id}: {error!r}"))

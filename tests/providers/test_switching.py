@@ -268,7 +268,7 @@ class TestAnotherProviderAtEveryTurn:
             address = f"/v1/conversations/{site.conversation}"
             assert (await site.client.patch(address, json={"model": model})).status_code == 200
             replay = str(await site.client.read(f"{address}/replay"))
-            seen[model] = ("YW50" in replay, "iVBORw0KGgo=" in replay)
+            seen[model] = ("YW50" in replay, PICTURE["data"] in replay)
         assert seen == {
             "anthropic/claude-adaptive": (True, True),
             "anthropic/claude-blind": (False, False),

@@ -71,6 +71,7 @@ def a_key(org: Org, **fields: Any) -> ApiKey:
     values: dict[str, Any] = {
         "id": new_key_id(),
         "org_id": org.id,
+        "workspace_id": None,
         "name": "backend",
         "monthly_message_limit": None,
         "requests_per_minute": None,

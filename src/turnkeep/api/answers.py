@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from litestar.types import Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPDisconnectEvent, Message, Receive, Scope, Send
 
 _encoder = msgspec.json.Encoder()
 
@@ -44,3 +44,21 @@ def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | N
 
 def no_content(*, headers: Mapping[str, str] | None = None) -> Answer:
     return Answer(204, media_type=None, headers=headers)
+
+
+def head_of(answer: ASGIApp) -> ASGIApp:
+    """The status and the headers of this answer alone. One that comes in pieces hears that nobody waits for them."""
+
+    async def answer_head(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_start(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+
+        await answer(scope, _gone, send_start)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return answer_head
+
+
+async def _gone() -> HTTPDisconnectEvent:
+    return {"type": "http.disconnect"}

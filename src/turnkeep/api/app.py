@@ -8,6 +8,7 @@ from litestar.config.cors import CORSConfig
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
+from turnkeep.api.answers import head_of
 from turnkeep.api.auth import Authenticator
 from turnkeep.api.errors import problem, status_of, translated
 from turnkeep.api.front import Front
@@ -32,8 +33,10 @@ from turnkeep.api.routes import (
     rows,
     runs,
     sandbox,
+    skills,
     tables,
     transfer,
+    turn_tools,
     turns,
 )
 from turnkeep.api.routing import Endpoint
@@ -81,12 +84,14 @@ def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple
         bag.endpoints,
         transfer.endpoints,
         agents.endpoints,
+        skills.endpoints,
         pages.endpoints,
         tables.endpoints,
         rows.endpoints,
         runs.endpoints,
         sandbox.endpoints,
         gateway.endpoints,
+        turn_tools.endpoints,
         account.token_endpoints(signer),
         account.endpoints,
         operating.endpoints,
@@ -101,12 +106,13 @@ def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple
 
 def _route(endpoint: Endpoint, gate: Gate) -> HTTPRouteHandler:
     async def handle(request: Request[Any, Any, Any]) -> ASGIApp:
-        return await gate.admit(endpoint, request)
+        answer = await gate.admit(endpoint, request)
+        return head_of(answer) if request.scope["method"] == "HEAD" else answer
 
     handle.__name__ = endpoint.name
     return HTTPRouteHandler(
         path=_litestar_path(endpoint.path),
-        http_method=endpoint.method,
+        http_method=["GET", "HEAD"] if endpoint.answers_head else endpoint.method,
         status_code=200,
         opt={"endpoint": endpoint},
         include_in_schema=False,

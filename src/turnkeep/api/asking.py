@@ -13,16 +13,18 @@ from turnkeep.api import wire
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.auth import header_text
 from turnkeep.api.links import events_url
+from turnkeep.api.pictures import picture_of
 from turnkeep.api.queries import StreamQuery
 from turnkeep.api.reading import read_answer
 from turnkeep.api.routing import Call, known_id
 from turnkeep.api.streams import stream_turn
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, Options
-from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
+from turnkeep.errors import NotFound, TooManyFiles
 from turnkeep.ids import AgentId, ConversationId, FileId, new_turn_id
-from turnkeep.model.blocks import Block, Image, Text
+from turnkeep.model.blocks import Block, Text
 from turnkeep.model.turns import Turn
+from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claim, Claimed
 
 Outcome = TypeVar("Outcome")
@@ -33,23 +35,21 @@ _NOWHERE = ConversationId("conv_" + "0" * 32)
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
-def blocks_of(
-    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock],
+async def blocks_of(
+    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock], runtime: Runtime
 ) -> tuple[tuple[Block, ...], list[FileId]]:
     """What is said, and the files it names. Empty words are left out: no provider takes them."""
     if isinstance(message, str):
         return ((Text(text=message),) if message.strip() else ()), []
     blocks: list[Block] = []
     files: list[FileId] = []
-    for block in message:
+    for n, block in enumerate(message):
         match block:
             case wire.TextBlock():
                 if block.text.strip():
                     blocks.append(Text(text=block.text))
             case wire.ImageBlock():
-                if (block.data is None) == (block.url is None):
-                    raise InvalidRequest("An image has either `data` or a `url`.")
-                blocks.append(Image(media_type=block.media_type, data=block.data, url=block.url))
+                blocks.append(await picture_of(block, runtime, place=f"message[{n}]"))
             case wire.FileBlock():
                 files.append(FileId(known_id(block.file_id, "file")))
             case _:
@@ -57,10 +57,9 @@ def blocks_of(
     return tuple(blocks), files
 
 
-def attachments_of(call: Call[wire.NewTurn, Any], named: Sequence[FileId]) -> tuple[FileId, ...]:
-    """The files of a message, from its blocks and from `attachment_ids`."""
-    given = call.body.attachment_ids
-    return check_attachments([*given, *(file_id for file_id in named if file_id not in given)], call.runtime.settings)
+def attachments_of(given: Sequence[str], named: Sequence[FileId], settings: Settings) -> tuple[FileId, ...]:
+    """The files of a message, from `attachment_ids` and from its blocks."""
+    return check_attachments([*given, *(file_id for file_id in named if file_id not in given)], settings)
 
 
 def check_attachments(file_ids: Sequence[str], settings: Settings) -> tuple[FileId, ...]:

@@ -72,6 +72,7 @@ class Authenticator:
         key_id: KeyId | None = None
         requests_per_minute: int | None = None
         allowed_tools: tuple[str, ...] | None = None
+        pinned_to: WorkspaceId | None = None
         if hashed in self._standing:
             org_id = self._home_org
         else:
@@ -79,9 +80,11 @@ class Authenticator:
             if key is None:
                 raise Unauthorized("This key is not valid. It may have been revoked.")
             org_id, key_id, requests_per_minute = key.org_id, key.id, key.requests_per_minute
-            allowed_tools = key.allowed_tools
+            allowed_tools, pinned_to = key.allowed_tools, key.workspace_id
         asked_for = headers.get("turnkeep-workspace")
-        workspace_id = None if asked_for is None else WorkspaceId(known_id(asked_for, "ws"))
+        workspace_id = pinned_to if asked_for is None else WorkspaceId(known_id(asked_for, "ws"))
+        if pinned_to is not None and workspace_id != pinned_to:
+            raise NotFound("No such workspace.")
         workspace = await self._store.workspace(org_id, workspace_id)
         user = headers.get("turnkeep-user")
         user_id = None if user is None else await self.member_id(org_id, workspace.id, header_text(user))
@@ -92,6 +95,7 @@ class Authenticator:
             role="service",
             key_id=key_id,
             allowed_tools=allowed_tools,
+            is_pinned=pinned_to is not None,
         )
         return Identity(
             principal=principal, requests_per_minute=requests_per_minute, is_operator=hashed in self._standing
@@ -152,8 +156,10 @@ def check_policy(policy: Policy, identity: Identity) -> None:
     match policy:
         case Policy.OPERATOR if not identity.is_operator:
             raise Forbidden("This needs the operator's own key: the local one, or TURNKEEP_BOOTSTRAP_KEY.")
-        case Policy.SERVICE if principal.role != "service":
+        case Policy.KEY if principal.role != "service":
             raise Forbidden("This needs a service key.")
+        case Policy.SERVICE if not principal.is_org_wide:
+            raise Forbidden("This needs a service key of the whole org.")
         case Policy.ADMIN if principal.role == "member":
             raise Forbidden("This needs an admin of the workspace, or a service key.")
         case _:

@@ -17,5 +17,5 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     @property
     def may_run_commands(self) -> bool:
-        """Whether agents saved by it may start programs (MCP servers over stdio): a service key, nobody else."""
-        return self.principal.role == "service"
+        """Whether agents saved by it may start programs (MCP servers over stdio): a service key of the whole org."""
+        return self.principal.is_org_wide

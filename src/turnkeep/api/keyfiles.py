@@ -40,7 +40,7 @@ def local_key(data_dir: Path) -> str:
 
 
 class SigninLinks:
-    """Tokens that sign a browser in, each exactly once, for any worker that shares the data directory."""
+    """Tokens that sign browsers in until they expire, for any worker that shares the data directory."""
 
     def __init__(self, data_dir: Path, *, clock: Clock = system_clock) -> None:
         self._folder = data_dir / SIGNIN
@@ -51,23 +51,18 @@ class SigninLinks:
         write_once(self._file(token), str(self._clock() + int(seconds * 1000)))
         return token
 
-    def spend(self, token: str) -> bool:
-        """True for exactly one caller, before it expires. Removing the file is what spends it."""
-        file = self._file(token)
+    def admits(self, token: str) -> bool:
+        """Whether the token was made here and has not expired. It stays good: people open a link again."""
         try:
-            expires_at = int(file.read_text(encoding="ascii"))
-            file.unlink()
+            expires_at = int(self._file(token).read_text(encoding="ascii"))
         except (FileNotFoundError, ValueError):
             return False
         return self._clock() < expires_at
 
-    def forget_expired(self) -> None:
+    def forget_all(self) -> None:
+        """A server that starts prints a new link; those of earlier ones are worth nothing then."""
         for file in self._folder.glob("*") if self._folder.is_dir() else ():
-            try:
-                if int(file.read_text(encoding="ascii")) <= self._clock():
-                    file.unlink()
-            except (FileNotFoundError, ValueError):
-                continue
+            file.unlink(missing_ok=True)
 
     def _file(self, token: str) -> Path:
         return self._folder / hash_key(token).hex()

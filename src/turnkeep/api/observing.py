@@ -6,6 +6,7 @@ from turnkeep.api.logs import FIELDS
 from turnkeep.api.metrics import Metrics
 from turnkeep.api.tracing import Tracing
 from turnkeep.engine import Observer
+from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.model.usage import Usage
@@ -32,9 +33,9 @@ class EngineObserver(Observer):
         if self._tracing is not None:
             self._tracing.turn(turn)
 
-    def turn_let_go(self, turn_id: TurnId, reason: str) -> None:
-        self._metrics.turns_let_go.labels(reason).inc()
-        _logger.info("turn let go", extra={FIELDS: {"turn_id": turn_id, "reason": reason}})
+    def turn_let_go(self, turn_id: TurnId, reason: TurnkeepError) -> None:
+        self._metrics.turns_let_go.labels(reason.code).inc()
+        _logger.info("turn let go", extra={FIELDS: {"turn_id": turn_id, "code": reason.code, "reason": reason.detail}})
 
     def model_called(self, model: str, *, seconds: float, usage: Usage | None) -> None:
         provider = model.partition("/")[0]

@@ -33,8 +33,10 @@ class Policy(StrEnum):
     """A user of the workspace, or a service key."""
     ADMIN = "admin"
     """An admin of the workspace, or a service key."""
+    KEY = "key"
+    """A service key, also one that is pinned to a workspace."""
     SERVICE = "service"
-    """A service key alone."""
+    """A service key of the whole org."""
     OPERATOR = "operator"
     """The operator's own service key: the local one, or the bootstrap key."""
     TURN = "turn"
@@ -83,6 +85,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """The handler decides when a rate limit counts: a repeated idempotency key comes before it."""
     is_described: bool = True
     """Whether the OpenAPI document tells of it."""
+
+    @property
+    def answers_head(self) -> bool:
+        """Whether HEAD is answered as GET is, without the body. What a sandbox fetches is spent by fetching it."""
+        return self.method == "GET" and self.policy is not Policy.TURN
 
 
 class Call(Generic[Body, Query]):

@@ -98,6 +98,7 @@ def key_of(key: ApiKey, *, secret: str | UnsetType = UNSET) -> wire.Key:
     return wire.Key(
         id=key.id,
         name=key.name,
+        workspace_id=key.workspace_id,
         monthly_message_limit=key.monthly_message_limit,
         requests_per_minute=key.requests_per_minute,
         allowed_tools=key.allowed_tools,

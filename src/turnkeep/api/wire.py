@@ -53,9 +53,13 @@ class ImageBlock(Asked, frozen=True, kw_only=True, tag_field="type", tag="image"
 
 
 class FileBlock(Asked, frozen=True, kw_only=True, tag_field="type", tag="file"):
-    """A file of the bag, as if it stood in `attachment_ids`."""
+    """A file of the bag, as if it stood in `attachment_ids`. Only the id counts; the rest may come along, so that a
+    block of the transcript can be sent back as it is."""
 
     file_id: Id
+    name: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
 
 
 class _Options(Asked, frozen=True, kw_only=True):
@@ -88,9 +92,11 @@ class Again(_Options, frozen=True, kw_only=True):
 
 
 class Edit(_Options, frozen=True, kw_only=True):
-    """Another question in the place of the old one."""
+    """Another question in the place of the old one. It has the files that it names, in `attachment_ids` or in blocks;
+    without `attachment_ids` and file blocks those of the old one stay."""
 
-    message: str | list[TextBlock | ImageBlock]
+    message: str | list[TextBlock | ImageBlock | FileBlock]
+    attachment_ids: list[Id] | UnsetType = UNSET
 
 
 class TurnFailure(Struct, frozen=True, kw_only=True):
@@ -159,11 +165,11 @@ class NewConversation(Asked, frozen=True, kw_only=True):
 
 
 class ConversationPatch(Asked, frozen=True, kw_only=True):
-    """Fields to change; those left out stay."""
+    """Fields to change; those left out stay. `null` takes the model or the agent away."""
 
     title: Name | UnsetType = UNSET
-    model: Model | UnsetType = UNSET
-    agent_id: Id | UnsetType = UNSET
+    model: Model | UnsetType | None = UNSET
+    agent_id: Id | UnsetType | None = UNSET
     head_turn_id: Id | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
 
@@ -260,10 +266,12 @@ class NewKey(Asked, frozen=True, kw_only=True):
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """A service key. `key` is the secret itself, shown once, when it is made."""
+    """A service key. `workspace_id` is the one workspace that it is pinned to; null: it speaks for the whole org. `key`
+    is the secret itself, shown once, when it is made."""
 
     id: str
     name: str
+    workspace_id: str | None
     monthly_message_limit: int | None
     requests_per_minute: int | None
     allowed_tools: Sequence[str] | None

@@ -25,6 +25,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     data_dir: Path = Path(".turnkeep")
     database_url: str = ""
     database_client_url: str | None = None
+    database_prepared_statements: bool = True
     files_url: str = ""
     redis_url: str | None = None
     bootstrap_key: str | None = None

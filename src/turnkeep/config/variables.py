@@ -89,6 +89,14 @@ VARIABLES: tuple[Variable, ...] = (
         default="a login made beside the one of the database",
     ),
     Variable(
+        field="database_prepared_statements",
+        parse=yes_or_no,
+        allowed="1 or 0",
+        meaning="PostgreSQL only: 0 where a pooler hands each transaction another connection and does not know "
+        "prepared statements, as PgBouncer before 1.21.",
+        default="1",
+    ),
+    Variable(
         field="files_url",
         parse=address("file", "s3"),
         allowed="file:///path or s3://bucket/prefix",
@@ -218,7 +226,8 @@ VARIABLES: tuple[Variable, ...] = (
         field="allow_private_addresses",
         parse=yes_or_no,
         allowed="1 or 0",
-        meaning="Lets HTTP tools and MCP servers of agents have private and loopback addresses.",
+        meaning="Lets HTTP tools and MCP servers of agents, and pictures in messages, have private and loopback "
+        "addresses.",
         default="0",
     ),
     Variable(

@@ -17,7 +17,7 @@ from turnkeep.engine.sweeper import BagKeeper, Sweeper
 from turnkeep.engine.watching import Watching
 from turnkeep.engine.worker import Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
-from turnkeep.ids import TurnId
+from turnkeep.ids import FileId, TurnId
 from turnkeep.model.blocks import Block
 from turnkeep.model.events import Recorded, TurnBegan
 from turnkeep.model.principals import Principal
@@ -160,10 +160,17 @@ class Engine:
         return await self.ask(await self._asking.again(principal, turn_id, options))
 
     async def edit(
-        self, principal: Principal, turn_id: TurnId, message: tuple[Block, ...], options: Options
+        self,
+        principal: Principal,
+        turn_id: TurnId,
+        message: tuple[Block, ...],
+        options: Options,
+        *,
+        attachment_ids: tuple[FileId, ...] | None = None,
     ) -> Claimed:
-        """Ask something else in the same place."""
-        return await self.ask(await self._asking.again(principal, turn_id, options, message=message))
+        """Ask something else in the same place, with these files; without any named, with those that were there."""
+        question = await self._asking.again(principal, turn_id, options, message=message, attachment_ids=attachment_ids)
+        return await self.ask(question)
 
     async def cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
         """Stop a turn wherever it runs; return it once it is settled. A settled one is returned as it is."""

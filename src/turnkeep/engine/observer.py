@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.model.usage import Usage
@@ -30,7 +31,7 @@ class Observer:
 
     def turn_ended(self, turn: Turn) -> None: ...
 
-    def turn_let_go(self, turn_id: TurnId, reason: str) -> None:
+    def turn_let_go(self, turn_id: TurnId, reason: TurnkeepError) -> None:
         """This worker stopped working on the turn without settling it."""
 
     def model_called(self, model: str, *, seconds: float, usage: Usage | None) -> None:

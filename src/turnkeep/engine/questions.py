@@ -56,10 +56,19 @@ class Asking:
 
     async def claim_of(self, question: Question) -> Claim:
         """Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model."""
+        try:
+            snapshot = await self._snapshot(question)
+            self._providers.named(snapshot.model or self._settings.default_model)
+        except (NotFound, InvalidRequest):
+            # What was named may be gone since it was asked first. Asked again, it has its answer all the same.
+            claim = self._claim(question, Snapshot(model=self._settings.default_model, principal=question.principal))
+            if claim.idempotency_key is None or not await self.is_repeat(claim):
+                raise
+            return claim
+        return self._claim(question, snapshot)
+
+    def _claim(self, question: Question, snapshot: Snapshot) -> Claim:
         options = question.options
-        snapshot = await self._snapshot(question)
-        assert snapshot.model is not None
-        self._providers.named(snapshot.model)
         return Claim(
             principal=question.principal,
             turn_id=new_turn_id(),
@@ -93,18 +102,29 @@ class Asking:
         return True
 
     async def again(
-        self, principal: Principal, turn_id: TurnId, options: Options, *, message: tuple[Block, ...] | None = None
+        self,
+        principal: Principal,
+        turn_id: TurnId,
+        options: Options,
+        *,
+        message: tuple[Block, ...] | None = None,
+        attachment_ids: tuple[FileId, ...] | None = None,
     ) -> Question:
-        """The question of an earlier turn once more, beside it: with other words (edit), or the same (regenerate)."""
+        """The question of an earlier turn once more, beside it: with other words (edit), or the same (regenerate).
+
+        It has the files of that question which are still there, or exactly those that are named.
+        """
         turn = await self._store.turn(principal, turn_id)
         rows = await self._store.turn_rows(turn_id)
         asked = rows[0]
+        if attachment_ids is None:
+            attachment_ids = await self._still_there(principal, asked.attachments)
         return Question(
             principal=principal,
             message=asked.blocks if message is None else message,
             conversation_id=turn.conversation_id,
             beside=turn_id,
-            attachment_ids=await self._still_there(principal, asked.attachments),
+            attachment_ids=attachment_ids,
             options=options,
         )
 
@@ -130,7 +150,12 @@ class Asking:
         agent_id = options.agent_id or agent_id
         agent: AgentSpec | None = None
         if agent_id is not None:
-            agent = (await self._store.agent(principal, agent_id)).spec
+            try:
+                agent = (await self._store.agent(principal, agent_id)).spec
+            except NotFound:
+                if question.conversation_id is None or options.agent_id is not None:
+                    raise
+                agent_id = None  # it was deleted since, and the conversation goes on without it
         model = options.model or model or (agent.model if agent else None)
         if model is None:
             model = (await self._store.workspace(principal.org_id, principal.workspace_id)).model

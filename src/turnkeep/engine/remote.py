@@ -33,11 +33,11 @@ from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.store.ports import Store
 from turnkeep.streaming import ndjson
-from turnkeep.streaming.ndjson import DeltaLine, Ending, LineParser, OpenLine, ResultLine, StepLine
+from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, StepLine
 
 __all__ = ["RemoteRun", "SandboxFailed", "SandboxLost", "SandboxProtocol", "TakeLines", "token_hash"]
 
-TakeLines = Callable[[Sequence[OpenLine]], None]
+TakeLines = Callable[[Sequence[Line]], None]
 """Somebody who wants the lines themselves, as they come. Must be quick, and must not raise."""
 
 CLOSING_SECONDS = 10.0
@@ -95,6 +95,8 @@ class RemoteRun(HeldTurn):
         parser = LineParser()
         async with self._sandboxes.stream(envelope) as body:
             ending = await self._listen(body, parser)
+        if self._take_lines is not None:
+            self._take_lines((ending,))
         notes = self._notes(parser.ignored_lines)
         if isinstance(ending, ResultLine):
             await self._answer(ending.message, notes)

@@ -215,7 +215,7 @@ class Run(HeldTurn):
             rows,
             target=self._provider.target,
             open_turn=self.turn.id,
-            budget=budget_for(agent.tokenizer, turns=self.settings.replay_turns, chars=self.settings.context_chars),
+            budget=budget_for(agent.tokenizer, turns=self.settings.window_turns, chars=self.settings.context_chars),
             system=agent.instructions,
             contents=contents,
             sees_images=can.sees_images,

@@ -15,9 +15,11 @@ from msgspec import Struct, to_builtins
 
 from turnkeep.errors import SandboxUnavailable, WorldError
 from turnkeep.ids import TurnId
+from turnkeep.sockets import keep_alive
 
 CONNECT_SECONDS = 10.0
 PROBE_SECONDS = 1.0
+AGAIN_SECONDS = 0.1
 TRUSTED_SECONDS = 2.0
 """A runner that answered so recently is not asked whether it is there."""
 BUFFER_BYTES = 256 * 1024
@@ -45,6 +47,8 @@ class SandboxAccess(Struct, frozen=True, kw_only=True):
 
     url: str
     server_url: str
+    patience_seconds: float = 0.0
+    """So long a turn waits for a runner that does not answer, because it is being started beside the server."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,6 +82,15 @@ class Sandboxes:
         """Whether somebody listens there. A runner that refuses the turn later is another matter."""
         if time.monotonic() - self._answered_at < TRUSTED_SECONDS:
             return True
+        until = time.monotonic() + self._access.patience_seconds
+        while not await self._is_reached():
+            if time.monotonic() >= until:
+                return False
+            await asyncio.sleep(AGAIN_SECONDS)
+        self._answered_at = time.monotonic()
+        return True
+
+    async def _is_reached(self) -> bool:
         parts = urlsplit(self._access.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -88,7 +101,6 @@ class Sandboxes:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-        self._answered_at = time.monotonic()
         return True
 
     @asynccontextmanager
@@ -135,14 +147,8 @@ class Sandboxes:
 
 
 def _lively_socket(address: Any) -> socket.socket:
-    """A runner whose machine vanished without a word is noticed within half a minute."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+    return keep_alive(socket.socket(family, kind, protocol))
 
 
 async def _pieces(response: Any) -> AsyncIterator[bytes]:

@@ -39,6 +39,11 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def window_turns(self) -> int:
+        """What a turn is compiled from: the turns that are replayed, and itself."""
+        return self.replay_turns + 1
+
+    @property
     def renew_seconds(self) -> float:
         return min(1.0, self.lease_seconds / 3)
 

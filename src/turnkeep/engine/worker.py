@@ -177,9 +177,9 @@ class Worker:
             self._observer.turn_began(turn)
             await self._work(run, grip)
         except Fenced as exc:
-            self._observer.turn_let_go(turn.id, str(exc))
+            self._observer.turn_let_go(turn.id, exc)
         except WorldError as exc:
-            self._observer.turn_let_go(turn.id, str(exc))
+            self._observer.turn_let_go(turn.id, exc)
             self._dropped.append(grip.held)
         except Exception as exc:
             self._observer.defect(turn.id, exc)
@@ -203,7 +203,7 @@ class Worker:
         try:
             settled = await self._store.settle(held, after=turn.last_seq, settlement=settlement)
         except TurnkeepError as exc:
-            self._observer.turn_let_go(turn.id, str(exc))
+            self._observer.turn_let_go(turn.id, exc)
         else:
             self._observer.turn_ended(settled.turn)
             self._hub.publish(turn.id, [Recorded(seq=settled.turn.last_seq, event=failure)])
@@ -216,7 +216,7 @@ class Worker:
 
     async def _prepare(self, turn: Turn, grip: Grip, lease: HeldLease, events: Sequence[Recorded] | None) -> HeldTurn:
         """Read what the turn needs: its own rows and events, and the window before it."""
-        window = await self._store.window(turn.conversation_id, turns=self._settings.replay_turns)
+        window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
         own = [row for row in window.rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
         if events is None:
             events = await self._all_events(turn.id)

@@ -15,6 +15,7 @@ class Principal(Struct, frozen=True, kw_only=True):
     Without `user_id` (service only) it sees the whole workspace; with one, that user's conversations alone.
     `allowed_tools` are those of the key that it came with, or that made its token; None: any. A name that ends with
     `*` stands for all that begin so. Turns keep it in their snapshot, so it holds on every worker.
+    `is_pinned`: it came with a service key of this one workspace, which has no more rights than an admin of it.
     """
 
     org_id: OrgId
@@ -23,6 +24,12 @@ class Principal(Struct, frozen=True, kw_only=True):
     role: Role
     key_id: KeyId | None = None
     allowed_tools: tuple[str, ...] | None = None
+    is_pinned: bool = False
+
+    @property
+    def is_org_wide(self) -> bool:
+        """A service key of the whole org: it sees internal rows, reaches every workspace, and may start programs."""
+        return self.role == "service" and not self.is_pinned
 
     def may_use(self, tool: str) -> bool:
         if self.allowed_tools is None:
@@ -67,10 +74,14 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
-    """A service key as it may be shown: never the secret, which is stored hashed."""
+    """A service key as it may be shown: never the secret, which is stored hashed.
+
+    With `workspace_id` it is pinned to that workspace; with None it speaks for the whole org.
+    """
 
     id: KeyId
     org_id: OrgId
+    workspace_id: WorkspaceId | None
     name: str
     monthly_message_limit: int | None
     requests_per_minute: int | None

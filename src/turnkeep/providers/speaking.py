@@ -142,8 +142,9 @@ class SdkProvider(ABC):
     async def _asked(self, question: Callable[[Any], Awaitable[Any]]) -> Any:
         """The answer to a question about models. Raises ProviderFailed, in the provider's words."""
         try:
+            client = await self.client()  # the first time this imports an SDK, which is not the provider's delay
             async with asyncio.timeout(LIST_SECONDS):
-                return await question(await self.client())
+                return await question(client)
         except self._failures as exc:
             raise self._setback(exc, LIST_SECONDS).error from exc
 

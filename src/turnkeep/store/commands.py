@@ -46,7 +46,8 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     `turn_id` is made by the caller, so that a claim whose answer was lost can be recognised. Without
     `conversation_id` the turn creates a conversation from `new`. With `beside` (edit, regenerate) the turn starts
-    where that turn started, and replaces it and what followed on the visible chain.
+    where that turn started, and replaces it and what followed on the visible chain; one that has not ended yet makes
+    the conversation busy like any other.
     """
 
     principal: Principal
@@ -190,7 +191,7 @@ class TokenBinding(Struct, frozen=True, kw_only=True):
 
 
 class ConversationChange(Struct, frozen=True, kw_only=True):
-    """Fields to change; None leaves a field as it is."""
+    """Fields to change; None leaves a field as it is, and an empty `model` or `agent_id` takes it away."""
 
     title: str | None = None
     model: str | None = None

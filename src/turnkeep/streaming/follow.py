@@ -8,12 +8,15 @@ the same events. The end is the terminal event, never a status.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Sequence
 
 from turnkeep.errors import InvalidRequest, NotFound, WorldError
 from turnkeep.ids import TurnId
-from turnkeep.streaming.cursor import START, Cursor
+from turnkeep.model.events import Recorded, Result
+from turnkeep.model.parts import ReasoningPart, TextPart
+from turnkeep.streaming.cursor import START, WHOLE, Cursor
 from turnkeep.streaming.frames import EventFrame, Frame, event_frame
 from turnkeep.streaming.ports import EventSource, Hub, Subscription
 
@@ -23,6 +26,8 @@ POLL_SECONDS = 2.0
 PAGE = 50
 """Events in one read of the store. A step may be large, so a page is short."""
 
+SPARE_CHARS = 1_000
+
 _AGAIN_SECONDS = 0.05
 
 _logger = logging.getLogger(__name__)
@@ -31,9 +36,10 @@ _logger = logging.getLogger(__name__)
 async def is_over(source: EventSource, turn_id: TurnId, cursor: Cursor) -> bool:
     """Whether nothing will ever follow this cursor. For a caller that must answer before a stream begins.
 
-    Raises InvalidRequest if the turn has not come that far, NotFound if it has no events at all.
+    Raises InvalidRequest if the turn has not come that far, NotFound if it has no events at all. Words that are still
+    being said are not counted here, since another worker may be ahead.
     """
-    here = await source.events(turn_id, after=max(cursor.seq - 1, 0), limit=1)
+    here = await source.events(turn_id, after=max(cursor.seq - 1, 0), limit=2 if cursor.offset else 1)
     if not here and not cursor.seq:
         raise NotFound(f"Turn {turn_id} has no events.")
     if not here:
@@ -41,7 +47,19 @@ async def is_over(source: EventSource, turn_id: TurnId, cursor: Cursor) -> bool:
     ended = cursor.seq > 0 and event_frame(here[0]).is_terminal
     if ended and cursor.offset:
         raise InvalidRequest(f"The cursor {cursor} lies in the future: the turn ended with event {cursor.seq}.")
+    if len(here) > 1 and cursor.offset != WHOLE and cursor.offset > _most_said(here[1]):
+        raise InvalidRequest(f"The cursor {cursor} lies in the future: so much was not said after event {cursor.seq}.")
     return ended
+
+
+def _most_said(following: Recorded) -> float:
+    """More than this cannot have been shown before that event. Only an answer tells, and with room to spare: it may
+    have been cleaned or cut when it was recorded, and a reader who was there must never be refused."""
+    if not isinstance(following.event, Result):
+        return math.inf
+    parts = following.event.content
+    said = sum(len(part.text) for part in parts if isinstance(part, TextPart | ReasoningPart))
+    return 2 * (said + len(following.event.message)) + SPARE_CHARS
 
 
 async def follow(

@@ -121,6 +121,8 @@ class EventStream:
         self._connection = connection_of(scope)
         self._pace = Pace(self._streams.slow_readers, self._connection)
         await send({"type": "http.response.start", "status": 200, "headers": list(self._headers)})
+        if scope.get("method") == "HEAD":  # nobody reads, so nobody has come
+            return
         with self._attach():
             ending = await self._serve(receive, send)
         match ending:

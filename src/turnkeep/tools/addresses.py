@@ -165,7 +165,7 @@ class AddressGuard:
 
 def _refusal(host: str, what: str) -> str:
     return (
-        f"{host!r} is {what}, which tools may not call. The operator can allow it with "
+        f"{host!r} is {what}, which may not be called. The operator can allow it with "
         "TURNKEEP_ALLOW_PRIVATE_ADDRESSES=1."
     )
 

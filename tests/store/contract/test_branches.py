@@ -16,9 +16,9 @@ from tests.store.factories import (
     transcript_of,
     wait_in_queue,
 )
-from turnkeep.errors import CallerError, ConversationBusy, InvalidRequest, NotFound
+from turnkeep.errors import CallerError, ConversationBusy, NotFound
 from turnkeep.ids import ConversationId, TurnId, new_turn_id
-from turnkeep.model.turns import Turn
+from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.store.commands import ConversationChange
 from turnkeep.store.ports import Store
 
@@ -157,17 +157,56 @@ class TestBesideWhat:
                 with pytest.raises(NotFound):
                     await claim(store, tenant.ann, conversation_id=one.conversation_id, beside=beside)
 
-    async def test_a_turn_that_has_not_ended_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
+    async def test_a_turn_that_has_not_ended_makes_the_conversation_busy(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
         held = await begin(store, tenant.ann)
+        waiting = await wait_in_queue(store, tenant.ann, held.conversation_id)
         async with nothing_written(database):
-            with pytest.raises(InvalidRequest):
-                await claim(
-                    store,
-                    tenant.ann,
-                    conversation_id=held.conversation_id,
-                    beside=held.turn_id,
-                    if_busy="enqueue",
-                )
+            for beside in (held.turn_id, waiting.id):
+                with pytest.raises(ConversationBusy) as busy:
+                    await claim(store, tenant.ann, conversation_id=held.conversation_id, beside=beside)
+                assert busy.value.turn_id == held.turn_id
+
+    @pytest.mark.parametrize("if_busy", ["enqueue", "interrupt"])
+    async def test_beside_the_turn_that_runs_it_waits_for_the_end_of_that(
+        self, store: Store, tenant: Tenant, if_busy: IfBusy
+    ) -> None:
+        [one] = await a_thread(store, tenant, "1")
+        conversation_id = one.conversation_id
+        held = await begin(store, tenant.ann, "2", conversation_id=conversation_id)
+        claimed = await claim(
+            store, tenant.ann, "2b", conversation_id=conversation_id, beside=held.turn_id, if_busy=if_busy
+        )
+        assert (claimed.turn.status, claimed.held) == ("queued", None)
+        running = await store.turn(tenant.ann, held.turn_id)
+        assert (running.cancel_requested_at is not None) == (if_busy == "interrupt")
+        settled = await store.settle(held, after=1, settlement=stopped(held))
+        assert settled.promoted == claimed.turn.id
+        [adopted] = await store.adopt("worker-2", lease_seconds=30)
+        assert adopted.turn.parent_turn_id == one.id
+        await store.settle(adopted.held, after=2, settlement=answered(adopted.held, "re 2b"))
+        await shows(store, tenant, conversation_id, "1", "2b")
+
+    @pytest.mark.parametrize("if_busy", ["enqueue", "interrupt"])
+    async def test_beside_a_turn_that_is_stopped_before_it_begins_it_takes_that_ones_place(
+        self, store: Store, tenant: Tenant, if_busy: IfBusy
+    ) -> None:
+        [one] = await a_thread(store, tenant, "1")
+        conversation_id = one.conversation_id
+        held = await begin(store, tenant.ann, "2", conversation_id=conversation_id)
+        waiting = await wait_in_queue(store, tenant.ann, conversation_id, "3")
+        again = await claim(
+            store, tenant.ann, "3b", conversation_id=conversation_id, beside=waiting.id, if_busy=if_busy
+        )
+        if if_busy == "enqueue":
+            await store.request_cancel(tenant.ann, waiting.id)
+        assert (await store.turn(tenant.ann, waiting.id)).status == "cancelled"
+        await store.settle(held, after=1, settlement=answered(held, "re 2"))
+        [adopted] = await store.adopt("worker-2", lease_seconds=30)
+        assert (adopted.turn.id, adopted.turn.parent_turn_id) == (again.turn.id, held.turn_id)
+        await store.settle(adopted.held, after=2, settlement=answered(adopted.held, "re 3b"))
+        await shows(store, tenant, conversation_id, "1", "2", "3b")
 
     async def test_a_turn_that_never_began_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)

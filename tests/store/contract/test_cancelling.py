@@ -199,8 +199,43 @@ class TestWatching:
         await database.advance(seconds=300)
         assert await store.cancel_unwatched() == []
         await store.settle(held, after=1, settlement=answered(held))
+        await database.advance(seconds=10)
         assert await store.cancel_unwatched() == []
-        await database.advance(seconds=30.001)
+        await database.advance(seconds=0.001)
+        assert await store.cancel_unwatched() == [waiting.id]
+
+    async def test_a_reader_who_left_a_moment_before_it_starts_has_the_same_grace(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        waiting = await wait_in_queue(store, tenant.ann, held.conversation_id, watched_seconds=60)
+        await database.advance(seconds=59)
+        await store.settle(held, after=1, settlement=answered(held))
+        await database.advance(seconds=60)
+        assert await store.cancel_unwatched() == []
+        await database.advance(seconds=0.001)
+        assert await store.cancel_unwatched() == [waiting.id]
+
+    async def test_a_turn_that_waited_in_the_background_starts_without_a_grace(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await wait_in_queue(store, tenant.ann, held.conversation_id, background=True)
+        await store.settle(held, after=1, settlement=answered(held))
+        await database.advance(seconds=3600)
+        assert await store.cancel_unwatched() == []
+
+    async def test_what_its_readers_say_while_it_waits_is_the_grace_that_it_starts_with(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        waiting = await wait_in_queue(store, tenant.ann, held.conversation_id, watched_seconds=10)
+        await store.watch([waiting.id], seconds=20)
+        await database.advance(seconds=300)
+        await store.settle(held, after=1, settlement=answered(held))
+        await database.advance(seconds=20)
+        assert await store.cancel_unwatched() == []
+        await database.advance(seconds=0.001)
         assert await store.cancel_unwatched() == [waiting.id]
 
     async def test_a_waiting_turn_may_be_watched(self, store: Store, tenant: Tenant, database: Database) -> None:

@@ -229,6 +229,41 @@ class TestKeys:
         assert await store.key_by_hash(secret) == key
         assert key not in await store.keys(stranger.org.id)
 
+    async def test_a_pinned_key_is_of_its_workspace_alone(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        other = await store.create_workspace(tenant.org.id, "Lab")
+        key, secret = a_key(tenant.org, workspace_id=other.id), secrets.token_bytes(32)
+        await store.add_key(key, secret)
+        assert await store.key_by_hash(secret) == key
+        assert await store.keys(tenant.org.id, workspace_id=other.id) == [key]
+        assert await store.keys(tenant.org.id, workspace_id=tenant.workspace.id) == []
+        everything = await store.keys(tenant.org.id)
+        assert [each.workspace_id for each in everything] == [None, other.id]
+        async with nothing_written(database):
+            for foreign, workspace in ((key, tenant.workspace), (everything[0], other)):
+                with pytest.raises(NotFound):
+                    await store.revoke_key(tenant.org.id, foreign.id, workspace_id=workspace.id)
+        await store.revoke_key(tenant.org.id, key.id, workspace_id=other.id)
+        assert await store.key_by_hash(secret) is None
+
+    async def test_it_cannot_be_pinned_to_a_workspace_of_another_org_or_none(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        stranger = await a_tenant(store, "Other")
+        async with nothing_written(database):
+            for workspace_id in (stranger.workspace.id, new_workspace_id()):
+                with pytest.raises(NotFound):
+                    await store.add_key(a_key(tenant.org, workspace_id=workspace_id), secrets.token_bytes(32))
+
+    async def test_a_pinned_key_goes_with_its_workspace(self, store: Store, tenant: Tenant) -> None:
+        other = await store.create_workspace(tenant.org.id, "Lab")
+        secret = secrets.token_bytes(32)
+        await store.add_key(a_key(tenant.org, workspace_id=other.id), secret)
+        await store.delete_workspace(tenant.org.id, other.id)
+        assert await store.key_by_hash(secret) is None
+        assert [key.workspace_id for key in await store.keys(tenant.org.id)] == [None]
+
     async def test_the_secret_is_nowhere_in_what_is_shown(self, store: Store, tenant: Tenant) -> None:
         key, secret = a_key(tenant.org), secrets.token_bytes(32)
         await store.add_key(key, secret)

@@ -18,7 +18,7 @@ from tests.store.factories import (
     finish_with_tool,
     nothing_written,
 )
-from turnkeep.errors import NotFound
+from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import new_org_id, new_user_id, new_workspace_id
 from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
@@ -56,6 +56,24 @@ class TestInternalRows:
             assert "Question" in seen
             assert SECRET not in seen
         assert SECRET in repr(await store.trace(tenant.service, held.turn_id))
+
+    async def test_a_service_key_of_one_workspace_sees_that_workspace_but_nothing_internal(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        held = await begin(store, tenant.ann, "Question")
+        await store.record(held, after=1, rows=[a_row(held, 1, Text(text=SECRET))])
+        await store.settle(held, after=1, settlement=answered(held, "Answer", sequence=2))
+        pinned = structs.replace(tenant.service, is_pinned=True)
+        seen = await everything_a_user_can_read(store, pinned, tenant)
+        assert "Question" in seen
+        assert SECRET not in seen
+        for attempt in (
+            store.trace(pinned, held.turn_id),
+            store.conversation_trace(pinned, held.conversation_id),
+            store.export_conversation(pinned, held.conversation_id),
+        ):
+            with pytest.raises(Forbidden):
+                await attempt
 
 
 class TestStrangers:

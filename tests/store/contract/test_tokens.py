@@ -8,7 +8,7 @@ import pytest
 from tests.store.databases import Database
 from tests.store.factories import Tenant, answered, begin, nothing_written
 from turnkeep.errors import CallerError
-from turnkeep.ids import new_turn_id
+from turnkeep.ids import new_call_id, new_turn_id
 from turnkeep.model.turns import Held
 from turnkeep.model.usage import Usage
 from turnkeep.store.commands import TokenBinding, TokenPurpose
@@ -96,20 +96,34 @@ class TestTokensOfTheModel:
         held = await begin(store, tenant.ann)
         spent = Usage(input_tokens=7, output_tokens=3, cache_read_tokens=2, cache_write_tokens=1)
         for _ in range(2):
-            assert await store.count_usage(held.turn_id, held.attempt, spent)
+            assert await store.count_usage(held.turn_id, held.attempt, spent, call_id=new_call_id())
         turn = await store.running_turn(held.turn_id, held.attempt)
         assert turn is not None
         assert turn.usage == spent + spent
 
     async def test_of_another_attempt_or_an_ended_turn_are_not(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann)
-        assert not await store.count_usage(held.turn_id, held.attempt + 1, Usage(input_tokens=1))
+        call_id = new_call_id()
+        assert not await store.count_usage(held.turn_id, held.attempt + 1, Usage(input_tokens=1), call_id=call_id)
         assert await store.running_turn(held.turn_id, held.attempt + 1) is None
         await store.settle(held, after=1, settlement=answered(held, "Done."))
-        assert not await store.count_usage(held.turn_id, held.attempt, Usage(input_tokens=1))
+        assert not await store.count_usage(held.turn_id, held.attempt, Usage(input_tokens=1), call_id=call_id)
         assert await store.running_turn(held.turn_id, held.attempt) is None
 
     async def test_are_never_counted_down(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann)
         with pytest.raises(CallerError):
-            await store.count_usage(held.turn_id, held.attempt, Usage(input_tokens=-1))
+            await store.count_usage(held.turn_id, held.attempt, Usage(input_tokens=-1), call_id=new_call_id())
+
+    async def test_of_one_call_are_counted_once_however_often_it_is_told(self, store: Store, tenant: Tenant) -> None:
+        """Its answer was lost, so it is asked again, perhaps while the first is still on its way."""
+        held, call_id = await begin(store, tenant.ann), new_call_id()
+        spent = Usage(input_tokens=7, output_tokens=3)
+        tellings = [store.count_usage(held.turn_id, held.attempt, spent, call_id=call_id) for _ in range(5)]
+        others = [store.count_usage(held.turn_id, held.attempt, spent, call_id=new_call_id()) for _ in range(3)]
+        assert all(await asyncio.gather(*tellings, *others))
+        turn = await store.running_turn(held.turn_id, held.attempt)
+        assert turn is not None
+        assert turn.usage == Usage(input_tokens=28, output_tokens=12)
+        await store.settle(held, after=1, settlement=answered(held, "Done."))
+        assert not await store.count_usage(held.turn_id, held.attempt, spent, call_id=call_id)

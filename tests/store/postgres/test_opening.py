@@ -10,9 +10,11 @@ import pytest
 from tests import servers
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import a_tenant, finish, transcript_of
+from turnkeep.config import Settings
 from turnkeep.errors import Defect, SchemaMismatch
 from turnkeep.ids import new_conversation_id, new_message_id, new_turn_id
 from turnkeep.model.events import Failure, Reset, TurnBegan, TurnEvent
+from turnkeep.runtime import open_store
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.roles import client_login, scram_verifier
 from turnkeep.store.postgres.statements import statements
@@ -69,6 +71,20 @@ class TestMigrating:
         await execute(uri, "UPDATE turnkeep.migrations_of_functions SET checksum = 'older'")
         with pytest.raises(SchemaMismatch, match="turnkeep migrate"):
             await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=False)
+
+
+class TestPreparing:
+    @pytest.mark.parametrize("prepared", [True, False])
+    async def test_a_setting_says_whether_statements_are_kept_prepared(self, uri: str, prepared: bool) -> None:
+        """A pooler that gives each transaction another connection does not find them there again."""
+        opened = await open_store(Settings(database_url=uri, database_prepared_statements=prepared))
+        assert isinstance(opened, PostgresStore)
+        tenant = await a_tenant(opened)
+        await finish(opened, tenant.ann)
+        assert (await opened.conversations(tenant.ann)).data
+        kept = await opened.client_query(tenant.ann, "SELECT name FROM pg_prepared_statements WHERE name <> ''")
+        await opened.close()
+        assert bool(kept) == prepared
 
 
 class TestRoles:

@@ -8,15 +8,15 @@ from msgspec import UNSET
 
 from turnkeep.api import showing, wire
 from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.keys import make_key
+from turnkeep.api.keys import make_key, not_freer
 from turnkeep.api.paging import page_of
 from turnkeep.api.queries import ListQuery, UsageQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.api.signing import USER_TOKEN, Claims, Signer
 from turnkeep.clock import system_clock
-from turnkeep.errors import Forbidden, NotFound
+from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, WorkspaceId
-from turnkeep.model.principals import Workspace
+from turnkeep.model.principals import Principal, Workspace
 from turnkeep.model.usage import MonthlyUsage
 
 WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
@@ -29,7 +29,7 @@ def token_endpoints(signer: Signer) -> Endpoints:
     @endpoints.add(
         "POST",
         "/v1/tokens",
-        policy=Policy.SERVICE,
+        policy=Policy.KEY,
         body=wire.NewToken,
         replies=(Reply(status=201, meaning="A token for that user alone", type=wire.Token),),
         errors=(404, 507),
@@ -40,7 +40,7 @@ def token_endpoints(signer: Signer) -> Endpoints:
         workspace_id = principal.workspace_id
         if body.workspace_id is not None:
             asked_for = WorkspaceId(known_id(body.workspace_id, "ws"))
-            workspace_id = (await store.workspace(principal.org_id, asked_for)).id
+            workspace_id = (await _workspace(call, asked_for)).id
         role = None if body.role is UNSET else body.role
         member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=role)
         expires_at = system_clock() + body.ttl_seconds * 1000
@@ -91,8 +91,10 @@ async def read_me(call: Call[Nothing, Nothing]) -> ASGIApp:
     errors=(507,),
 )
 async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
-    """Make a service key."""
-    key, secret = await make_key(call.runtime.store, call.principal.org_id, _not_freer(call))
+    """Make a service key: for the whole org with a key that is so itself, else for the caller's workspace alone."""
+    principal, store = call.principal, call.runtime.store
+    asked = await not_freer(store, principal, call.body)
+    key, secret = await make_key(store, principal.org_id, asked, workspace_id=_only_in(principal))
     return json_answer(showing.key_of(key, secret=secret), status=201)
 
 
@@ -101,11 +103,12 @@ async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     "/v1/keys",
     policy=Policy.ADMIN,
     query=ListQuery,
-    replies=(Reply(status=200, meaning="All keys, without their secrets", type=wire.Page[wire.Key]),),
+    replies=(Reply(status=200, meaning="The keys, without their secrets", type=wire.Page[wire.Key]),),
 )
 async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
-    """The service keys of the org, revoked ones included."""
-    keys = [showing.key_of(key) for key in await call.runtime.store.keys(call.principal.org_id)]
+    """The service keys, revoked ones included: of the org for a key of the whole org, else of the workspace."""
+    found = await call.runtime.store.keys(call.principal.org_id, workspace_id=_only_in(call.principal))
+    keys = [showing.key_of(key) for key in found]
     return json_answer(page_of(keys, call.query, name=lambda key: key.id))
 
 
@@ -118,7 +121,8 @@ async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
 )
 async def revoke_key(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Revoke a service key, at once and on every worker."""
-    await call.runtime.store.revoke_key(call.principal.org_id, KeyId(call.id("key_id", "key")))
+    principal, key_id = call.principal, KeyId(call.id("key_id", "key"))
+    await call.runtime.store.revoke_key(principal.org_id, key_id, workspace_id=_only_in(principal))
     return no_content()
 
 
@@ -130,9 +134,9 @@ async def revoke_key(call: Call[Nothing, Nothing]) -> ASGIApp:
     replies=(Reply(status=200, meaning="The workspaces", type=wire.Page[wire.Workspace]),),
 )
 async def list_workspaces(call: Call[Nothing, ListQuery]) -> ASGIApp:
-    """All workspaces of the org for a service key; for a user the one that they are in."""
+    """All workspaces for a service key of the whole org; for everybody else the one that they are in."""
     principal = call.principal
-    if principal.role == "service":
+    if principal.is_org_wide:
         found = await call.runtime.store.workspaces(principal.org_id)
     else:
         found = [await call.runtime.store.workspace(principal.org_id, principal.workspace_id)]
@@ -168,7 +172,7 @@ async def create_workspace(call: Call[wire.NewWorkspace, Nothing]) -> ASGIApp:
 @endpoints.add("GET", "/v1/workspaces/{workspace_id}", policy=Policy.MEMBER, replies=(WORKSPACE,), errors=(404,))
 async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One workspace."""
-    return json_answer(showing.workspace_of(await _workspace(call)))
+    return json_answer(showing.workspace_of(await _workspace_of_path(call)))
 
 
 @endpoints.add(
@@ -182,7 +186,7 @@ async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def change_workspace(call: Call[wire.WorkspacePatch, Nothing]) -> ASGIApp:
     """Change the name, the model or the limits."""
     body = call.body
-    workspace = await _workspace(call)
+    workspace = await _workspace_of_path(call)
     if isinstance(body.model, str):
         call.runtime.providers.named(body.model)
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
@@ -230,23 +234,18 @@ async def list_models(call: Call[Nothing, ListQuery]) -> ASGIApp:
     return json_answer(page_of(models, call.query, name=lambda model: model.id))
 
 
-def _not_freer(call: Call[wire.NewKey, Nothing]) -> wire.NewKey:
-    """The key that is asked for. Who may use only some tools can make no key that may use others."""
-    own, asked = call.principal.allowed_tools, call.body.allowed_tools
-    if own is None:
-        return call.body
-    if asked is None:
-        return msgspec.structs.replace(call.body, allowed_tools=list(own))
-    for name in asked:
-        if not call.principal.may_use(name):
-            raise Forbidden(f"Your own key may not use the tool {name!r}. It may use: {', '.join(own) or 'none'}.")
-    return call.body
+def _only_in(principal: Principal) -> WorkspaceId | None:
+    """The workspace whose keys it makes, sees and revokes; None: those of the whole org."""
+    return None if principal.is_org_wide else principal.workspace_id
 
 
-async def _workspace(call: Call[Any, Any]) -> Workspace:
-    """The workspace of the path. To a user any but their own does not exist."""
+async def _workspace_of_path(call: Call[Any, Any]) -> Workspace:
+    return await _workspace(call, WorkspaceId(call.id("workspace_id", "ws")))
+
+
+async def _workspace(call: Call[Any, Any], workspace_id: WorkspaceId) -> Workspace:
+    """That workspace. To whoever is of one alone, any other does not exist."""
     principal = call.principal
-    workspace_id = WorkspaceId(call.id("workspace_id", "ws"))
-    if principal.role != "service" and workspace_id != principal.workspace_id:
+    if not principal.is_org_wide and workspace_id != principal.workspace_id:
         raise NotFound("No such workspace.")
     return await call.runtime.store.workspace(principal.org_id, workspace_id)

@@ -1,5 +1,6 @@
 """Conversations: list, search, make, change, delete, restore, and read in four ways."""
 
+from contextlib import suppress
 from typing import Any
 
 from litestar.types import ASGIApp
@@ -10,7 +11,7 @@ from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.compiler import Target, budget_for, compile
-from turnkeep.errors import InvalidRequest
+from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
@@ -82,14 +83,14 @@ async def read_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
     errors=(404, 409, 507),
 )
 async def change_conversation(call: Call[wire.ConversationPatch, Nothing]) -> ASGIApp:
-    """Change the title, the model or the agent; `head_turn_id` switches to another branch."""
+    """Change the title, the model or the agent (`null` takes it away); `head_turn_id` switches to another branch."""
     body = call.body
-    if body.model is not UNSET:
+    if body.model:
         call.runtime.providers.named(body.model)
     change = ConversationChange(
         title=_given(body.title),
-        model=_given(body.model),
-        agent_id=None if body.agent_id is UNSET else AgentId(known_id(body.agent_id, "agent")),
+        model=None if body.model is UNSET else body.model or "",
+        agent_id=None if body.agent_id is UNSET else _agent_or_none(body.agent_id),
         head_turn_id=None if body.head_turn_id is UNSET else TurnId(known_id(body.head_turn_id, "turn")),
         metadata=None if body.metadata is UNSET else body.metadata,
     )
@@ -159,9 +160,7 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
     """Exactly what the next turn would send, in the shape of one provider (by default that of the model)."""
     runtime = call.runtime
     conversation = await _conversation(call)
-    agent = AgentSpec(name="")
-    if conversation.agent_id is not None:
-        agent = (await runtime.store.agent(call.principal, conversation.agent_id)).spec
+    agent = await _agent_of(call, conversation)
     model = await _next_model(call, runtime, conversation, agent)
     target = call.query.provider or runtime.providers.named(model).target
     can = await _abilities(runtime, model, target)
@@ -186,6 +185,14 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
             chars=compiled.chars,
         )
     )
+
+
+async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSpec:
+    """The agent of the next turn. One that was deleted since is none."""
+    with suppress(NotFound):
+        if conversation.agent_id is not None:
+            return (await call.runtime.store.agent(call.principal, conversation.agent_id)).spec
+    return AgentSpec(name="")
 
 
 async def _next_model(call: Call[Any, Any], runtime: Runtime, conversation: Conversation, agent: AgentSpec) -> str:
@@ -213,6 +220,10 @@ def _id(call: Call[Any, Any]) -> ConversationId:
     conversation_id = ConversationId(call.id("conversation_id", "conv"))
     call.notes["conversation_id"] = conversation_id
     return conversation_id
+
+
+def _agent_or_none(agent_id: str | None) -> AgentId:
+    return AgentId("" if agent_id is None else known_id(agent_id, "agent"))
 
 
 def _given(value: str | UnsetType) -> str | None:

@@ -114,11 +114,9 @@ def signin_endpoints(signer: Signer, links: SigninLinks) -> Endpoints:
         is_described=False,
     )
     async def sign_in(call: Call[Nothing, SigninQuery]) -> ASGIApp:
-        """Spend a sign-in link: the browser becomes an admin of the default workspace."""
-        if not await asyncio.to_thread(links.spend, call.query.token):
-            raise Unauthorized(
-                "This sign-in link was used before or has expired. Start the server again for a new one."
-            )
+        """Open a sign-in link: the browser becomes an admin of the default workspace."""
+        if not await asyncio.to_thread(links.admits, call.query.token):
+            raise Unauthorized("This sign-in link is not valid any more. Start the server again for a new one.")
         runtime = call.runtime
         workspace = await runtime.store.workspace(runtime.home_org)
         member = await runtime.store.ensure_member(runtime.home_org, workspace.id, LOCAL_USER, role="admin")

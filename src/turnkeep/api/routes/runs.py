@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from litestar.types import ASGIApp, Receive, Scope, Send
+from msgspec import UNSET
 
 from turnkeep.api import wire
 from turnkeep.api.asking import TURN_HEADER, check_attachments
@@ -16,7 +17,7 @@ from turnkeep.model.events import Failure, Result
 from turnkeep.model.principals import Principal
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import NewConversation
-from turnkeep.streaming.ndjson import Ending, ErrorLine, OpenLine, ResultLine, encode_line
+from turnkeep.streaming.ndjson import Ending, ErrorLine, Line, ResultLine, encode_line
 
 endpoints = Endpoints("agents")
 
@@ -59,8 +60,14 @@ class LinePipe:
         self._unsent_bytes = 0
         self.came = asyncio.Event()
         self.is_flooded = False
+        self.ending: Ending | None = None
+        """What the sandbox ended with. It is told once the turn is settled, as the turn then says it."""
 
-    def take(self, lines: Sequence[OpenLine]) -> None:
+    def take(self, lines: Sequence[Line]) -> None:
+        match lines:
+            case [(ResultLine() | ErrorLine()) as ending]:
+                self.ending = ending
+                return
         encoded = b"".join(map(encode_line, lines))
         self._unsent_bytes += len(encoded)
         self.is_flooded = self._unsent_bytes > UNSENT_BYTES
@@ -133,11 +140,14 @@ class RunResponse:
         except Draining as exc:
             return ErrorLine(code=exc.code, message=exc.detail)
         [last] = await store.events(turn.id, after=turn.last_seq - 1)
+        said = self._pipe.ending
         match last.event:
             case Result():
-                return ResultLine(message=last.event.message)
+                ts = said.ts if isinstance(said, ResultLine) else UNSET
+                return ResultLine(message=last.event.message, ts=ts)
             case Failure():
-                return ErrorLine(code=last.event.code, message=last.event.message)
+                ts = said.ts if isinstance(said, ErrorLine) and said.code == last.event.code else UNSET
+                return ErrorLine(code=last.event.code, message=last.event.message, ts=ts)
             case other:
                 raise AssertionError(f"a settled turn does not end with {type(other).__name__}")
 

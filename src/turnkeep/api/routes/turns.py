@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from litestar.types import ASGIApp
+from msgspec import UNSET
 
 from turnkeep.api import wire
 from turnkeep.api.agent_wire import snapshot_of
@@ -21,8 +22,8 @@ from turnkeep.api.reading import read_turn
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.api.streams import cursor_of, stream_turn
 from turnkeep.engine import Options, Question
-from turnkeep.errors import NotFound
-from turnkeep.ids import ConversationId, TurnId
+from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.ids import ConversationId, FileId, TurnId
 from turnkeep.store.commands import NewConversation, TurnTrace
 
 endpoints = Endpoints("turns")
@@ -50,8 +51,8 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
     body = call.body
     options = options_of(call)
     await check_rate(call, options)
-    blocks, named = blocks_of(body.message)
-    attachments = attachments_of(call, named)
+    blocks, named = await blocks_of(body.message, call.runtime)
+    attachments = attachments_of(body.attachment_ids, named, call.runtime.settings)
     conversation_id: ConversationId | None = None
     new = NewConversation()
     if body.conversation_id is None:
@@ -62,6 +63,7 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
         options = msgspec.structs.replace(options, agent_id=None, model=None)
     else:
         conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
+        await _check_fits(call, conversation_id)
     question = Question(
         principal=call.principal,
         message=blocks,
@@ -146,14 +148,34 @@ async def regenerate_turn(call: Call[wire.Again, StreamQuery]) -> ASGIApp:
 async def edit_turn(call: Call[wire.Edit, StreamQuery]) -> ASGIApp:
     """Ask something else in the same place: a new turn beside the old one."""
     turn_id, options = await _beside(call)
-    blocks, _ = blocks_of(call.body.message)
-    return await respond(call, await call.runtime.engine.edit(call.principal, turn_id, blocks, options))
+    body, engine = call.body, call.runtime.engine
+    blocks, named = await blocks_of(body.message, call.runtime)
+    given = body.attachment_ids
+    attachments: tuple[FileId, ...] | None = None
+    if given is not UNSET or named:
+        attachments = attachments_of(given or (), named, call.runtime.settings)
+    claimed = await engine.edit(call.principal, turn_id, blocks, options, attachment_ids=attachments)
+    return await respond(call, claimed)
 
 
 def turn_id_of(call: Call[Any, Any]) -> TurnId:
     turn_id = TurnId(call.id("turn_id", "turn"))
     call.notes["turn_id"] = turn_id
     return turn_id
+
+
+async def _check_fits(call: Call[wire.NewTurn, StreamQuery], conversation_id: ConversationId) -> None:
+    """Kind and workflow are the conversation's, for good: a turn may repeat them, and not change them."""
+    for field in ("kind", "workflow_id"):
+        asked = getattr(call.body, field)
+        if asked is None:
+            continue
+        actual = getattr(await call.runtime.store.conversation(call.principal, conversation_id), field)
+        if asked != actual:
+            raise InvalidRequest(
+                f"`{field}` of this conversation is {'not set' if actual is None else actual!r} and stays so. "
+                "Leave it out, or begin another conversation."
+            )
 
 
 async def _beside(call: Call[Any, Any]) -> tuple[TurnId, Options]:

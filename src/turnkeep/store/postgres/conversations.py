@@ -84,7 +84,7 @@ class PostgresConversations:
     ) -> Conversation:
         check_id(conversation_id, "conv")
         check_change(change)
-        if change.agent_id is not None:
+        if change.agent_id:
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
             check_id(change.head_turn_id, "turn")

@@ -130,6 +130,6 @@ def owner_of(principal: Principal) -> tuple[str, str, str | None]:
 
 
 def check_service(principal: Principal) -> None:
-    """Internal rows are for services alone."""
-    if principal.role != "service":
-        raise Forbidden("Only a service key may see what is internal.")
+    """Internal rows are for service keys of the whole org alone."""
+    if not principal.is_org_wide:
+        raise Forbidden("Only a service key of the whole org may see what is internal.")

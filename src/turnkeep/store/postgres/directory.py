@@ -109,7 +109,7 @@ class PostgresDirectory:
             if has_conversations or has_files or has_knowledge:
                 held = "conversations" if has_conversations else "files" if has_files else "pages or tables"
                 raise Conflict(f"This workspace holds {held}. Delete them, and wait until they are purged.")
-            for name in ("delete_members", "delete_agents", "delete_workspace"):
+            for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
                 await statements.fetch(name, workspace_id)
 
         await self._database.transact(work)
@@ -135,6 +135,8 @@ class PostgresDirectory:
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         check_id(key.id, "key")
         check_id(key.org_id, "org")
+        if key.workspace_id is not None:
+            check_id(key.workspace_id, "ws")
         check_json(key.allowed_tools, "allowed_tools")
         check_hash(secret_hash, "A secret")
         rows = await self._database.write(
@@ -148,11 +150,14 @@ class PostgresDirectory:
             None if key.allowed_tools is None else json_text(key.allowed_tools),
             key.created_at,
             key.revoked_at,
+            key.workspace_id,
         )
         if rows or await self._database.read("same_key", key.id, key.org_id, secret_hash):
             return
         if not any(org.id == key.org_id for org in await self.orgs()):
             raise NotFound("No such org.")
+        if key.workspace_id is not None:
+            await self.workspace(key.org_id, key.workspace_id)
         raise Conflict("This key exists already.")
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
@@ -161,14 +166,18 @@ class PostgresDirectory:
             return None
         return to_key(rows[0])
 
-    async def keys(self, org_id: OrgId) -> list[ApiKey]:
+    async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
         check_id(org_id, "org")
-        return [to_key(row) for row in await self._database.read("keys", org_id)]
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        return [to_key(row) for row in await self._database.read("keys", org_id, workspace_id)]
 
-    async def revoke_key(self, org_id: OrgId, key_id: KeyId) -> None:
+    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
         check_id(org_id, "org")
         check_id(key_id, "key")
-        if not await self._database.write("revoke_key", org_id, key_id):
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        if not await self._database.write("revoke_key", org_id, key_id, workspace_id):
             raise NotFound("No such key.")
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:

@@ -55,7 +55,7 @@ async def migrate(url: str, *, client_password: str | None = None, make_login: b
     """
     for tries_left in reversed(range(_TRIES)):
         try:
-            connection = await asyncpg.connect(url)
+            connection = await _connect(url)
             try:
                 await _migrate(connection, client_password, make_login=make_login)
                 return
@@ -72,11 +72,13 @@ async def migrate(url: str, *, client_password: str | None = None, make_login: b
 async def check_schema(url: str) -> None:
     """Raise SchemaMismatch unless the database is exactly at this release."""
     try:
-        connection = await asyncpg.connect(url)
+        connection = await _connect(url)
     except (OSError, asyncpg.PostgresError) as exc:
         raise translated(exc) from exc
     try:
-        if not await _is_current(connection):
+        async with connection.transaction():
+            is_current = await _is_current(connection)
+        if not is_current:
             raise SchemaMismatch("The database is not at the version of this release. Run `turnkeep migrate`.")
     finally:
         await connection.close()
@@ -84,18 +86,26 @@ async def check_schema(url: str) -> None:
 
 async def renew_login(url: str, password: str | None) -> None:
     """Give the client's login this password."""
-    connection = await asyncpg.connect(url)
+    connection = await _connect(url)
     try:
-        login = client_login(await connection.fetchval("SELECT current_database()"))
-        await ensure_login(connection, login, password, renew=True)
+        async with connection.transaction():
+            login = client_login(await connection.fetchval("SELECT current_database()"))
+            await ensure_login(connection, login, password, renew=True)
     finally:
         await connection.close()
+
+
+async def _connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
+    """A connection on which nothing is prepared, and nothing asked outside of a transaction: a pooler such as
+    PgBouncer, which gives each transaction another server, may stand in between."""
+    return await asyncpg.connect(url, statement_cache_size=0)
 
 
 async def _migrate(
     connection: "asyncpg.Connection[asyncpg.Record]", client_password: str | None, *, make_login: bool
 ) -> None:
-    is_current = await _is_current(connection)
+    async with connection.transaction():
+        is_current = await _is_current(connection)
     async with connection.transaction():
         await ensure_groups(connection)
         if make_login:

@@ -104,9 +104,8 @@ def _place(session: Session, asked: Claim) -> _Place:
         place = session.row("turn_place", {"turn": asked.beside, "conversation": asked.conversation_id})
         if place is None:
             raise no_turn()
-        if place[3] in {"queued", "running"}:
-            raise InvalidRequest("A turn can be replaced only once it has ended. Wait for it, or cancel it first.")
-        if place[4] is None:
+        # One that has not ended keeps the conversation busy, and `if_busy` says what becomes of that.
+        if place[4] is None and place[3] != "queued":
             raise InvalidRequest("This turn never started, so there is nothing to replace. Send a new one.")
     return _Place(
         conversation_id=asked.conversation_id,
@@ -219,7 +218,7 @@ def _turn_values(now: int, asked: Claim, place: _Place, parent: TurnId | None) -
         "attempt": int(is_started),
         "worker": asked.worker if is_started else None,
         "lease_until": now + int(asked.lease_seconds * 1000) if is_started else None,
-        "watched_until": None if watched is None else now + int(watched * 1000),
+        "watched_ms": None if watched is None else int(watched * 1000),
         "background": asked.background,
         "ref": principal.ref,
         "idempotency_key": asked.idempotency_key,

@@ -70,7 +70,7 @@ def change(
 ) -> Conversation:
     """Change what is given. A new head shows that turn's branch; refused while a turn runs or waits."""
     _, _, _, running, waiting = conversation_for_write(session, principal, conversation_id)
-    if wanted.agent_id is not None:
+    if wanted.agent_id:
         agent = {"org": principal.org_id, "workspace": principal.workspace_id, "agent": wanted.agent_id}
         if session.row("agent_exists", agent) is None:
             raise NotFound("No such agent.")

@@ -79,7 +79,7 @@ def delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId)
     if has_conversations or has_files or has_knowledge:
         held = "conversations" if has_conversations else "files" if has_files else "pages or tables"
         raise Conflict(f"This workspace holds {held}. Delete them, and wait until they are purged.")
-    for name in ("delete_members", "delete_agents", "delete_workspace"):
+    for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
         session.run(name, {"workspace": workspace_id})
 
 
@@ -94,6 +94,8 @@ def ensure_member(
 def add_key(session: Session, key: ApiKey, secret_hash: bytes) -> None:
     if session.row("org_exists", {"org": key.org_id}) is None:
         raise NotFound("No such org.")
+    if key.workspace_id is not None:
+        workspace(session, key.org_id, key.workspace_id)
     session.run(
         "insert_key",
         {
@@ -106,6 +108,7 @@ def add_key(session: Session, key: ApiKey, secret_hash: bytes) -> None:
             "tools": None if key.allowed_tools is None else json_text(key.allowed_tools),
             "created_at": key.created_at,
             "revoked_at": key.revoked_at,
+            "workspace": key.workspace_id,
         },
     )
 
@@ -117,8 +120,9 @@ def key_by_hash(session: Session, secret_hash: bytes) -> ApiKey | None:
     return to_key(row)
 
 
-def revoke_key(session: Session, org_id: OrgId, key_id: KeyId) -> None:
-    if not session.run("revoke_key", {"org": org_id, "key": key_id, "now": session.now}):
+def revoke_key(session: Session, org_id: OrgId, key_id: KeyId, workspace_id: WorkspaceId | None) -> None:
+    which = {"org": org_id, "key": key_id, "workspace": workspace_id}
+    if not session.run("revoke_key", which | {"now": session.now}):
         raise NotFound("No such key.")
 
 

@@ -71,6 +71,8 @@ class DirectoryVerbs(Lanes):
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         check_id(key.id, "key")
         check_id(key.org_id, "org")
+        if key.workspace_id is not None:
+            check_id(key.workspace_id, "ws")
         _name(key.name)
         _limit(key.monthly_message_limit)
         _limit(key.requests_per_minute)
@@ -80,12 +82,19 @@ class DirectoryVerbs(Lanes):
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return await self._read(directory.key_by_hash, secret_hash)
 
-    async def keys(self, org_id: OrgId) -> list[ApiKey]:
+    async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
         check_id(org_id, "org")
-        return await self._read(lambda session: [to_key(row) for row in session.rows("keys", {"org": org_id})])
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        which = {"org": org_id, "workspace": workspace_id}
+        return await self._read(lambda session: [to_key(row) for row in session.rows("keys", which)])
 
-    async def revoke_key(self, org_id: OrgId, key_id: KeyId) -> None:
-        await self._write(directory.revoke_key, check_id(org_id, "org"), check_id(key_id, "key"))
+    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
+        check_id(org_id, "org")
+        check_id(key_id, "key")
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        await self._write(directory.revoke_key, org_id, key_id, workspace_id)
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
         return await self._write(directory.create_agent, principal, shapes.check_agent(spec))

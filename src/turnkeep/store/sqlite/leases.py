@@ -88,8 +88,9 @@ def request_cancel(session: Session, principal: Principal, turn_id: TurnId) -> T
 
 
 def watch(session: Session, turn_ids: Sequence[TurnId], seconds: float) -> None:
-    until = session.now + int(seconds * 1000)
-    session.many("watch_turn", [{"turn": turn_id, "until": until} for turn_id in turn_ids])
+    ms = int(seconds * 1000)
+    until = session.now + ms
+    session.many("watch_turn", [{"turn": turn_id, "until": until, "ms": ms} for turn_id in turn_ids])
 
 
 def cancel_unwatched(session: Session) -> list[TurnId]:

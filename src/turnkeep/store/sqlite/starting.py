@@ -7,9 +7,6 @@ from turnkeep.model.usage import Source
 from turnkeep.store.rows import event_values, json_text, to_turn
 from turnkeep.store.sqlite.session import Session
 
-WATCHED_AGAIN_SECONDS = 30
-"""So long a promoted turn is watched by nobody before it is stopped, if its reader had gone while it waited."""
-
 Counts = tuple[int, int]
 """Turns and visible messages."""
 
@@ -45,11 +42,15 @@ def show_chain(session: Session, conversation_id: ConversationId, head: TurnId |
 def parent_for(
     session: Session, conversation_id: ConversationId, head: TurnId | None, beside: TurnId | None
 ) -> tuple[TurnId | None, Counts]:
-    """Where a turn that starts now hangs: after the head, or where `beside` hangs, whose chain gives way to it."""
+    """Where a turn that starts now hangs: after the head, or where `beside` hangs, whose chain gives way to it.
+
+    Beside a turn that was stopped before it began there is no such place: its successor takes its turn after the head.
+    """
     if beside is None:
         return head, (0, 0)
-    place = session.row("turn_place", {"turn": beside, "conversation": conversation_id})
-    parent: TurnId | None = place[0] if place is not None else None
+    parent, _, _, _, started_at = session.rows("turn_place", {"turn": beside, "conversation": conversation_id})[0]
+    if started_at is None:
+        return head, (0, 0)
     return parent, show_chain(session, conversation_id, parent)
 
 
@@ -68,15 +69,7 @@ def promote_next(session: Session, conversation_id: ConversationId) -> TurnId | 
     turn_id: TurnId = waiting[0]
     parent, (turns, messages) = parent_for(session, conversation_id, head, waiting[2])
     now = session.now
-    session.run(
-        "start_waiting",
-        {
-            "turn": turn_id,
-            "parent": parent,
-            "now": now,
-            "watched_until": now + WATCHED_AGAIN_SECONDS * 1000,
-        },
-    )
+    session.run("start_waiting", {"turn": turn_id, "parent": parent, "now": now})
     session.run(
         "conversation_counts",
         {"conversation": conversation_id, "turns": turns + 1, "messages": messages + 1, "now": now},

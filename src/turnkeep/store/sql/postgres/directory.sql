@@ -42,6 +42,9 @@ DELETE FROM turnkeep.members WHERE workspace_id = $1
 -- name: delete_agents
 DELETE FROM turnkeep.agents WHERE workspace_id = $1
 
+-- name: delete_keys
+DELETE FROM turnkeep.api_keys WHERE workspace_id = $1
+
 -- name: delete_workspace
 DELETE FROM turnkeep.workspaces WHERE id = $1
 
@@ -58,8 +61,11 @@ SELECT {m.member_columns} FROM turnkeep.members m WHERE m.org_id = $1 AND m.work
 
 -- name: insert_key
 INSERT INTO turnkeep.api_keys
-       (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools, created_at, revoked_at)
-SELECT $1, o.id, $3, $4, $5, $6, $7, $8, $9 FROM turnkeep.orgs o WHERE o.id = $2
+       (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools, created_at,
+        revoked_at, workspace_id)
+SELECT $1, o.id, $3, $4, $5, $6, $7, $8, $9, w.id
+  FROM turnkeep.orgs o LEFT JOIN turnkeep.workspaces w ON w.org_id = o.id AND w.id = $10::text
+ WHERE o.id = $2 AND ($10::text IS NULL OR w.id IS NOT NULL)
 ON CONFLICT DO NOTHING
 RETURNING id
 
@@ -70,10 +76,13 @@ SELECT 1 FROM turnkeep.api_keys k WHERE k.id = $1 AND k.org_id = $2 AND k.secret
 SELECT {k.key_columns}, k.secret_hash FROM turnkeep.api_keys k WHERE k.secret_hash = $1 AND k.revoked_at IS NULL
 
 -- name: keys
-SELECT {k.key_columns} FROM turnkeep.api_keys k WHERE k.org_id = $1 ORDER BY k.id
+-- All of the org, or those alone that are pinned to one workspace of it.
+SELECT {k.key_columns} FROM turnkeep.api_keys k
+ WHERE k.org_id = $1 AND ($2::text IS NULL OR k.workspace_id = $2) ORDER BY k.id
 
 -- name: revoke_key
-UPDATE turnkeep.api_keys SET revoked_at = coalesce(revoked_at, turnkeep.now_ms()) WHERE org_id = $1 AND id = $2
+UPDATE turnkeep.api_keys SET revoked_at = coalesce(revoked_at, turnkeep.now_ms())
+ WHERE org_id = $1 AND id = $2 AND ($3::text IS NULL OR workspace_id = $3)
 RETURNING id
 
 -- name: insert_agent

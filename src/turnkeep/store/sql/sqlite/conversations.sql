@@ -94,9 +94,10 @@ SELECT {m.message_columns}, t.ordinal
 SELECT {turn_columns} FROM turns WHERE conversation_id = :conversation ORDER BY ordinal;
 
 -- name: change_conversation
--- NULL leaves a field as it is; a head or a title moves the conversation up in the list.
+-- NULL leaves a field as it is, '' takes model or agent away; a head or a title moves the conversation up in the list.
 UPDATE conversations
-   SET title = coalesce(:title, title), model = coalesce(:model, model), agent_id = coalesce(:agent, agent_id),
+   SET title = coalesce(:title, title), model = nullif(coalesce(:model, model), ''),
+       agent_id = nullif(coalesce(:agent, agent_id), ''),
        metadata = CASE WHEN :has_metadata THEN :metadata ELSE metadata END,
        head_turn_id = coalesce(:head, head_turn_id), turn_count = turn_count + :turns,
        message_count = message_count + :messages, updated_at = coalesce(:updated_at, updated_at)

@@ -41,6 +41,9 @@ DELETE FROM members WHERE workspace_id = :workspace;
 -- name: delete_agents
 DELETE FROM agents WHERE workspace_id = :workspace;
 
+-- name: delete_keys
+DELETE FROM api_keys WHERE workspace_id = :workspace;
+
 -- name: delete_workspace
 DELETE FROM workspaces WHERE id = :workspace;
 
@@ -56,17 +59,20 @@ SELECT {member_columns} FROM members WHERE org_id = :org AND workspace_id = :wor
 
 -- name: insert_key
 INSERT INTO api_keys (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools,
-                      created_at, revoked_at)
-VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at);
+                      created_at, revoked_at, workspace_id)
+VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at, :workspace);
 
 -- name: key_by_hash
 SELECT {key_columns}, secret_hash FROM api_keys WHERE secret_hash = :hash AND revoked_at IS NULL;
 
 -- name: keys
-SELECT {key_columns} FROM api_keys WHERE org_id = :org ORDER BY id;
+-- All of the org, or those alone that are pinned to one workspace of it.
+SELECT {key_columns} FROM api_keys
+ WHERE org_id = :org AND (:workspace IS NULL OR workspace_id = :workspace) ORDER BY id;
 
 -- name: revoke_key
-UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now) WHERE org_id = :org AND id = :key;
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now)
+ WHERE org_id = :org AND id = :key AND (:workspace IS NULL OR workspace_id = :workspace);
 
 -- name: insert_agent
 INSERT INTO agents (id, org_id, workspace_id, spec, created_at, updated_at)

@@ -77,17 +77,24 @@ BEGIN
 END $$;
 
 -- Where a turn starts: behind the head, or (edit, regenerate) where `p_beside` started, whose branch then gives way.
+-- Beside a turn that was stopped before it began there is no such place: its successor takes its turn behind the head.
 -- Returns the parent, and by how much the counters change before the turn itself is counted.
 CREATE FUNCTION turnkeep.open_place(p_conversation text, p_head text, p_beside text,
                                     OUT parent text, OUT more_turns integer, OUT more_messages integer)
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_beside record;
 BEGIN
     more_turns := 0;
     more_messages := 0;
     parent := p_head;
-    IF p_beside IS NOT NULL THEN
-        SELECT t.parent_turn_id INTO parent FROM turnkeep.turns t
-         WHERE t.id = p_beside AND t.conversation_id = p_conversation;
+    IF p_beside IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT t.parent_turn_id, t.started_at INTO v_beside FROM turnkeep.turns t
+     WHERE t.id = p_beside AND t.conversation_id = p_conversation;
+    IF v_beside.started_at IS NOT NULL THEN
+        parent := v_beside.parent_turn_id;
         SELECT c.more_turns, c.more_messages INTO more_turns, more_messages
           FROM turnkeep.show_chain(p_conversation, parent) c;
     END IF;
@@ -147,7 +154,9 @@ BEGIN
     UPDATE turnkeep.turns t
        SET status = 'running', attempt = 0, lease_until = 0, started_at = p_now, active = true,
            parent_turn_id = v_place.parent,
-           watched_until = CASE WHEN t.watched_until < p_now THEN p_now + 30000 ELSE t.watched_until END
+           -- Readers who left while it waited, or were cut off, have their time once more.
+           watched_until = CASE WHEN t.watched_until IS NOT NULL
+                                THEN greatest(t.watched_until, p_now + t.watched_ms) END
      WHERE t.id = v_turn.id;
     UPDATE turnkeep.conversations c
        SET turn_count = c.turn_count + 1 + v_place.more_turns,

@@ -60,14 +60,15 @@ BEGIN
     END IF;
     INSERT INTO turnkeep.turns
            (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id, ordinal, active,
-            status, attempt, last_seq, seq_at_adoption, worker, lease_until, watched_until, background,
+            status, attempt, last_seq, seq_at_adoption, worker, lease_until, watched_until, watched_ms, background,
             principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata, month,
             created_at, started_at)
     VALUES (p_turn, p_org, p_workspace, v_conversation.id, p_user, p_key,
             v_parent, p_beside, v_conversation.next_ordinal, NOT v_waits,
             CASE WHEN v_waits THEN 'queued' ELSE 'running' END, CASE WHEN v_waits THEN 0 ELSE 1 END, 1,
             CASE WHEN v_waits THEN 0 ELSE 1 END, CASE WHEN v_waits THEN NULL ELSE p_worker END,
-            CASE WHEN v_waits THEN NULL ELSE v_now + p_lease_ms END, v_now + p_watched_ms, p_background,
+            CASE WHEN v_waits THEN NULL ELSE v_now + p_lease_ms END, v_now + p_watched_ms, coalesce(p_watched_ms, 0),
+            p_background,
             p_ref, p_idempotency, p_hash, p_snapshot, p_source, p_model, p_metadata, turnkeep.month_of(v_now),
             v_now, CASE WHEN v_waits THEN NULL ELSE v_now END)
     RETURNING * INTO turn;
@@ -122,9 +123,8 @@ BEGIN
      WHERE t.id = p_beside AND t.conversation_id = p_conversation;
     IF NOT FOUND THEN
         PERFORM turnkeep.refuse('TK001', 'No such turn.');
-    ELSIF v_turn.settled_at IS NULL THEN
-        PERFORM turnkeep.refuse('TK002', 'A turn that has not ended cannot be edited or regenerated.');
-    ELSIF v_turn.started_at IS NULL THEN
+    -- One that has not ended keeps the conversation busy, and `if_busy` says what becomes of that.
+    ELSIF v_turn.settled_at IS NOT NULL AND v_turn.started_at IS NULL THEN
         PERFORM turnkeep.refuse('TK002', 'A turn that never started cannot be edited or regenerated. Send it again.');
     END IF;
 END $$;

@@ -136,7 +136,7 @@ DECLARE
     v_until bigint := turnkeep.now_ms() + p_ms;
 BEGIN
     FOR i IN 1 .. array_length(p_turn, 1) LOOP
-        UPDATE turnkeep.turns t SET watched_until = greatest(t.watched_until, v_until)
+        UPDATE turnkeep.turns t SET watched_until = greatest(t.watched_until, v_until), watched_ms = p_ms
          WHERE t.id = p_turn[i] AND t.status IN ('running', 'queued') AND NOT t.background;
     END LOOP;
 END $$;

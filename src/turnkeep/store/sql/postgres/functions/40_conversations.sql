@@ -52,8 +52,8 @@ BEGIN
     RETURN NEXT v_conversation;
 END $$;
 
--- Change what is given (NULL leaves a field as it is). A new title is searchable at once; a new head switches the
--- visible chain.
+-- Change what is given (NULL leaves a field as it is, '' takes model or agent away). A new title is searchable at once;
+-- a new head switches the visible chain.
 CREATE FUNCTION turnkeep.change_conversation(
     p_org text, p_workspace text, p_owner text, p_conversation text,
     p_title text, p_title_tokens text[], p_model text, p_agent text, p_has_metadata boolean,
@@ -64,7 +64,7 @@ DECLARE
     v_change       record;
     v_now          bigint := turnkeep.now_ms();
 BEGIN
-    IF p_agent IS NOT NULL THEN
+    IF p_agent <> '' THEN
         PERFORM turnkeep.check_agent(p_org, p_workspace, p_agent);
     END IF;
     IF p_head IS NOT NULL THEN
@@ -80,8 +80,8 @@ BEGIN
     END IF;
     RETURN QUERY
     UPDATE turnkeep.conversations c
-       SET title = coalesce(p_title, c.title), model = coalesce(p_model, c.model),
-           agent_id = coalesce(p_agent, c.agent_id), 
+       SET title = coalesce(p_title, c.title), model = nullif(coalesce(p_model, c.model), ''),
+           agent_id = nullif(coalesce(p_agent, c.agent_id), ''),
            metadata = CASE WHEN p_has_metadata THEN p_metadata ELSE c.metadata END,
            updated_at = CASE WHEN p_title IS NULL AND p_head IS NULL THEN c.updated_at ELSE v_now END
      WHERE c.id = p_conversation

@@ -1,0 +1,5 @@
+-- A service key may be pinned to one workspace: then it reaches no other, and sees nothing internal. Keys from before have
+-- none, and go on to speak for their whole org.
+
+ALTER TABLE api_keys ADD COLUMN workspace_id text REFERENCES workspaces;
+CREATE INDEX api_keys_of_workspace ON api_keys (workspace_id) WHERE workspace_id IS NOT NULL;

@@ -1,0 +1,125 @@
+"""What a worker believes of its leases, by its own clock: no longer than the database does."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from tests.engine.rooms import Room
+from tests.store.factories import begin
+from turnkeep.engine import Observer
+from turnkeep.engine.leases import HeldLease, Leases
+from turnkeep.errors import LeaseLost
+from turnkeep.model.turns import Held
+from turnkeep.store.commands import Renewal
+from turnkeep.store.ports import TurnStore
+
+LEASE_SECONDS = 10.0
+
+
+class Monotonic:
+    """The worker's clock, in the place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class SlowLine:
+    """The store at the end of a line on which every answer travels for `seconds`."""
+
+    def __init__(self, store: TurnStore, clock: Monotonic, *, seconds: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._seconds = seconds
+
+    async def renew(self, worker: str, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+        answers = await self._store.renew(worker, held, lease_seconds=lease_seconds)
+        self._clock.now += self._seconds
+        return answers
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
+    clock = Monotonic()
+    monkeypatch.setattr("turnkeep.engine.leases.time", clock)
+    return clock
+
+
+def leases_over(store: object) -> Leases:
+    return Leases(
+        cast(TurnStore, store),
+        worker="worker-1",
+        lease_seconds=LEASE_SECONDS,
+        renew_seconds=1.0,
+        observer=Observer(),
+    )
+
+
+def keep(leases: Leases, held: Held, *, asked_at: float) -> HeldLease:
+    return leases.add(held, asked_at=asked_at, on_cancel=lambda: None, on_lost=lambda: None)
+
+
+async def is_trusted(lease: HeldLease) -> bool:
+    """Whether a call would be started at once."""
+    waiting = asyncio.create_task(lease.ensure())
+    await asyncio.sleep(0)
+    if waiting.done():
+        await waiting
+        return True
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    return False
+
+
+class TestALease:
+    async def test_is_counted_from_sending_the_renewal_and_not_from_its_answer(
+        self, room: Room, clock: Monotonic
+    ) -> None:
+        leases = leases_over(SlowLine(room.store, clock, seconds=7.0))
+        lease = keep(leases, await begin(room.store, room.ann), asked_at=clock.now)
+        sent_at = clock.now
+        await leases.renew()
+        assert clock.now == sent_at + 7.0
+        assert await is_trusted(lease)
+        clock.now = sent_at + LEASE_SECONDS - 0.01
+        assert await is_trusted(lease)
+        clock.now = sent_at + LEASE_SECONDS
+        assert not await is_trusted(lease), "the database counts from the moment at which it was asked"
+
+    async def test_that_has_ended_before_its_renewal_was_heard_of_is_not_trusted(
+        self, room: Room, clock: Monotonic
+    ) -> None:
+        leases = leases_over(SlowLine(room.store, clock, seconds=LEASE_SECONDS + 1))
+        lease = keep(leases, await begin(room.store, room.ann), asked_at=clock.now)
+        await leases.renew()
+        assert not await is_trusted(lease)
+
+    async def test_in_doubt_lets_calls_wait_for_the_next_renewal(self, room: Room, clock: Monotonic) -> None:
+        leases = leases_over(SlowLine(room.store, clock, seconds=0.1))
+        lease = keep(leases, await begin(room.store, room.ann), asked_at=clock.now)
+        clock.now += LEASE_SECONDS
+        waiting = asyncio.create_task(lease.ensure())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await leases.renew()
+        async with asyncio.timeout(20):
+            await waiting
+
+    async def test_that_another_worker_has_is_lost_to_whoever_waits(self, room: Room, clock: Monotonic) -> None:
+        leases = leases_over(SlowLine(room.store, clock, seconds=0.1))
+        held = await begin(room.store, room.ann)
+        lease = keep(leases, held, asked_at=clock.now)
+        await room.store.hand_over([held])
+        assert await room.store.adopt("worker-2", lease_seconds=LEASE_SECONDS, limit=1)
+        clock.now += LEASE_SECONDS
+        waiting = asyncio.create_task(lease.ensure())
+        await leases.renew()
+        async with asyncio.timeout(20):
+            with pytest.raises(LeaseLost):
+                await waiting

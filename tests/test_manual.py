@@ -1,0 +1,101 @@
+"""Programs that the manual shows, run as they stand."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from tests.serving import SECONDS, serving
+from turnkeep.client import Turnkeep
+from turnkeep.ids import OrgId
+from turnkeep.model.agents import AgentSpec
+from turnkeep.tools.vault import SecretUnreadable, Vault
+
+MANUAL = Path(__file__).parents[1] / "docs"
+SECRET = "a credential of the tests"
+
+
+def program(page: str, words: str) -> str:
+    """The Python of a page that has these words in it."""
+    text = (MANUAL / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^( *)```python\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    [found] = [
+        "\n".join(line.removeprefix(indent) for line in block.split("\n")) for indent, block in blocks if words in block
+    ]
+    return found
+
+
+def environment(**own: str) -> dict[str, str]:
+    foreign = ("TURNKEEP_", "ANTHROPIC_", "OPENAI_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return kept | {"NO_PROXY": "127.0.0.1"} | own
+
+
+def stored_secrets(folder: Path, key: str) -> list[str]:
+    """The credentials of all agents, opened with that key alone. Raises SecretUnreadable."""
+    connection = apsw.Connection(str(folder / ".turnkeep" / "turnkeep.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    rows = connection.execute("SELECT org_id, spec FROM agents ORDER BY id").fetchall()
+    connection.close()
+    vault, found = Vault([key]), []
+    for org_id, text in rows:
+        opened = vault.open_spec(OrgId(str(org_id)), msgspec.json.decode(str(text), type=AgentSpec))
+        found += opened.environment["variables"].values()
+    return found
+
+
+class TestReplacingTheSecret:
+    def test_the_old_key_is_not_needed_any_more(self, tmp_path: Path) -> None:
+        with serving(tmp_path, environment(TURNKEEP_SECRET_KEYS="old"), "--sandbox-url", "off"):
+            with Turnkeep(data_dir=tmp_path / ".turnkeep") as turnkeep:
+                other = turnkeep.workspaces.create("Another").id
+                turnkeep.agents.create("One", environment={"variables": {"KEY": SECRET}})
+            with Turnkeep(data_dir=tmp_path / ".turnkeep", workspace_id=other) as turnkeep:
+                turnkeep.agents.create("Two", environment={"variables": {"KEY": SECRET}})
+        with pytest.raises(SecretUnreadable):
+            stored_secrets(tmp_path, "new")
+        with serving(tmp_path, environment(TURNKEEP_SECRET_KEYS="new,old"), "--sandbox-url", "off"):
+            run = [sys.executable, "-c", program("howto/deploy.md", "turnkeep.agents.update")]
+            subprocess.run(run, cwd=tmp_path, env=environment(), check=True, timeout=SECONDS)
+        assert stored_secrets(tmp_path, "new") == [SECRET, SECRET]
+
+
+@contextmanager
+def running(folder: Path, text: str) -> Iterator[str]:
+    """A program that prints the address at which it serves."""
+    (folder / "serve.py").write_text(text, encoding="utf-8")
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, "serve.py"],
+            cwd=folder,
+            env=environment(TURNKEEP_PORT="0"),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, (folder / "log").read_text()
+        try:
+            yield address
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+    assert process.returncode == 0, (folder / "log").read_text()
+
+
+class TestAProviderOfYourOwn:
+    def test_is_served_by_a_program_of_your_own(self, tmp_path: Path) -> None:
+        with running(tmp_path, program("reference/providers.md", "class Parrot")) as address:
+            key = (tmp_path / ".turnkeep" / "local.key").read_text()
+            with Turnkeep(address, key) as turnkeep:
+                assert turnkeep.ask("Polly?", model="parrot/grey").text == "Polly?"
+                assert {"demo", "parrot/grey"} <= {model.id for model in turnkeep.models.list()}
