@@ -191,13 +191,14 @@ class TokenBinding(Struct, frozen=True, kw_only=True):
 
 
 class ConversationChange(Struct, frozen=True, kw_only=True):
-    """Fields to change; None leaves a field as it is, and an empty `model` or `agent_id` takes it away."""
+    """Fields to change; None leaves a field as it is. Those in `without` become none."""
 
     title: str | None = None
     model: str | None = None
     agent_id: AgentId | None = None
     head_turn_id: TurnId | None = None
     metadata: JsonObject | None = None
+    without: frozenset[Literal["model", "agent_id"]] = frozenset()
 
 
 def page_of(items: Sequence[Item], *, limit: int, cursor_of: Callable[[Item], str]) -> Page[Item]:

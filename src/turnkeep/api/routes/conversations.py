@@ -1,7 +1,7 @@
 """Conversations: list, search, make, change, delete, restore, and read in four ways."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from litestar.types import ASGIApp
 from msgspec import UNSET, UnsetType
@@ -89,10 +89,11 @@ async def change_conversation(call: Call[wire.ConversationPatch, Nothing]) -> AS
         call.runtime.providers.named(body.model)
     change = ConversationChange(
         title=_given(body.title),
-        model=None if body.model is UNSET else body.model or "",
-        agent_id=None if body.agent_id is UNSET else _agent_or_none(body.agent_id),
+        model=_given(body.model),
+        agent_id=AgentId(known_id(body.agent_id, "agent")) if isinstance(body.agent_id, str) else None,
         head_turn_id=None if body.head_turn_id is UNSET else TurnId(known_id(body.head_turn_id, "turn")),
         metadata=None if body.metadata is UNSET else body.metadata,
+        without=_taken_away(body),
     )
     changed = await call.runtime.store.change_conversation(call.principal, _id(call), change)
     return json_answer(showing.conversation_of(changed))
@@ -222,9 +223,13 @@ def _id(call: Call[Any, Any]) -> ConversationId:
     return conversation_id
 
 
-def _agent_or_none(agent_id: str | None) -> AgentId:
-    return AgentId("" if agent_id is None else known_id(agent_id, "agent"))
+def _taken_away(body: wire.ConversationPatch) -> frozenset[Literal["model", "agent_id"]]:
+    given: tuple[tuple[Literal["model", "agent_id"], object], ...] = (
+        ("model", body.model),
+        ("agent_id", body.agent_id),
+    )
+    return frozenset(name for name, value in given if value is None)
 
 
-def _given(value: str | UnsetType) -> str | None:
+def _given(value: str | UnsetType | None) -> str | None:
     return None if isinstance(value, UnsetType) else value

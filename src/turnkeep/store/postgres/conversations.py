@@ -84,7 +84,7 @@ class PostgresConversations:
     ) -> Conversation:
         check_id(conversation_id, "conv")
         check_change(change)
-        if change.agent_id:
+        if change.agent_id is not None:
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
             check_id(change.head_turn_id, "turn")
@@ -94,8 +94,8 @@ class PostgresConversations:
             conversation_id,
             change.title,
             None if change.title is None else tokens_of(change.title),
-            change.model,
-            change.agent_id,
+            "" if "model" in change.without else change.model,
+            "" if "agent_id" in change.without else change.agent_id,
             change.metadata is not None,
             json_or_null(change.metadata),
             change.head_turn_id,

@@ -80,7 +80,7 @@ class ConversationVerbs(Lanes):
     ) -> Conversation:
         check_id(conversation_id, "conv")
         shapes.check_change(change)
-        if change.agent_id:
+        if change.agent_id is not None:
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
             check_id(change.head_turn_id, "turn")

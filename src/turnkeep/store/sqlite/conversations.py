@@ -70,7 +70,7 @@ def change(
 ) -> Conversation:
     """Change what is given. A new head shows that turn's branch; refused while a turn runs or waits."""
     _, _, _, running, waiting = conversation_for_write(session, principal, conversation_id)
-    if wanted.agent_id:
+    if wanted.agent_id is not None:
         agent = {"org": principal.org_id, "workspace": principal.workspace_id, "agent": wanted.agent_id}
         if session.row("agent_exists", agent) is None:
             raise NotFound("No such agent.")
@@ -91,8 +91,8 @@ def change(
         {
             "conversation": conversation_id,
             "title": wanted.title,
-            "model": wanted.model,
-            "agent": wanted.agent_id,
+            "model": "" if "model" in wanted.without else wanted.model,
+            "agent": "" if "agent_id" in wanted.without else wanted.agent_id,
             "has_metadata": wanted.metadata is not None,
             "metadata": json_or_null(wanted.metadata),
             "head": wanted.head_turn_id,
