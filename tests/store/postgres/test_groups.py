@@ -74,6 +74,17 @@ class TestGroups:
         await asyncio.gather(*tasks)
         assert flushes.groups == [["a0"], ["a1"], ["a2"]]
 
+    async def test_no_lane_takes_the_work_of_the_others(self) -> None:
+        flushes = Flushes()
+        flushes.gate.clear()
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=2)
+        tasks = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(6)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert flushes.groups == [["0", "1", "2"], ["3", "4", "5"]]
+        flushes.gate.set()
+        await asyncio.gather(*tasks)
+
     async def test_only_the_guilty_job_fails(self) -> None:
         flushes = Flushes()
         flushes.failing["b"] = InvalidRequest("no")

@@ -8,6 +8,7 @@ gone. If a group fails because of one of its writes, each is tried alone, so tha
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from math import ceil
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -71,11 +72,16 @@ class Groups(Generic[Job, Answer]):
             self._busy -= 1
 
     def _take(self) -> list[_Asked[Job, Answer]]:
-        """The jobs that go out next: the oldest ones whose key is not under way. Nobody is waiting: none."""
+        """The jobs that go out next: the oldest ones whose key is not under way. Nobody is waiting: none.
+
+        No lane takes more than its share. Else all writers come to march in step: they wait while one large group is
+        written, and then the database waits while they prepare the next.
+        """
         group: list[_Asked[Job, Answer]] = []
         passed: list[_Asked[Job, Answer]] = []
         size = 0
-        while self._pending and len(group) < GROUP_JOBS and (size < GROUP_BYTES or not group):
+        share = min(GROUP_JOBS, ceil((len(self._pending) + len(self._keys)) / self._lanes))
+        while self._pending and len(group) < share and (size < GROUP_BYTES or not group):
             asked = self._pending.popleft()
             if asked.key in self._keys:
                 passed.append(asked)
