@@ -336,8 +336,13 @@ async def _until(tools: ToolRegistry, agent: Any, expected: list[str]) -> None:
 
 
 async def _until_gone(process: psutil.Process) -> None:
+    """Until its pipes are closed, which is later than the end of its command line."""
+
     async def is_gone() -> bool:
-        return not _words(process)
+        try:
+            return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
 
     await _until_true(is_gone)
 
