@@ -36,7 +36,7 @@ class Client(httpx.AsyncClient):
         given = dict(headers or {})
         if key is not None:
             given["authorization"] = f"Bearer {key}"
-        super().__init__(base_url=url, headers=given, timeout=30, trust_env=False)
+        super().__init__(base_url=url, headers=given, timeout=120, trust_env=False)
         self.key = key or ""
 
     async def ask(self, message: str = "Hello?", *, headers: dict[str, str] | None = None, **body: Json) -> Json:

@@ -93,13 +93,13 @@ class TestServing:
         with serving(tmp_path) as server:
             link = re.search(r"http://\S+/signin\?token=\S+", server.printed)
             assert link is not None
-            with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as browser:
+            with httpx.Client(follow_redirects=True, trust_env=False, timeout=120) as browser:
                 assert "Turnkeep" in browser.get(link[0]).text
                 assert browser.get(f"{server.url}/v1/conversations").status_code == 200
                 key = (tmp_path / "data" / "local.key").read_text()
                 headers = {"authorization": f"Bearer {key}"}
                 body = {"message": "Hello"}
-                answer = browser.post(f"{server.url}/v1/turns", json=body, headers=headers, timeout=30).json()
+                answer = browser.post(f"{server.url}/v1/turns", json=body, headers=headers, timeout=120).json()
                 assert answer["turn"]["status"] == "succeeded"
                 assert answer["turn"]["model"] == "demo"
             assert server.stop() == 0
@@ -143,7 +143,7 @@ class TestWorkers:
             accepted: dict[str, str] = {}
             for _ in range(10):
                 # A connection of its own each time, so that either worker may get it.
-                with httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False) as client:
+                with httpx.Client(base_url=server.url, headers=headers, timeout=120, trust_env=False) as client:
                     body = {"message": "Hello", "background": True}
                     accepted = accepted or client.post("/v1/turns", json=body).json()
                     assert "event: result" in client.get(accepted["events_url"]).text
@@ -161,7 +161,7 @@ class TestTenants:
         with serving(tmp_path) as server:
             key = self.check(tmp_path)
             headers = {"authorization": f"Bearer {key}"}
-            answer = httpx.get(f"{server.url}/v1/usage", headers=headers, timeout=30, trust_env=False)
+            answer = httpx.get(f"{server.url}/v1/usage", headers=headers, timeout=120, trust_env=False)
             assert answer.status_code == 200
 
     def check(self, folder: Path) -> str:

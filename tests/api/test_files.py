@@ -66,7 +66,7 @@ async def announce(client: Client, name: str, data: bytes, **body: Json) -> Json
 
 async def put(promised: Json, data: bytes) -> httpx.Response:
     """As a stranger: the address alone is the permission."""
-    async with httpx.AsyncClient(trust_env=False, timeout=30) as stranger:
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
         return await stranger.put(promised["upload"]["url"], content=data)
 
 
@@ -417,7 +417,7 @@ class TestSignedPuts:
         elsewhere = url.replace(promised["file"]["id"], other["file"]["id"])
         larger = url.replace("size=5", "size=6")
         for bad in (flipped, elsewhere, larger, url + "&size=5", url.partition("?")[0]):
-            async with httpx.AsyncClient(trust_env=False, timeout=30) as stranger:
+            async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
                 assert code_of(await stranger.put(bad, content=b"hello")) == (401, "unauthorized")
         assert await stored(server) == set()
 
@@ -428,7 +428,7 @@ class TestSignedPuts:
         expired = server.runtime.addresses.sign(
             "PUT", path, org_id=org, expires_at=int(time.time() * 1000) - 1_000, facts={"size": 5}
         )
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as stranger:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
             assert code_of(await stranger.put(server.url + expired, content=b"hello")) == (401, "unauthorized")
 
     async def test_more_bytes_than_were_announced(self, server: ApiServer, user: Client) -> None:

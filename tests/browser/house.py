@@ -24,7 +24,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 """Nothing here takes a tenth of it, unless it hangs or the machine is very busy."""
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -114,7 +114,7 @@ class Talk:
         return html
 
 
-async def eventually(holds: Callable[[], bool], *, seconds: float = 20) -> None:
+async def eventually(holds: Callable[[], bool], *, seconds: float = 60) -> None:
     """Wait until it holds."""
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110 - browsers tell nobody

@@ -17,7 +17,7 @@ class TestTheBuiltPage:
     async def test_has_a_strict_policy_and_is_never_stale(self, built_page: Path, tmp_path: Path) -> None:
         async with (
             ApiServer.start(settings_for(tmp_path)) as server,
-            httpx.AsyncClient(trust_env=False, timeout=30) as client,
+            httpx.AsyncClient(trust_env=False, timeout=120) as client,
         ):
             answer = await client.get(server.url)
             for path in ("/", "/c/conv_1", "/settings", "/settings/keys"):
@@ -38,7 +38,7 @@ class TestTheBuiltPage:
     async def test_assets_are_kept_for_ever_and_packed(self, built_page: Path, tmp_path: Path) -> None:
         async with (
             ApiServer.start(settings_for(tmp_path)) as server,
-            httpx.AsyncClient(trust_env=False, timeout=30) as client,
+            httpx.AsyncClient(trust_env=False, timeout=120) as client,
         ):
             document = (await client.get(server.url)).text
             script = re.search(r'src="(/assets/[^"]+\.js)"', document)
@@ -76,7 +76,7 @@ class TestAnUnbuiltPage:
         monkeypatch.setattr("turnkeep.api.app.Page", lambda: Page(tmp_path))
         async with (
             ApiServer.start(settings_for(tmp_path)) as server,
-            httpx.AsyncClient(trust_env=False, timeout=30) as client,
+            httpx.AsyncClient(trust_env=False, timeout=120) as client,
         ):
             answer = await client.get(server.url)
             assert answer.status_code == 200

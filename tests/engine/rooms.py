@@ -101,7 +101,7 @@ class Room:
     def new_hub(self) -> LocalHub:
         return LocalHub()
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], *, seconds: float = 20.0) -> None:
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, seconds: float = 60.0) -> None:
         """Wait for something that will be true soon."""
         async with asyncio.timeout(seconds):
             while not await holds():  # noqa: ASYNC110 - what is waited for happens in another worker

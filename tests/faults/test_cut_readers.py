@@ -29,7 +29,7 @@ async def redis_server() -> AsyncIterator[RedisServer]:
 async def post(site: Site, server: WorkerProcess, text: str) -> TurnId:
     """A turn in the background, acknowledged over HTTP."""
     headers = {"authorization": f"Bearer {SERVICE_KEY}"}
-    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
         response = await client.post(
             f"http://127.0.0.1:{server.port}/v1/turns", json={"message": text, "background": True}, headers=headers
         )

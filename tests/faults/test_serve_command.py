@@ -46,7 +46,7 @@ class Serving:
 
     async def ask(self, text: str) -> TurnId:
         headers = {"authorization": f"Bearer {SERVICE_KEY}"}
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
             response = await client.post(
                 f"http://127.0.0.1:{self.port}/v1/turns", json={"message": text, "background": True}, headers=headers
             )

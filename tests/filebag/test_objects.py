@@ -191,7 +191,7 @@ class TestBucket:
     async def test_anybody_may_put_to_a_signed_address(self, bucket: BucketObjects) -> None:
         url = await bucket.upload_url("incoming/a", seconds=60)
         assert url is not None
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
             assert (await client.put(url, content=b"hello")).status_code == 200
         assert await whole(bucket.read("incoming/a", start=0, end=5)) == b"hello"
 
@@ -199,7 +199,7 @@ class TestBucket:
         url = await bucket.upload_url("incoming/a", seconds=60)
         assert url is not None
         last = "0" if url[-1] != "0" else "1"
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
             for forged in (url[:-1] + last, url.replace("incoming/a", "incoming/b"), url.partition("?")[0]):
                 assert (await client.put(forged, content=b"hello")).status_code == 403
             assert (await client.get(url)).status_code == 403

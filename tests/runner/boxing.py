@@ -65,7 +65,7 @@ def mounts() -> list[str]:
     return [line for line in found if SMALL_DISK not in line]
 
 
-async def eventually(happened: Callable[[], bool] | Callable[[], Awaitable[bool]], *, seconds: float = 20.0) -> float:
+async def eventually(happened: Callable[[], bool] | Callable[[], Awaitable[bool]], *, seconds: float = 60.0) -> float:
     """Wait for something that can only be seen by looking; return how long it took."""
     began = time.monotonic()
     async with asyncio.timeout(seconds):

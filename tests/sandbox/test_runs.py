@@ -125,7 +125,7 @@ class TestTheTurnOfARun:
         promised = await user.post("/v1/files", json={"name": "in.txt", "size": 3, "mime_type": "text/plain"})
         assert promised.status_code in {200, 201}, promised.text
         upload = promised.json()["upload"]
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as plain:
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as plain:
             url = httpx.URL(str(user.base_url)).join(upload["url"])
             put = await plain.request(upload["method"], url, content=b"abc", headers=upload["headers"])
         assert put.status_code < 300, put.text
