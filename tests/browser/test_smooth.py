@@ -48,6 +48,26 @@ class TestOnlyWhatIsInViewExists:
             await talk.page.wait_for_timeout(100)
         assert await talk.page.locator("article").count() < 60
 
+    async def test_what_scrolls_can_be_clicked_on_the_way(self, house: House) -> None:
+        conversation_id = await long_conversation(house, 30)
+        talk = await Talk.begin(house, f"/c/{conversation_id}")
+        await expect(talk.questions.get_by_text("Question 29", exact=True)).to_be_in_viewport()
+        hit = await talk.page.evaluate(
+            """async () => {
+              const list = document.querySelector('.thread-list');
+              const scrolled = new Promise((resolve) => list.addEventListener('scroll', resolve, { once: true }));
+              list.scrollBy(0, -200);
+              await scrolled;
+              // The list has noticed, and drawn itself anew.
+              for (const _ of [1, 2]) await new Promise((resolve) => requestAnimationFrame(resolve));
+              const edge = list.getBoundingClientRect().top;
+              const button = [...list.querySelectorAll('button')].find((each) => each.getBoundingClientRect().top > edge);
+              const { x, y, width, height } = button.getBoundingClientRect();
+              return button.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+            }"""
+        )
+        assert hit
+
     async def test_a_reader_who_scrolled_up_is_left_in_peace(self, house: House) -> None:
         conversation_id = await long_conversation(house, 30)
         talk = await Talk.begin(house, f"/c/{conversation_id}")
