@@ -80,6 +80,37 @@ class TestWhichToolsThereAre:
         assert "The MCP server x is away." in logs(lines)
         assert any("two tools called shell" in note for note in logs(lines))
 
+    async def test_what_the_server_found_is_numbered_told_to_the_model_and_cited(self) -> None:
+        async def answer(asked: dict[str, Any]) -> web.StreamResponse:
+            found = [
+                {"source": page(asked["arguments"]["q"]), "text": "Nine days."},
+                {"source": page("b"), "text": "B."},
+            ]
+            return web.json_response({"result": "2 hits", "error": None, "passages": found, "sources": []})
+
+        def page(title: str) -> dict[str, str]:
+            return {"title": title, "snippet": "", "page_id": f"page_{title}", "place": "Start"}
+
+        turn = a_turn(
+            [Call("search_pages", {"q": "a"})],
+            [Call("search_pages", {"q": "c"})],
+            ["Nine days [1]."],
+            gateway={"tools": [offered("search_pages")]},
+            on_tool=answer,
+        )
+        async with site() as here:
+            lines = await here.run(turn)
+        cited = [line["sources"] for line in lines if line["type"] == "sources"]
+        assert [[(each["number"], each["title"]) for each in some] for some in cited] == [
+            [(1, "a"), (2, "b")],
+            [(3, "c"), (2, "b")],
+        ]
+        told = [message["content"] for message in turn.asked[2]["messages"] if message["role"] == "tool"]
+        assert told == [
+            "2 hits\n\n[1] a, Start\nNine days.\n\n[2] b, Start\nB.",
+            "2 hits\n\n[3] c, Start\nNine days.\n\n[2] b, Start\nB.",
+        ]
+
     async def test_whatever_goes_wrong_there_is_a_failed_step(self) -> None:
         hang = asyncio.Event()
 

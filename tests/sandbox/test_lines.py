@@ -104,6 +104,33 @@ class TestAWholeTurn:
         answer = await turn_of(user)
         assert answer["message"]["content"][0]["status"] == "failed"
 
+    @both
+    async def test_cites_its_sources_live_and_in_the_history(self, user: Client, runner: ScriptedRunner) -> None:
+        atlas = {"title": "Atlas", "snippet": "Up north.", "page_id": "page_1", "place": "Maps", "number": 1}
+        runner.says(
+            delta("Let me see."),
+            {"type": "sources", "sources": [atlas, {"title": "N\0ul", "snippet": "x" * 9_000, "number": 2}]},
+            result("North [1]."),
+        )
+        events = await stream_of(user)
+        assert names(events) == ["turn", "tool_calls", "sources", "result"]
+        cited = data_of(events[-2])["sources"]
+        assert cited[0] == atlas
+        assert (cited[1]["title"], len(cited[1]["snippet"])) == ("N\ufffdul", 2_000)
+        page = await user.read(f"/v1/conversations/{data_of(events[0])['conversation_id']}/messages")
+        assert page["data"][-1]["sources"] == cited
+
+    async def test_with_more_sources_than_a_message_can_hold_breaks_the_protocol(
+        self, user: Client, runner: ScriptedRunner
+    ) -> None:
+        some = {"type": "sources", "sources": [{"title": f"{n}", "snippet": ""} for n in range(600)]}
+        more = {"type": "sources", "sources": [{"title": f"{n}", "snippet": ""} for n in range(500, 1_001)]}
+        runner.says(some, some, more, result("Enough."))
+        events = await stream_of(user)
+        assert names(events) == ["turn", "sources", "sources", "error"], "what came before is kept"
+        assert data_of(events[-1])["code"] == "sandbox_protocol"
+        assert "1,000 sources" in data_of(events[-1])["message"]
+
     async def test_is_what_a_later_turn_is_told_of_the_past(self, user: Client, runner: ScriptedRunner) -> None:
         told: list[Json] = []
 

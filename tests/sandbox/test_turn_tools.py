@@ -144,9 +144,9 @@ class TestACall:
             question = next(iter(tool["input_schema"]["required"]))
             status, outcome = await call_tool(visit, config, "search_pages", **{question: "refunds"})
             assert (status, outcome["error"]) == (200, None), outcome
-            assert "Refunds" in outcome["result"]
-            assert "nine days" in outcome["result"]
-            assert "one day" not in outcome["result"]
+            (found,) = outcome["passages"]
+            assert (found["source"]["title"], found["text"]) == ("Refunds", "Refunds take nine days.")
+            assert "one day" not in str(outcome)
 
         await in_a_turn(user, runner, agent, work)
 
@@ -242,6 +242,21 @@ class TestARealBox:
         assert SECRET not in str(answer) + trace
         assert "tkg_" not in steps[1]["result"]
         assert "PATH=" in steps[1]["result"]
+
+    async def test_cites_what_the_server_found_for_it(self, tmp_path: Path) -> None:
+        async with a_real_runner() as url, ApiServer.start(settings_for(tmp_path), runner_url=url) as server:
+            service = await server.tenant()
+            page = {"title": "Returns", "content": "# Refunds\n\nThey take nine days."}
+            page_id = (await service.post("/v1/pages", json=page)).json()["id"]
+            agent = await an_agent(service, tools=["search_pages"])
+            server.scripts.say(Call("search_pages", {"query": "refunds"}))
+            server.scripts.say("Nine days [1].")
+            answer = await (await server.user(service)).ask("How long?", agent_id=agent)
+            told = str(server.scripts.requests[-1].messages[-1])
+        assert answer["turn"]["status"] == "succeeded", answer
+        (source,) = answer["message"]["sources"]
+        assert (source["number"], source["page_id"], source["place"]) == (1, page_id, "Refunds")
+        assert "[1] Returns, Refunds" in told
 
     async def test_has_only_what_the_key_allows(self, tmp_path: Path, web: WebServer) -> None:
         settings = settings_for(tmp_path, allow_private_addresses=True)

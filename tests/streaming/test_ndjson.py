@@ -16,6 +16,7 @@ from turnkeep.streaming.ndjson import (
     LogLine,
     OpenLine,
     ResultLine,
+    SourcesLine,
     StepLine,
     decode_line,
     encode_line,
@@ -40,9 +41,10 @@ class TestLines:
             b'{"type":"log","level":"info","message":"Loaded 3 skills","ts":1700000000000}\n',
             b'{"type":"delta","text":"Hel"}\n',
             STEP + b"\n",
+            b'{"type":"sources","sources":[{"title":"Atlas","snippet":"Up north.","number":1}]}\n',
             RESULT,
         )
-        assert [type(line) for line in lines] == [LogLine, DeltaLine, StepLine]
+        assert [type(line) for line in lines] == [LogLine, DeltaLine, StepLine, SourcesLine]
         assert (ending, parser.ignored_lines) == (ResultLine(message="Done."), 0)
 
     def test_a_step_becomes_the_event_whose_json_is_the_line(self) -> None:
@@ -82,6 +84,7 @@ BAD = {
     "a wrong field": b'{"type":"log","level":"info","message":1}',
     "an unknown field": b'{"type":"result","message":"x","extra":1}',
     "a missing field": b'{"type":"step","id":"1","name":"n"}',
+    "a source without a title": b'{"type":"sources","sources":[{"snippet":"x"}]}',
     "an unknown level": b'{"type":"log","level":"fatal","message":"x"}',
     "an unknown status": b'{"type":"step","id":"1","name":"n","status":"odd"}',
     "no UTF-8": b'{"type":"result","message":"\xff"}',

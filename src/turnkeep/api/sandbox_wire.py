@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep.api.wire import Asked
 from turnkeep.model.blocks import JsonObject, JsonValue
+from turnkeep.model.events import Source
 
 
 class SandboxEnvironment(Struct, frozen=True, kw_only=True):
@@ -73,11 +74,24 @@ class ToolCall(Asked, frozen=True, kw_only=True):
     arguments: JsonObject = field(default_factory=dict)
 
 
+class FoundPassage(Struct, frozen=True, kw_only=True):
+    """A place that the answer may cite, and what the model is to be told of it."""
+
+    source: Source
+    text: str
+
+
 class ToolOutcome(Struct, frozen=True, kw_only=True):
-    """What the call came to: any JSON, or why there is none. A tool that fails is an answer too."""
+    """What the call came to: any JSON, or why there is none. A tool that fails is an answer too.
+
+    The model is told the `passages` after the result, each under a number that its source has in this turn. The runner
+    gives the numbers, and says them with a `sources` line; `sources` are places without a text of their own.
+    """
 
     result: JsonValue
     error: str | None
+    sources: Sequence[Source]
+    passages: Sequence[FoundPassage]
 
 
 class SandboxLimits(Struct, frozen=True, kw_only=True):

@@ -27,13 +27,13 @@ from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.blocks import Text, text_of
 from turnkeep.model.display import fold
-from turnkeep.model.events import LogLine, Result, Step, ToolCalls, TurnEvent
+from turnkeep.model.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.store.ports import Store
 from turnkeep.streaming import ndjson
-from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, StepLine
+from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, SourcesLine, StepLine
 
 __all__ = ["RemoteRun", "SandboxFailed", "SandboxLost", "SandboxProtocol", "TakeLines", "token_hash"]
 
@@ -46,9 +46,22 @@ SPOKEN_BYTES = 1_000_000
 """A sandbox that says more between two steps has lost its way."""
 STREAM_BYTES = 128 * 1024 * 1024
 """Of one turn. Its events stay in memory while it runs."""
+MOST_SOURCES = 1_000
+"""Of one turn. All of them are on its message, which is loaded whole."""
+SOURCE_CHARS = 2_000
 CODE_CHARS = 100
 MESSAGE_CHARS = 4_000
 _MAX_TS = 1 << 53
+
+
+class _Taken:
+    """What came of some lines, on its way to the recorder."""
+
+    def __init__(self) -> None:
+        self.rows: list[Message] = []
+        self.events: list[TurnEvent] = []
+        self.logs: list[LogLine] = []
+        self.unshown: list[str] = []
 
 
 class RemoteRun(HeldTurn):
@@ -83,6 +96,7 @@ class RemoteRun(HeldTurn):
         self._said: list[str] = []
         """Words since the last step, shown or not."""
         self._said_bytes = 0
+        self._cited: set[Source] = set()
 
     async def work(self) -> None:
         """Send the turn to the runner, record what comes back, and settle with what it ends with."""
@@ -158,34 +172,49 @@ class RemoteRun(HeldTurn):
         """All lines that waited, in one write. Words after the last step are shown; they are not a fact yet."""
         if not lines:
             return
-        rows: list[Message] = []
-        events: list[TurnEvent] = []
-        logs: list[LogLine] = []
-        unshown: list[str] = []
+        taken = _Taken()
+        fault: SandboxProtocol | None = None
         for line in lines:
-            match line:
-                case DeltaLine():
-                    text = clean_text(line.text)
-                    unshown.append(text)
-                    self._say(text)
-                case StepLine():
-                    if spoken := self._spoken():
-                        rows.append(self._spoken_row(spoken))
-                        events.append(self._spoken_event(spoken))
-                        self._iteration += 1
-                    unshown.clear()
-                    events.append(_step_of(line))
-                case ndjson.LogLine():
-                    logs.append(self._log(line, after=len(self.recorder.events) + len(events)))
-                case _:
-                    assert_never(line)
-        if events or logs:
-            await self.recorder.record(rows=rows, events=events, logs=logs)
-        if text := "".join(unshown):
+            try:
+                self._sort(line, taken)
+            except SandboxProtocol as exc:
+                fault = exc  # what came before it is kept
+                break
+        if taken.events or taken.logs:
+            await self.recorder.record(rows=taken.rows, events=taken.events, logs=taken.logs)
+        if text := "".join(taken.unshown):
             self.recorder.preview(self._iteration, "text", text)
             self._observer.reached("previewed", self.turn.id)
         if self._take_lines is not None:
             self._take_lines(lines)
+        if fault is not None:
+            raise fault
+
+    def _sort(self, line: OpenLine, taken: "_Taken") -> None:
+        match line:
+            case DeltaLine():
+                text = clean_text(line.text)
+                self._say(text)
+                taken.unshown.append(text)
+            case ndjson.LogLine():
+                taken.logs.append(self._log(line, after=len(self.recorder.events) + len(taken.events)))
+            case StepLine() | SourcesLine():
+                event = _step_of(line) if isinstance(line, StepLine) else self._sources_of(line)
+                if spoken := self._spoken():
+                    taken.rows.append(self._spoken_row(spoken))
+                    taken.events.append(self._spoken_event(spoken))
+                    self._iteration += 1
+                taken.unshown.clear()
+                taken.events.append(event)
+            case _:
+                assert_never(line)
+
+    def _sources_of(self, line: SourcesLine) -> Sources:
+        sources = tuple(_source_of(source) for source in line.sources)
+        if len(self._cited.union(sources)) > MOST_SOURCES:
+            raise SandboxProtocol(f"The sandbox cited more than {MOST_SOURCES:,} sources.")
+        self._cited.update(sources)
+        return Sources(sources=sources)
 
     def _say(self, text: str) -> None:
         self._said.append(text)
@@ -267,3 +296,13 @@ def _step_of(line: StepLine) -> Step:
         result=clean_json(step.result),
         error=clean_json(step.error),
     )
+
+
+def _source_of(source: Source) -> Source:
+    """As a message can keep it. Where it leads is asked when somebody goes there, with the rights that they have."""
+    texts = {
+        name: clean_text(value)[:SOURCE_CHARS]
+        for name, value in msgspec.structs.asdict(source).items()
+        if isinstance(value, str)
+    }
+    return msgspec.structs.replace(source, **texts)

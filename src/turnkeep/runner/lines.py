@@ -1,13 +1,13 @@
 """The lines of one turn on their way out: written at once, sent as the reader takes them, closed by one ending."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from turnkeep.clock import Clock, system_clock
 from turnkeep.model.blocks import JsonValue
-from turnkeep.model.events import Step
+from turnkeep.model.events import Source, Step
 from turnkeep.streaming.ndjson import (
     LINE_BYTES,
     DeltaLine,
@@ -17,6 +17,7 @@ from turnkeep.streaming.ndjson import (
     LogLevel,
     LogLine,
     ResultLine,
+    SourcesLine,
     StepLine,
     encode_line,
 )
@@ -59,6 +60,9 @@ class Lines:
                 ts=self._clock(),
             )
         )
+
+    def sources(self, sources: Sequence[Source]) -> None:
+        self._write(SourcesLine(sources=tuple(sources), ts=self._clock()))
 
     def result(self, message: str) -> None:
         ending = ResultLine(message=message, ts=self._clock())

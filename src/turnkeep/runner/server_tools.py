@@ -7,8 +7,9 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.model.blocks import JsonObject, JsonValue
+from turnkeep.model.events import Source
 from turnkeep.runner.envelope import GatewayAccess, OfferedTool
-from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
+from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
 
 GRACE_SECONDS = 15.0
 """The server keeps the time of a call; so much longer do we wait for what it says about it."""
@@ -19,6 +20,8 @@ _UNKNOWN = "outcome_unknown: the call may or may not have taken effect; check be
 class _Answer(Struct, frozen=True):
     result: JsonValue = None
     error: str | None = None
+    sources: tuple[Source, ...] = ()
+    passages: tuple[Passage, ...] = ()
     detail: str = ""
 
 
@@ -62,5 +65,5 @@ async def _outcome(response: Any) -> Outcome:
             return Outcome(error=f"The answer is longer than {ANSWER_BYTES:,} bytes.")
     answer = msgspec.json.decode(data, type=_Answer)
     if response.status == 200:
-        return Outcome(result=answer.result, error=answer.error)
+        return Outcome(result=answer.result, error=answer.error, sources=answer.sources, passages=answer.passages)
     return Outcome(error=f"The server did not call the tool (status {response.status}). {answer.detail}".rstrip())

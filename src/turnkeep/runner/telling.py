@@ -95,7 +95,9 @@ class TellingHub:
                 self._lines.error(event.code, event.message)
             case Reset():
                 self._lines.log("warn", f"The model was asked again: {event.reason}")
-            case TurnBegan() | Sources() | Files():
+            case Sources():
+                self._lines.sources(event.sources)
+            case TurnBegan() | Files():
                 pass
 
     def _tell_step(self, step: Step) -> None:

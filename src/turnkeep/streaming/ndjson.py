@@ -4,7 +4,7 @@ A body is read like this; there is exactly one ending, whatever the bytes were:
 
     parser = LineParser()
     async for chunk in body:
-        for line in parser.feed(chunk):  # log, step and delta lines
+        for line in parser.feed(chunk):  # log, delta, step and sources lines
             ...
     ending = parser.close()  # the result or error line, or an error line with the code `sandbox_protocol`
 
@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from turnkeep.model.blocks import JsonValue
-from turnkeep.model.events import Step
+from turnkeep.model.events import Source, Step
 from turnkeep.model.parts import StepStatus
 
 LINE_BYTES = 1024 * 1024
@@ -78,6 +78,13 @@ class StepLine(_Line, frozen=True, kw_only=True, tag="step"):
         )
 
 
+class SourcesLine(_Line, frozen=True, kw_only=True, tag="sources"):
+    """Places that the answer may cite, each under the number by which it does."""
+
+    sources: tuple[Source, ...]
+    ts: int | UnsetType = UNSET
+
+
 class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
     """Terminal: the answer."""
 
@@ -93,7 +100,7 @@ class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
     ts: int | UnsetType = UNSET
 
 
-OpenLine = LogLine | DeltaLine | StepLine
+OpenLine = LogLine | DeltaLine | StepLine | SourcesLine
 Ending = ResultLine | ErrorLine
 Line = OpenLine | Ending
 

@@ -1242,6 +1242,14 @@ export interface components {
             /** @enum {unknown} */
             type: "files";
         };
+        /**
+         * FoundPassage
+         * @description A place that the answer may cite, and what the model is to be told of it.
+         */
+        FoundPassage: {
+            source: components["schemas"]["Source"];
+            text: string;
+        };
         /** Health */
         Health: {
             /** @enum {unknown} */
@@ -2048,10 +2056,15 @@ export interface components {
         /**
          * ToolOutcome
          * @description What the call came to: any JSON, or why there is none. A tool that fails is an answer too.
+         *
+         *         The model is told the `passages` after the result, each under a number that its source has in this turn. The runner
+         *         gives the numbers, and says them with a `sources` line; `sources` are places without a text of their own.
          */
         ToolOutcome: {
             error: string | null;
+            passages: components["schemas"]["FoundPassage"][];
             result: unknown;
+            sources: components["schemas"]["Source"][];
         };
         /**
          * ToolResult

@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 
 from litestar.types import ASGIApp
-from msgspec import structs
 
 from turnkeep.api import sandbox_wire as wire
 from turnkeep.api.answers import json_answer, no_content
+from turnkeep.api.leaving import CallerLeft
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.turn_calls import CallerLeft, while_turn_runs
+from turnkeep.api.turn_calls import while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.engine.tooling import call_tool
 from turnkeep.ids import CallId
@@ -42,7 +42,9 @@ async def call_turn_tool(call: Call[wire.ToolCall, Nothing]) -> ASGIApp:
         outcome = await while_turn_runs(runtime.store, turn, call.receive, _called(runtime, turn, call.body))
     except CallerLeft:
         return no_content()
-    return json_answer(wire.ToolOutcome(result=outcome.result, error=outcome.error))
+    passages = [wire.FoundPassage(source=each.source, text=each.text) for each in outcome.passages]
+    answer = wire.ToolOutcome(result=outcome.result, error=outcome.error, sources=outcome.sources, passages=passages)
+    return json_answer(answer)
 
 
 async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.SandboxTool], Sequence[str]]:
@@ -61,7 +63,7 @@ async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.Sandbo
 
 
 async def _called(runtime: Runtime, turn: Turn, asked: wire.ToolCall) -> Outcome:
-    """The outcome, whatever goes wrong. Passages are put into its text: the sandbox has nowhere to keep sources."""
+    """The outcome, whatever goes wrong. Its passages have no numbers yet: those are given where the turn is run."""
     principal = turn.snapshot.principal
     if principal is None:
         return Outcome(error="Nobody is known for whom this turn could call tools.")
@@ -77,7 +79,7 @@ async def _called(runtime: Runtime, turn: Turn, asked: wire.ToolCall) -> Outcome
     outcome = await call_tool(toolbox, use, context, default_timeout=_default_seconds(runtime, turn))
     seconds = time.monotonic() - began
     runtime.observer.tool_called(asked.name, seconds=seconds, failed=outcome.error is not None)
-    return _with_passages(outcome)
+    return outcome
 
 
 async def _toolbox(runtime: Runtime, turn: Turn) -> Toolbox:
@@ -90,12 +92,3 @@ async def _toolbox(runtime: Runtime, turn: Turn) -> Toolbox:
 def _default_seconds(runtime: Runtime, turn: Turn) -> float:
     agent, server = turn.snapshot.agent, runtime.settings.tool_timeout_seconds
     return min(server, (agent.limits.tool_timeout_seconds if agent else None) or server)
-
-
-def _with_passages(outcome: Outcome) -> Outcome:
-    if not outcome.passages:
-        return outcome
-    said = [outcome.result] if isinstance(outcome.result, str) and outcome.result else []
-    heads = [" · ".join(filter(None, (each.source.title, each.source.place))) for each in outcome.passages]
-    texts = [f"{head}\n{each.text}" for head, each in zip(heads, outcome.passages, strict=True)]
-    return structs.replace(outcome, result="\n\n".join([*said, *texts]))
