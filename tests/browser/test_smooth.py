@@ -61,8 +61,8 @@ class TestOnlyWhatIsInViewExists:
               // The list has noticed, and drawn itself anew.
               for (const _ of [1, 2]) await new Promise((resolve) => requestAnimationFrame(resolve));
               const edge = list.getBoundingClientRect().top;
-              const button = [...list.querySelectorAll('button')].find((each) => each.getBoundingClientRect().top > edge);
-              const { x, y, width, height } = button.getBoundingClientRect();
+              const places = [...list.querySelectorAll('button')].map((each) => [each, each.getBoundingClientRect()]);
+              const [button, { x, y, width, height }] = places.find(([, place]) => place.top > edge);
               return button.contains(document.elementFromPoint(x + width / 2, y + height / 2));
             }"""
         )
