@@ -1,17 +1,17 @@
 """From a body to a question, and from a claimed turn to one of its three answers: stream, wait, or 202."""
 
-import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, assert_never
+from collections.abc import Sequence
+from typing import Any, assert_never
 
 import msgspec
 from litestar.datastructures import Headers
-from litestar.types import ASGIApp, Receive
+from litestar.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.auth import header_text
+from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.links import events_url
 from turnkeep.api.pictures import picture_of
 from turnkeep.api.queries import StreamQuery
@@ -20,18 +20,15 @@ from turnkeep.api.routing import Call, known_id
 from turnkeep.api.streams import stream_turn
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, Options
-from turnkeep.errors import NotFound, TooManyFiles
-from turnkeep.ids import AgentId, ConversationId, FileId, new_turn_id
+from turnkeep.errors import TooManyFiles
+from turnkeep.ids import AgentId, FileId
 from turnkeep.model.blocks import Block, Text
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
-from turnkeep.store.commands import Claim, Claimed
-
-Outcome = TypeVar("Outcome")
+from turnkeep.store.commands import Claimed
 
 TURN_HEADER = "turnkeep-turn"
 
-_NOWHERE = ConversationId("conv_" + "0" * 32)
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
@@ -91,9 +88,7 @@ def options_of(call: Call[Any, Any]) -> Options:
 
 async def check_rate(call: Call[Any, Any], options: Options) -> None:
     """Refuse what is over the key's rate, unless it repeats a request that was already accepted."""
-    if call.over_limit is None:
-        return
-    if options.idempotency_key is None or not await _is_repeat(call, options):
+    if call.over_limit is not None and not await call.runtime.engine.is_repeat(call.principal, options):
         raise call.over_limit
 
 
@@ -106,10 +101,10 @@ async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
     if wants_stream(call.headers):
         return stream_turn(call.runtime, turn, format=call.query.format)
     try:
-        settled = await _while_connected(call.receive, lambda: call.runtime.engine.wait(call.principal, turn.id))
+        settled = await while_connected(call.receive, call.runtime.engine.wait(call.principal, turn.id))
     except Draining:
         return _accepted(turn)
-    if settled is None:
+    except CallerLeft:
         return no_content()
     answer = await read_answer(call.runtime.store, call.principal, settled)
     return json_answer(answer, headers={TURN_HEADER: turn.id})
@@ -133,41 +128,3 @@ def _accepted(turn: Turn) -> ASGIApp:
     url = events_url(turn.id)
     body = wire.Accepted(conversation_id=turn.conversation_id, turn_id=turn.id, events_url=url)
     return json_answer(body, status=202, headers={TURN_HEADER: turn.id, "location": url})
-
-
-async def _is_repeat(call: Call[Any, Any], options: Options) -> bool:
-    """Whether the key was used before. A claim looks at the key first, so one for a conversation that cannot exist
-    finds the earlier turn (or the conflict), or stores nothing."""
-    probe = Claim(
-        principal=call.principal,
-        turn_id=new_turn_id(),
-        worker=call.runtime.worker,
-        lease_seconds=1,
-        blocks=(Text(text="?"),),
-        conversation_id=_NOWHERE,
-        idempotency_key=options.idempotency_key,
-        request_hash=options.request_hash,
-    )
-    try:
-        await call.runtime.store.claim(probe)
-    except NotFound:
-        return False
-    return True
-
-
-async def _while_connected(receive: Receive, work: Callable[[], Awaitable[Outcome]]) -> Outcome | None:
-    """The outcome of the work, which is dropped (None) when the client goes away before."""
-    working = asyncio.ensure_future(work())
-    leaving = asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return await working if working.done() else None
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from turnkeep.api.answers import json_answer
 from turnkeep.api.bodies import body_chunks
 from turnkeep.api.errors import translated
 from turnkeep.api.knowledge_wire import Added, CsvQuery, Table
+from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.routing import Call
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TableId
@@ -91,24 +92,17 @@ class ImportStream:
         headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store")]
         async with self._stack:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            working = asyncio.ensure_future(self._run(progress))
-            leaving = asyncio.ensure_future(_disconnected(receive))
-            try:
-                await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-                if not working.done():
-                    return
-                await tell(self._last_line(working), more=False)
-            finally:
-                working.cancel()
-                leaving.cancel()
-                await asyncio.gather(working, leaving, return_exceptions=True)
+            with suppress(CallerLeft):
+                await tell(await while_connected(receive, self._last_line(progress)), more=False)
 
-    def _last_line(self, working: "asyncio.Future[KnowledgeTable]") -> dict[str, Any]:
-        error = working.exception()
-        if isinstance(error, Exception):
-            ours = translated(error)
-            return {"type": "error", "code": ours.code, "message": ours.detail}
-        return {"type": "result", **msgspec.to_builtins(self._shown(working.result()))}
+    async def _last_line(self, progress: Progress) -> dict[str, Any]:
+        """What the import came to."""
+        try:
+            table = await self._run(progress)
+        except Exception as exc:
+            error = translated(exc)
+            return {"type": "error", "code": error.code, "message": error.detail}
+        return {"type": "result", **msgspec.to_builtins(self._shown(table))}
 
 
 def charset_of(headers: Headers) -> str | None:
@@ -123,8 +117,3 @@ def charset_of(headers: Headers) -> str | None:
 
 def _added(table: KnowledgeTable, before: int) -> Added:
     return Added(rows=table.row_count - before, table=Table.of(table))
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

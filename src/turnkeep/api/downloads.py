@@ -17,6 +17,7 @@ from turnkeep.api.errors import RangeNotSatisfiable
 from turnkeep.filebag.bag import Bag
 from turnkeep.filebag.pictures import RASTER_TYPES
 from turnkeep.model.files import File
+from turnkeep.streaming.connection import disconnected
 
 UNKNOWN = "application/octet-stream"
 SAFE_HEADERS: Mapping[str, str] = {
@@ -39,7 +40,7 @@ class Streamed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name.encode(), value.encode("latin-1")) for name, value in self._headers.items()]
-        leaving = asyncio.ensure_future(_disconnected(receive))
+        leaving = asyncio.ensure_future(disconnected(receive))
         try:
             await send({"type": "http.response.start", "status": self._status, "headers": headers})
             async for block in self._blocks:
@@ -121,8 +122,3 @@ async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator
         yield first
     async for block in rest:
         yield block
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -23,7 +23,7 @@ from turnkeep.model.events import Recorded, TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Providers
-from turnkeep.store.commands import Claim, Claimed
+from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
 from turnkeep.tools.ports import Tools
@@ -131,7 +131,7 @@ class Engine:
             raise Draining("This server is shutting down. Send the request again in a moment.")
         claim = await self._asking.claim_of(question)
         if claim.snapshot.sandbox:
-            await self._ensure_sandbox(claim)
+            await self._ensure_sandbox(question)
         asked_at = time.monotonic()
         claimed = await self._store.claim(claim)
         turn, held = claimed.turn, claimed.held
@@ -147,11 +147,16 @@ class Engine:
             self._worker.stop_conversation(turn.conversation_id)
         return claimed
 
-    async def _ensure_sandbox(self, claim: Claim) -> None:
+    async def is_repeat(self, principal: Principal, options: Options) -> bool:
+        """Whether a turn was asked for under the same idempotency key before. Raises IdempotencyConflict if that was
+        another request."""
+        return await self._asking.is_repeat(principal, options)
+
+    async def _ensure_sandbox(self, question: Question) -> None:
         """Refuse what no runner would take, unless it repeats a request that was taken before."""
         if self._sandboxes is not None and await self._sandboxes.answers():
             return
-        if claim.idempotency_key is not None and await self._asking.is_repeat(claim):
+        if await self.is_repeat(question.principal, question.options):
             return
         raise SandboxUnavailable("No sandbox runner is connected. Start one, or use a conversation of kind `chat`.")
 

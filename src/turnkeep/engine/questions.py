@@ -1,12 +1,12 @@
 """Questions: what a caller asks, and the claim that it becomes (with the agent as it is at this moment)."""
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.blocks import Block, FileRef, JsonObject
+from turnkeep.model.blocks import Block, FileRef, JsonObject, Text
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy
 from turnkeep.model.usage import Source
@@ -61,10 +61,9 @@ class Asking:
             self._providers.named(snapshot.model or self._settings.default_model)
         except (NotFound, InvalidRequest):
             # What was named may be gone since it was asked first. Asked again, it has its answer all the same.
-            claim = self._claim(question, Snapshot(model=self._settings.default_model, principal=question.principal))
-            if claim.idempotency_key is None or not await self.is_repeat(claim):
+            if not await self.is_repeat(question.principal, question.options):
                 raise
-            return claim
+            snapshot = Snapshot(model=self._settings.default_model, principal=question.principal)
         return self._claim(question, snapshot)
 
     def _claim(self, question: Question, snapshot: Snapshot) -> Claim:
@@ -91,10 +90,21 @@ class Asking:
             request_hash=options.request_hash,
         )
 
-    async def is_repeat(self, claim: Claim) -> bool:
-        """Whether its idempotency key was used before. A claim looks at the key first, so one for a conversation that
+    async def is_repeat(self, principal: Principal, options: Options) -> bool:
+        """Whether the idempotency key was used before. A claim looks at the key first, so one for a conversation that
         cannot exist finds the earlier turn (or the conflict), or stores nothing."""
-        probe = structs.replace(claim, turn_id=new_turn_id(), conversation_id=_NOWHERE, beside=None, attachment_ids=())
+        if options.idempotency_key is None:
+            return False
+        probe = Claim(
+            principal=principal,
+            turn_id=new_turn_id(),
+            worker=self._worker,
+            lease_seconds=self._settings.lease_seconds,
+            blocks=(Text(text="?"),),
+            conversation_id=_NOWHERE,
+            idempotency_key=options.idempotency_key,
+            request_hash=options.request_hash,
+        )
         try:
             await self._store.claim(probe)
         except NotFound:

@@ -24,6 +24,7 @@ from turnkeep.runner.lines import Lines
 from turnkeep.runner.places import Places
 from turnkeep.runner.settings import RunnerSettings
 from turnkeep.runner.turn import SandboxTurn
+from turnkeep.streaming.connection import disconnected
 from turnkeep.streaming.ndjson import ErrorLine
 
 BODY_BYTES = 4 * 1024 * 1024
@@ -88,7 +89,7 @@ class RunnerApp:
         running = asyncio.create_task(self._run(turn, lines))
         self._turns.add(running)
         lines.on_flood = running.cancel
-        gone = asyncio.create_task(_until_gone(receive))
+        gone = asyncio.create_task(disconnected(receive))
         gone.add_done_callback(lambda _: running.cancel())
         try:
             await _send_lines(send, lines, running)
@@ -161,11 +162,6 @@ async def _send_lines(send: Send, lines: Lines, running: "asyncio.Task[None]") -
     if lines.ending is not None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     # Without an ending the body stays unfinished: the reader must see a broken stream, not a short one.
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _body(receive: Receive) -> bytes:

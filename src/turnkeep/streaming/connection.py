@@ -1,11 +1,12 @@
-"""A uvicorn protocol that lets a response see its own socket. ASGI alone cannot say how much is still unsent, and can
-end a connection only by flushing it, which a reader that never reads prevents for ever.
+"""Connections: when they end, and a uvicorn protocol that lets a response see its own socket. ASGI alone cannot say how
+much is still unsent, and can end a connection only by flushing it, which a reader that never reads prevents for ever.
 
     uvicorn.Config(app, http=WatchedProtocol)
 
 Without it streams work too, but a reader that was cut keeps its socket until the peer lets go.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -29,6 +30,12 @@ class WatchedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         scope = cast(dict[str, object], self.scope)
         scope["extensions"] = {EXTENSION: {"transport": self.transport}}
+
+
+async def disconnected(receive: Callable[[], Awaitable[Mapping[str, object]]]) -> None:
+    """Return once the other side is gone. What it says until then is passed over, so its body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def connection_of(scope: object) -> Connection | None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any, Literal, cast
 
 from turnkeep.streaming import sse
-from turnkeep.streaming.connection import Connection, connection_of
+from turnkeep.streaming.connection import Connection, connection_of, disconnected
 from turnkeep.streaming.formats import Encoder
 from turnkeep.streaming.frames import Frame
 from turnkeep.streaming.slow_readers import Pace, SlowReaderPolicy
@@ -192,7 +192,7 @@ class EventStream:
             pace.is_blocked = False
 
     async def _watch(self, receive: Receive) -> None:
-        await _disconnected(receive)
+        await disconnected(receive)
         self.end("gone")
 
     async def _part(self, send: Send) -> None:
@@ -208,7 +208,7 @@ class EventStream:
         if self._connection is not None:
             # The server learns of it in the next turns of the loop, and says so here.
             with suppress(TimeoutError):
-                await asyncio.wait_for(_disconnected(receive), 5.0)
+                await asyncio.wait_for(disconnected(receive), 5.0)
 
     def _abort(self) -> None:
         if self._connection is not None:
@@ -218,8 +218,3 @@ class EventStream:
 def _pieces(body: bytes, size: int) -> Iterator[bytes]:
     for start in range(0, len(body), size):
         yield body[start : start + size]
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

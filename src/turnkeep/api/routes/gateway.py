@@ -15,8 +15,9 @@ from turnkeep.api import chat_completions as chat
 from turnkeep.api.answers import json_answer
 from turnkeep.api.errors import status_of
 from turnkeep.api.gate import read_body
+from turnkeep.api.leaving import CallerLeft
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.turn_calls import CallerLeft, turn_has_ended, while_turn_runs
+from turnkeep.api.turn_calls import turn_has_ended, while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.clock import system_clock
 from turnkeep.compiler import compile

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import UNSET
 
 from turnkeep.api import wire
 from turnkeep.api.asking import TURN_HEADER, check_attachments
+from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.ids import AgentId, TurnId
@@ -100,17 +101,11 @@ class RunResponse:
             (TURN_HEADER.encode(), self._turn_id.encode()),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        forwarding = asyncio.create_task(self._forward(send))
-        leaving = asyncio.create_task(_disconnected(receive))
-        tasks: set[asyncio.Task[Any]] = {forwarding, leaving}
         is_complete = False
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            is_complete = forwarding.done() and forwarding.result()
+            with suppress(CallerLeft):
+                is_complete = await while_connected(receive, self._forward(send))
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
             if not is_complete:
                 await self._runtime.engine.cancel(self._principal, self._turn_id)
 
@@ -150,8 +145,3 @@ class RunResponse:
                 return ErrorLine(code=last.event.code, message=last.event.message, ts=ts)
             case other:
                 raise AssertionError(f"a settled turn does not end with {type(other).__name__}")
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
