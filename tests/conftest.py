@@ -1,9 +1,20 @@
-"""What all tests share: one PostgreSQL and one S3 server for the whole session, started by the session itself."""
+"""What all tests share: one PostgreSQL and one S3 server for the whole session, started by the session itself.
+
+`database`, and `store` and `tenant` in it, are made on SQLite and on PostgreSQL: a test that asks for one of them runs
+on both. The contract of the store, `tests/store/contract`, runs so as a whole.
+"""
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests import buckets, servers
+from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
+from tests.store.factories import Tenant, a_tenant
+from turnkeep.store.ports import Store
 
 # No deadline for an example, as the machine may be busy; and the same examples in every run, so that what a commit is
 # told depends on the commit. The nightly run searches anew (decision 0123).
@@ -19,3 +30,33 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     buckets.forget_shared(config)
     servers.stop_shared_postgres(config)
+
+
+@pytest.fixture(scope="session")
+def postgres_uri() -> str:
+    """One for all, as it is emptied whenever it is opened."""
+    return make_postgres_database("both")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Database]]:
+    if request.param == "sqlite":
+        return functools.partial(SqliteDatabase.open, tmp_path / "turnkeep.db")
+    return functools.partial(PostgresDatabase.open, request.getfixturevalue("postgres_uri"))
+
+
+@pytest.fixture
+async def database(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[Database]:
+    opened = await opening()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    return database.store
+
+
+@pytest.fixture
+async def tenant(store: Store) -> Tenant:
+    return await a_tenant(store)

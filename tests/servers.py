@@ -280,6 +280,11 @@ def shared_postgres_uri() -> str:
     return os.environ[SHARED_URI]
 
 
+def of_this_worker(name: str) -> str:
+    """This name with that of the pytest worker, for what no other worker may touch."""
+    return f"{name}_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+
+
 def database_uri(uri: str, database: str, user: str | None = None) -> str:
     """The same server, another database, and another user if one is named."""
     parts = urlsplit(uri)

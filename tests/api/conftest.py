@@ -1,6 +1,5 @@
 """`server` runs on SQLite; a test that asks for `indirect` parameters runs on PostgreSQL too."""
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from turnkeep.config import Settings
 @pytest.fixture(scope="session")
 def api_database() -> str:
     """A migrated PostgreSQL database for this worker's API tests."""
-    return make_postgres_database(f"api_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+    return make_postgres_database("api")
 
 
 @pytest.fixture

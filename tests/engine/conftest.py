@@ -1,6 +1,5 @@
 """A room to run turns in, on each database."""
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -19,7 +18,7 @@ from turnkeep.store.sqlite import SqliteStore
 @pytest.fixture(scope="session")
 def engine_postgres_uri() -> str:
     """A migrated database for this worker alone, with the real clock."""
-    return make_postgres_database(f"engine_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+    return make_postgres_database("engine")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -1,7 +1,6 @@
 """Sites on both databases."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,7 @@ _numbers = count(1)
 @pytest.fixture(scope="session")
 def migrated_template() -> str:
     """The name of a migrated database, from which those of the tests are copied."""
-    name = f"faults_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    name = servers.of_this_worker("faults")
 
     async def make() -> None:
         store = await open_store(await servers.create_database(servers.shared_postgres_uri(), name))

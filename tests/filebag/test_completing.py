@@ -4,19 +4,15 @@ A ready file has the bytes whose sha256 its row tells, and nothing else is left 
 """
 
 import asyncio
-import functools
 import hashlib
-import os
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
 from tests.filebag.blocks import blocks, keys, whole
-from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
-from tests.store.factories import Tenant, a_conversation, a_tenant
+from tests.store.factories import Tenant, a_conversation
 from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound, Unavailable
 from turnkeep.filebag.bag import Bag
 from turnkeep.filebag.keys import incoming_key
@@ -26,36 +22,6 @@ from turnkeep.model.files import File
 from turnkeep.store.ports import Store
 
 OLD, NEW = b"the old bytes", b"the new bytes"
-
-
-@pytest.fixture(scope="session")
-def filebag_database() -> str:
-    """A migrated PostgreSQL database for this worker's tests of the bag."""
-    return make_postgres_database(f"filebag_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Database]]:
-    if request.param == "sqlite":
-        return functools.partial(SqliteDatabase.open, tmp_path / "turnkeep.db")
-    return functools.partial(PostgresDatabase.open, request.getfixturevalue("filebag_database"))
-
-
-@pytest.fixture
-async def database(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[Database]:
-    opened = await opening()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-def store(database: Database) -> Store:
-    return database.store
-
-
-@pytest.fixture
-async def tenant(store: Store) -> Tenant:
-    return await a_tenant(store)
 
 
 class Delayed:

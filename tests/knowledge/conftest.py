@@ -1,16 +1,12 @@
 """`library` is a store with tools over it, and files that tests write; on SQLite and on PostgreSQL."""
 
-import functools
 import hashlib
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
-from tests.store.factories import Tenant, a_conversation, a_tenant
+from tests.store.factories import Tenant, a_conversation
 from turnkeep.ids import ConversationId, new_call_id, new_file_id, new_turn_id
 from turnkeep.knowledge.texts import FileTexts
 from turnkeep.knowledge.toolset import knowledge_tools
@@ -79,28 +75,13 @@ class Library:
         return file
 
 
-@pytest.fixture(scope="session")
-def knowledge_uri() -> str:
-    return make_postgres_database(f"knowledge_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Database]]:
-    if request.param == "sqlite":
-        return functools.partial(SqliteDatabase.open, tmp_path / "turnkeep.db")
-    return functools.partial(PostgresDatabase.open, request.getfixturevalue("knowledge_uri"))
-
-
 @pytest.fixture
-async def library(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[Library]:
-    database = await opening()
-    tenant = await a_tenant(database.store)
-    conversation = await a_conversation(database.store, tenant.ann)
+async def library(store: Store, tenant: Tenant) -> AsyncIterator[Library]:
+    conversation = await a_conversation(store, tenant.ann)
     shelf = Shelf()
-    texts = FileTexts(database.store, shelf)
-    yield Library(database.store, tenant, conversation.id, shelf, knowledge_tools(database.store, texts))
+    texts = FileTexts(store, shelf)
+    yield Library(store, tenant, conversation.id, shelf, knowledge_tools(store, texts))
     await texts.close()
-    await database.close()
 
 
 on_sqlite = pytest.mark.parametrize("opening", ["sqlite"], indirect=True)

@@ -1,7 +1,6 @@
 """A database with rows in it that an older release made: opened by this one, nothing is lost and all of it works."""
 
 import itertools
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ async def database(
         await made.make(monkeypatch)
         yield made
         return
-    name = f"old_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}_{next(_numbers)}"
+    name = f"{servers.of_this_worker('old')}_{next(_numbers)}"
     made = OldPostgres(await servers.create_database(servers.shared_postgres_uri(), name))
     try:
         await made.make(monkeypatch)

@@ -1,6 +1,5 @@
 """A server with a scripted runner behind it; a test that asks for it runs on PostgreSQL too."""
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from turnkeep.config import Settings
 @pytest.fixture(scope="session")
 def sandbox_database() -> str:
     """A migrated PostgreSQL database for this worker's sandbox tests."""
-    return make_postgres_database(f"sandbox_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+    return make_postgres_database("sandbox")
 
 
 @pytest.fixture

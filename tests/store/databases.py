@@ -187,5 +187,5 @@ async def empty(admin: asyncpg.Connection[asyncpg.Record]) -> None:
 
 
 def make_postgres_database(name: str) -> str:
-    """`PostgresDatabase.create` for fixtures that live longer than one event loop."""
-    return asyncio.run(PostgresDatabase.create(name))
+    """A migrated database for this pytest worker alone; its address. For fixtures that outlive one event loop."""
+    return asyncio.run(PostgresDatabase.create(servers.of_this_worker(name)))

@@ -24,7 +24,7 @@ from turnkeep.model.blocks import Block, Text, ToolResult, ToolUse
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.display import fold
 from turnkeep.model.events import Failure, Recorded, Result, Step, ToolCall, ToolCalls, TurnEvent
-from turnkeep.model.files import File
+from turnkeep.model.files import File, NewFile
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.parts import Part, TextPart
 from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
@@ -285,7 +285,9 @@ async def a_file(
         "storage_key": f"bag/{file_id}",
         "sha256": "ab" * 32,
     }
-    return await store.add_file(by, file_id, conversation_id=conversation_id, name=name, **values | fields)
+    new = NewFile(id=file_id, conversation_id=conversation_id, name=name, **values | fields)
+    [file] = await store.add_files(by, [new])
+    return file
 
 
 # Reading answers

@@ -6,7 +6,6 @@ order of its first appearance. Clocks are moved together, so times are compared 
 
 import asyncio
 import functools
-import os
 import re
 import secrets
 import shutil
@@ -116,7 +115,7 @@ Command = Callable[[Side], Awaitable[Answer]]
 
 @functools.cache
 def postgres_uri() -> str:
-    return make_postgres_database(f"machine_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+    return make_postgres_database("machine")
 
 
 class TwoStores(RuleBasedStateMachine):

@@ -1,16 +1,12 @@
 """Streams over the real databases: the same bytes from the hub, from the store, and a week later."""
 
 import asyncio
-import functools
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 
-from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
-from tests.store.factories import Tenant, a_conversation, a_tenant, begin, elsewhere, finish_tool_turn, stopped
+from tests.store.databases import Database
+from tests.store.factories import Tenant, a_conversation, begin, elsewhere, finish_tool_turn, stopped
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
 from turnkeep.streaming.cursor import START, Cursor, parse
@@ -19,31 +15,6 @@ from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.sse import ServerSentEvent, SseParser
-
-
-@pytest.fixture(scope="session")
-def streaming_postgres_uri() -> str:
-    """A migrated database for this worker alone."""
-    return make_postgres_database(f"streaming_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Database]]:
-    if request.param == "sqlite":
-        return functools.partial(SqliteDatabase.open, tmp_path / "turnkeep.db")
-    return functools.partial(PostgresDatabase.open, request.getfixturevalue("streaming_postgres_uri"))
-
-
-@pytest.fixture
-async def database(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[Database]:
-    opened = await opening()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def tenant(database: Database) -> Tenant:
-    return await a_tenant(database.store)
 
 
 async def read(

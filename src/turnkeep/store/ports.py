@@ -28,7 +28,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.events import LogLine, Recorded, TurnEvent
-from turnkeep.model.files import File, FileSource, NewFile, TurnBag
+from turnkeep.model.files import File, NewFile, TurnBag
 from turnkeep.model.knowledge import (
     Cell,
     Column,
@@ -299,24 +299,12 @@ class DirectoryStore(Protocol):
 class FileStore(Protocol):
     """The rows of the file bags."""
 
-    async def add_file(
-        self,
-        principal: Principal,
-        file_id: FileId,
-        *,
-        conversation_id: ConversationId | None,
-        name: str,
-        mime_type: str,
-        size: int,
-        storage_key: str,
-        source: FileSource = "user",
-        sha256: str | None = None,
-    ) -> File:
-        """A new row; `ready` if the sha256 is known, else `pending`. A taken name becomes `name-1.ext`, also when
-        many come at once (names are equal if they differ only in case or Unicode form)."""
-
     async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
-        """All of these rows or none, in order; each as `add_file` makes it."""
+        """All of these rows or none, in order; each `ready` if its sha256 is known, else `pending`.
+
+        A taken name becomes `name-1.ext`, also when many come at once (names are equal if they differ only in case or
+        Unicode form).
+        """
 
     async def write_back(self, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
         """Spend an upload token, and add these files to the bag of its turn: both or neither.

@@ -317,7 +317,7 @@ BY_ID: dict[str, tuple[str, Callable[[Stage, Any], Awaitable[object]]]] = {
     "delete_agent": ("agent", lambda s, i: s.store.delete_agent(s.tenant.ann, i)),
     "file": ("file", lambda s, i: s.store.file(s.tenant.ann, i)),
     "files": ("conv", lambda s, i: s.store.files(s.tenant.ann, i)),
-    "add_file": ("conv", lambda s, i: s.add_file(conversation_id=i)),
+    "add_files": ("conv", lambda s, i: s.add_file(conversation_id=i)),
     "complete_file": ("file", lambda s, i: s.store.complete_file(s.tenant.ann, i, size=1, sha256="ab" * 32)),
     "delete_file": ("file", lambda s, i: s.store.delete_file(s.tenant.ann, i)),
     "revoke_key": ("key", lambda s, i: s.store.revoke_key(s.tenant.org.id, i)),

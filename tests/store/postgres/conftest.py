@@ -1,7 +1,6 @@
 """A migrated database of its own for each test, copied from a template that is migrated once."""
 
 import itertools
-import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,21 +13,16 @@ from turnkeep.store.postgres import PostgresStore
 _numbers = itertools.count(1)
 
 
-def worker() -> str:
-    return os.environ.get("PYTEST_XDIST_WORKER", "main")
-
-
 @pytest.fixture(scope="session")
 def template() -> str:
     """The name of a migrated database to which nobody is connected."""
-    name = f"template_{worker()}"
-    make_postgres_database(name)
-    return name
+    make_postgres_database("template")
+    return servers.of_this_worker("template")
 
 
 @pytest.fixture
 async def uri(template: str) -> AsyncIterator[str]:
-    name = f"pg_{worker()}_{next(_numbers)}"
+    name = f"{servers.of_this_worker('pg')}_{next(_numbers)}"
     yield await servers.create_database(servers.shared_postgres_uri(), name, template)
     await servers.drop_database(servers.shared_postgres_uri(), name)
 

@@ -30,6 +30,7 @@ from turnkeep.errors import Unavailable
 from turnkeep.ids import TurnId, new_call_id, new_file_id
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.events import LogLine
+from turnkeep.model.files import NewFile
 from turnkeep.model.usage import Usage
 from turnkeep.store.commands import NewConversation
 from turnkeep.store.postgres import PostgresStore
@@ -137,15 +138,15 @@ class TestALostAnswer:
                     return store.ensure_member(tenant.org.id, tenant.workspace.id, f"new {again}")
                 case "file":
                     id_ = file_id if again else new_file_id()
-                    return store.add_file(
-                        tenant.ann,
-                        id_,
+                    new = NewFile(
+                        id=id_,
                         conversation_id=turn.conversation_id,
                         name="a.txt",
                         mime_type="text/plain",
                         size=1,
                         storage_key=id_,
                     )
+                    return store.add_files(tenant.ann, [new])
                 case _:
                     return store.import_conversation(tenant.ann, exported)
 

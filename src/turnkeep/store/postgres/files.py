@@ -6,7 +6,7 @@ from typing import Any
 
 from turnkeep.errors import NotFound, Unauthorized
 from turnkeep.ids import ConversationId, FileId, TurnId, check_id
-from turnkeep.model.files import File, FileSource, NewFile, TurnBag
+from turnkeep.model.files import File, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.checks import AFTER_ALL_FILES, check_completion, check_limit, check_new_files
 from turnkeep.store.commands import Page, page_of
@@ -24,32 +24,6 @@ class PostgresFiles:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def add_file(
-        self,
-        principal: Principal,
-        file_id: FileId,
-        *,
-        conversation_id: ConversationId | None,
-        name: str,
-        mime_type: str,
-        size: int,
-        storage_key: str,
-        source: FileSource = "user",
-        sha256: str | None = None,
-    ) -> File:
-        new = NewFile(
-            id=file_id,
-            conversation_id=conversation_id,
-            name=name,
-            mime_type=mime_type,
-            size=size,
-            storage_key=storage_key,
-            source=source,
-            sha256=sha256,
-        )
-        [file] = await self.add_files(principal, [new])
-        return file
 
     async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
         check_new_files(new)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from turnkeep.ids import ConversationId, FileId, TurnId, check_id
-from turnkeep.model.files import File, FileSource, NewFile, TurnBag
+from turnkeep.model.files import File, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store import checks
 from turnkeep.store.commands import Page, page_of
@@ -18,32 +18,6 @@ from turnkeep.store.sqlite.session import Session
 
 class FileVerbs(Lanes):
     """The rows of the file bags. Promises are those of `ports.FileStore`."""
-
-    async def add_file(
-        self,
-        principal: Principal,
-        file_id: FileId,
-        *,
-        conversation_id: ConversationId | None,
-        name: str,
-        mime_type: str,
-        size: int,
-        storage_key: str,
-        source: FileSource = "user",
-        sha256: str | None = None,
-    ) -> File:
-        new = NewFile(
-            id=file_id,
-            conversation_id=conversation_id,
-            name=name,
-            mime_type=mime_type,
-            size=size,
-            storage_key=storage_key,
-            source=source,
-            sha256=sha256,
-        )
-        [file] = await self.add_files(principal, [new])
-        return file
 
     async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
         checks.check_new_files(new)
