@@ -94,9 +94,22 @@ def _exact_bytes(pid: int) -> int:
 
 
 def _socket_bytes(pid: int) -> int:
-    """What the sockets of its network namespace could hold. No process shows it, nor where it is in flight."""
+    """What the sockets of its network namespace could hold. No process shows it, nor where it is in flight.
+
+    A command that is still on its way into its box shares our network, whose sockets are none of its business.
+    """
+    if _network(pid) == _network(os.getpid()):
+        return 0
     words = _read(f"/proc/{pid}/net/sockstat").split(None, 3)
     return SOCKET_BYTES * int(words[2]) if words[:2] == [b"sockets:", b"used"] else 0
+
+
+def _network(pid: int) -> int | None:
+    """Which network it is in; None where that may not be asked."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return None
 
 
 def _fields(path: str) -> dict[bytes, int]:
