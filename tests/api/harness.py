@@ -144,13 +144,13 @@ class Scripts:
 
 
 def settings_for(data_dir: Path, **changes: Json) -> Settings:
-    """Settings of a test server: quick to take over, quick to leave."""
+    """Settings of a test server: quick to leave. Its lease outlasts a busy machine: whoever dies is in tests/faults."""
     usual: dict[str, Any] = {
         "port": 0,
         "data_dir": data_dir,
         "bootstrap_key": OPERATOR_KEY,
         "model": "scripted",
-        "lease_seconds": 1.0,
+        "lease_seconds": 5.0,
         "drain_seconds": 2.0,
     }
     return Settings(**(usual | changes))

@@ -1,24 +1,24 @@
 """`POST /v1/turns` and what follows it, as the contract says it."""
 
 import asyncio
-from pathlib import Path
 
 import httpx
-import pytest
+from msgspec import structs
 
 from tests.api.conftest import both
 from tests.api.harness import (
     STREAM,
     ApiServer,
     Client,
+    Json,
     code_of,
     data_of,
     fake_id,
     names,
     read_events,
     said,
-    settings_for,
 )
+from turnkeep.config import Settings
 from turnkeep.providers.scripted import Fail, Pause, Think, Until
 
 TURN_FIELDS = {
@@ -110,12 +110,9 @@ class TestWaiting:
         async with user.stream("GET", f"/v1/turns/{turn_id}/events") as response:
             assert names(await read_events(response))[-1] == "result"
 
-    @pytest.mark.parametrize("database", ["sqlite", "postgres"])
-    async def test_polling_does_not_keep_a_turn_attached(
-        self, request: pytest.FixtureRequest, tmp_path: Path, database: str
-    ) -> None:
-        where = {"database_url": request.getfixturevalue("api_database")} if database == "postgres" else {}
-        async with ApiServer.start(settings_for(tmp_path, disconnect_grace_seconds=0.0, **where)) as server:
+    @both
+    async def test_polling_does_not_keep_a_turn_attached(self, settings: Settings) -> None:
+        async with ApiServer.start(structs.replace(settings, disconnect_grace_seconds=0.0)) as server:
             user = await server.user(await server.tenant())
             gate = Gate()
             server.scripts.say("Half of ", gate())
@@ -253,6 +250,64 @@ class TestBusy:
         second = await user.ask("Stop that", conversation_id=first["conversation_id"], if_busy="interrupt")
         assert second["turn"]["status"] == "succeeded"
         assert (await user.read(f"/v1/turns/{first['turn_id']}"))["status"] == "cancelled"
+
+
+class TestTheQueue:
+    @both
+    async def test_the_conversation_shows_what_waits_until_it_starts(self, server: ApiServer, user: Client) -> None:
+        gates = [Gate() for _ in range(4)]
+        for gate in gates:
+            server.scripts.say(gate(), "Answered.")
+        first = await user.ask("One", background=True)
+        path = f"/v1/conversations/{first['conversation_id']}"
+        waiting = [await in_queue(user, first, text) for text in ("Two", "Three", "Four")]
+        queued = (await user.read(path))["queued_turns"]
+        assert [(turn["id"], turn["events_url"]) for turn in queued] == [
+            (turn["turn_id"], turn["events_url"]) for turn in waiting
+        ]
+        message = queued[0]["message"]
+        assert set(message) == MESSAGE_FIELDS
+        assert (message["role"], message["status"], message["turn_id"]) == ("user", "queued", waiting[0]["turn_id"])
+        assert message["content"] == [{"type": "text", "text": "Two"}]
+        assert texts_of((await user.patch(path, json={"title": "T"})).json()) == ["Two", "Three", "Four"]
+        [listed] = (await user.read("/v1/conversations"))["data"]
+        assert "queued_turns" not in listed
+
+        gates[0].opened.set()
+        await gates[1].reached.wait()
+        conversation = await user.read(path)
+        assert conversation["running_turn"]["id"] == waiting[0]["turn_id"]
+        assert texts_of(conversation) == ["Three", "Four"]
+        [*_, shown] = (await user.read(f"{path}/messages"))["data"]
+        assert shown == message | {"status": "running"}
+
+        assert (await user.post(f"/v1/turns/{waiting[1]['turn_id']}/cancel")).json()["status"] == "cancelled"
+        assert texts_of(await user.read(path)) == ["Four"]
+        await user.delete(path)
+        assert code_of(await user.get(path)) == (404, "not_found")
+        assert (await user.post(f"{path}/restore")).json()["queued_turns"] == []
+        assert texts_of(await user.read(path)) == []
+
+    async def test_it_is_shown_to_those_who_see_the_conversation(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        gate = Gate()
+        server.scripts.say(gate(), "Answered.")
+        first = await user.ask("One", background=True)
+        await in_queue(user, first, "Two")
+        path = f"/v1/conversations/{first['conversation_id']}"
+        assert texts_of(await service.read(path)) == ["Two"]
+        other = await server.user(service, "bob")
+        assert code_of(await other.get(path)) == (404, "not_found")
+        gate.opened.set()
+
+
+async def in_queue(user: Client, first: Json, text: str) -> Json:
+    return await user.ask(text, conversation_id=first["conversation_id"], if_busy="enqueue", background=True)
+
+
+def texts_of(conversation: Json) -> list[str]:
+    return [turn["message"]["content"][0]["text"] for turn in conversation["queued_turns"]]
 
 
 class TestIdempotency:

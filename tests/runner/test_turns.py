@@ -151,6 +151,19 @@ class TestWhichToolsThereAre:
 
 
 class TestATurn:
+    async def test_its_files_keep_their_names_and_a_bad_name_costs_only_itself(self) -> None:
+        names = r"""'a b.txt' ü.txt 100%.txt 'say "hi".txt' $'bad\xff.txt' c/d.txt"""
+        made = f"cd assets && mkdir c && echo 1 | tee {names}"
+        turn = a_turn([Call("shell", {"command": made})], [Call("list_files", {"path": "assets"})], ["Done."])
+        async with site() as here:
+            lines = await here.run(turn)
+        assert ending(lines) == {**ending(lines), "type": "result", "message": "Done."}
+        assert sorted(turn.files) == ["100%.txt", "a b.txt", "c/d.txt", 'say "hi".txt', "ü.txt"]
+        listed, saved = step_ends(lines)[1:]
+        assert "bad\ufffd.txt" in listed["result"]
+        assert (saved["name"], saved["status"]) == ("save files", "failed")
+        assert "bad\ufffd.txt" in saved["error"]
+
     async def test_it_talks_works_and_hands_its_files_back(self) -> None:
         turn = a_turn(
             ["I will write it.", Call("write_file", {"path": "assets/report.txt", "content": "All is well.\n"})],

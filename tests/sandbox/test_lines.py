@@ -1,6 +1,7 @@
 """From the lines of a sandbox to what readers see: live, on a replay, and in the history."""
 
 import asyncio
+import base64
 import itertools
 import random
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.api.harness import STREAM, Client, data_of, names, read_events, said
+from tests.filebag.samples import PNG
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, delta, error, log, result, running, succeeded
 
@@ -103,6 +105,21 @@ class TestAWholeTurn:
         runner.says(running("s1"), result("Done."))
         answer = await turn_of(user)
         assert answer["message"]["content"][0]["status"] == "failed"
+
+    async def test_is_told_the_words_of_the_user_block_by_block(self, user: Client, runner: ScriptedRunner) -> None:
+        runner.says(result("Yes."))
+        blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+        answer = (await user.post("/v1/turns", json={"message": blocks, "kind": "sandbox"})).json()
+        assert runner.visits[0].envelope["prompt"] == "one\n\ntwo"
+        assert (await user.read(f"/v1/conversations/{answer['conversation_id']}"))["title"] == "one"
+
+    async def test_takes_a_picture_only_as_a_file(self, user: Client, runner: ScriptedRunner) -> None:
+        data = base64.b64encode(PNG).decode()
+        blocks = [{"type": "image", "media_type": "image/png", "data": data}]
+        refused = await user.post("/v1/turns", json={"message": blocks, "kind": "sandbox"})
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+        assert "attachment_ids" in refused.json()["detail"]
+        assert (await user.read("/v1/conversations"))["data"] == []
 
     @both
     async def test_cites_its_sources_live_and_in_the_history(self, user: Client, runner: ScriptedRunner) -> None:

@@ -7,7 +7,7 @@ much of an answer as there was.
 from collections.abc import Sequence
 
 from turnkeep.compiler.exchange import Exchange, Speaker
-from turnkeep.model.blocks import JsonObject, Text
+from turnkeep.model.blocks import JsonObject, paragraphs_of
 
 
 def translate(exchanges: Sequence[Exchange]) -> list[JsonObject]:
@@ -16,8 +16,7 @@ def translate(exchanges: Sequence[Exchange]) -> list[JsonObject]:
     for exchange in exchanges:
         speaker: Speaker | None = None
         for utterance in exchange.utterances:
-            texts = [block.text for block in utterance.blocks if isinstance(block, Text)]
-            text = "\n\n".join(text for text in texts if text.strip())
+            text = paragraphs_of(utterance.blocks)
             if not text:
                 continue
             if utterance.role == speaker:

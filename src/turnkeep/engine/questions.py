@@ -6,7 +6,7 @@ from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.blocks import Block, FileRef, JsonObject, Text
+from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Text
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy
 from turnkeep.model.usage import Source
@@ -59,6 +59,10 @@ class Asking:
         try:
             snapshot = await self._snapshot(question)
             self._providers.named(snapshot.model or self._settings.default_model)
+            if snapshot.sandbox and any(isinstance(block, Image) for block in question.message):
+                raise InvalidRequest(
+                    "A sandbox takes pictures as files. Upload the picture, and name it in `attachment_ids`."
+                )
         except (NotFound, InvalidRequest):
             # What was named may be gone since it was asked first. Asked again, it has its answer all the same.
             if not await self.is_repeat(question.principal, question.options):

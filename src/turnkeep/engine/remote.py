@@ -25,7 +25,7 @@ from turnkeep.engine.run import Lease
 from turnkeep.engine.sandboxes import Envelope, Sandboxes, SandboxFailed, SandboxLost, SandboxProtocol
 from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import SandboxUnavailable
-from turnkeep.model.blocks import Text, text_of
+from turnkeep.model.blocks import Text, paragraphs_of
 from turnkeep.model.display import fold
 from turnkeep.model.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
@@ -237,7 +237,7 @@ class RemoteRun(HeldTurn):
 
     def _log(self, line: ndjson.LogLine, *, after: int) -> LogLine:
         ts = self._clock() if line.ts is UNSET or abs(line.ts) > _MAX_TS else line.ts
-        return LogLine(after_seq=after, level=line.level, message=clean_text(line.message), ts=ts)
+        return LogLine(after_seq=after, level=line.known_level, message=clean_text(line.message), ts=ts)
 
     def _notes(self, ignored: int) -> list[LogLine]:
         if not ignored:
@@ -279,7 +279,7 @@ def token_hash(token: str) -> bytes:
 
 def prompt_of(asked: Message) -> str:
     """The user's words; where there are none, the names of what was attached."""
-    text = text_of(asked.blocks).strip()
+    text = paragraphs_of(asked.blocks).strip()
     if text or not asked.attachments:
         return text
     return f"(Attached: {', '.join(ref.name for ref in asked.attachments)})"

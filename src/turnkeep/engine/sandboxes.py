@@ -141,6 +141,7 @@ class Sandboxes:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 read_bufsize=BUFFER_BYTES,
                 auto_decompress=False,
+                headers={"Accept-Encoding": "identity"},  # lines must come as they are written
                 trust_env=False,
             )
         return self._session
@@ -171,4 +172,4 @@ async def _refusal(response: Any) -> WorldError:
             body = await response.content.read(_WORDS)
             words = " ".join(body.decode("utf-8", "replace").replace("\0", "").split())
     said = f"The sandbox runner answered with status {response.status}. {words}".strip()
-    return SandboxUnavailable(said) if response.status in {429, 502, 503, 504} else SandboxProtocol(said)
+    return SandboxUnavailable(said) if response.status == 429 or response.status >= 500 else SandboxProtocol(said)

@@ -79,5 +79,10 @@ Role = Literal["user", "assistant", "system"]
 
 
 def text_of(blocks: tuple[Block, ...]) -> str:
-    """The words alone, in order."""
+    """The words of a model alone, in order: its blocks are pieces of one text."""
     return "".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def paragraphs_of(blocks: tuple[Block, ...]) -> str:
+    """The words of a user alone, in order: each block is a text of its own."""
+    return "\n\n".join(block.text for block in blocks if isinstance(block, Text) and block.text.strip())

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from turnkeep.ids import AgentId, ConversationId, TurnId, UserId, WorkspaceId
-from turnkeep.model.blocks import JsonObject
+from turnkeep.model.blocks import Block, JsonObject, paragraphs_of
 
 Kind = Literal["chat", "sandbox", "run"]
 """`chat`: the loop runs in the server; `sandbox`: in a sandbox; `run`: one turn, no thread, never listed."""
@@ -42,6 +42,12 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 PREVIEW_CHARS = 120
 TITLE_CHARS = 80
+
+
+def title_and_preview(blocks: tuple[Block, ...]) -> tuple[str | None, str | None]:
+    """Those of a conversation that begins with these words, as long as it has no others."""
+    text = paragraphs_of(blocks)
+    return first_line(text, limit=TITLE_CHARS), first_line(text, limit=PREVIEW_CHARS)
 
 
 def first_line(text: str, *, limit: int) -> str | None:

@@ -38,7 +38,9 @@ def main() -> None:
 
 
 def tell(value: Any) -> None:
-    sys.stdout.buffer.write(json.dumps(value).encode() + b"\n")
+    # Names that are not UTF-8 come as half surrogate pairs, which no reader of JSON takes.
+    line = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    sys.stdout.buffer.write(line.encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -207,10 +209,14 @@ def collect(folder: str) -> None:
                 continue
             with open(opened, "rb") as file:
                 seen = os.fstat(opened)
-                if stat.S_ISREG(seen.st_mode):
+                if stat.S_ISREG(seen.st_mode) and is_text(path):
                     send(path, seen.st_size, file)
                 else:
                     tell({"path": path, "skipped": True})
+
+
+def is_text(name: str) -> bool:
+    return os.fsencode(name).decode("utf-8", "replace") == name
 
 
 def send(path: str, size: int, file: IO[bytes]) -> None:

@@ -71,7 +71,7 @@ class Origin:
 
     async def results(self, otp_upload: str, assets: Sequence[Asset]) -> None:
         """Hand the files back, all in one request."""
-        form = aiohttp.FormData()
+        form = aiohttp.FormData(quote_fields=False)  # else a%20b.txt comes of "a b.txt"
         for asset in assets:
             form.add_field("file", asset.file, filename=asset.path, content_type="application/octet-stream")
         try:

@@ -30,6 +30,10 @@ PROTOCOL_ERROR = "sandbox_protocol"
 
 LogLevel = Literal["debug", "info", "warn", "error"]
 
+_LEVELS: dict[str, LogLevel] = {
+    **{"trace": "debug", "debug": "debug", "info": "info", "notice": "info"},
+    **{"warn": "warn", "warning": "warn", "error": "error", "critical": "error", "fatal": "error"},
+}
 _QUOTED_CHARS = 200
 
 
@@ -38,11 +42,16 @@ class _Line(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_
 
 
 class LogLine(_Line, frozen=True, kw_only=True, tag="log"):
-    """For the trace; readers of the turn never see it."""
+    """For the trace; readers of the turn never see it. `level` is whatever the sandbox calls it; see `known_level`."""
 
-    level: LogLevel
+    level: str
     message: str
     ts: int | UnsetType = UNSET
+
+    @property
+    def known_level(self) -> LogLevel:
+        """The level as the trace has it. What nobody knows is `info`."""
+        return _LEVELS.get(self.level.lower(), "info")
 
 
 class DeltaLine(_Line, frozen=True, kw_only=True, tag="delta"):

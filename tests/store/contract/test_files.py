@@ -108,6 +108,30 @@ class TestNames:
         file = await a_file(store, tenant.ann, second, conversation_id=conversation.id)
         assert file.name == expected
 
+    @pytest.mark.parametrize(
+        "name, expected",
+        [
+            ("x" * 236 + ".txt", "x" * 234 + "-1.txt"),
+            ("x" * 235 + ".txt", "x" * 234 + "-1.txt"),
+            ("€" * 78 + "é.txt", "€" * 78 + "-1.txt"),
+            ("é" * 118 + ".txt", "é" * 117 + "-1.txt"),
+            ("x" * 240, "x" * 238 + "-1"),
+            ("a." + "x" * 238, "a." + "x" * 236 + "-1"),
+        ],
+    )
+    async def test_a_number_does_not_make_a_name_too_long(
+        self, store: Store, tenant: Tenant, name: str, expected: str
+    ) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        await a_file(store, tenant.ann, name, conversation_id=conversation.id)
+        added = await a_file(store, tenant.ann, name, conversation_id=conversation.id)
+        loose = await a_file(store, tenant.ann, name)
+        await claim(store, tenant.ann, conversation_id=conversation.id, attachment_ids=(loose.id,))
+        attached = await store.file(tenant.ann, loose.id)
+        assert added.name == expected
+        assert attached.name == expected.replace("-1", "-2")
+        assert len(expected.encode()) <= 240
+
     async def test_a_number_that_is_taken_is_passed_over(self, store: Store, tenant: Tenant) -> None:
         conversation = await a_conversation(store, tenant.ann)
         for name in ("a.txt", "A-1.txt"):
@@ -308,8 +332,24 @@ class TestTheWorkspacesFiles:
     async def test_cannot_be_attached(self, store: Store, tenant: Tenant, database: Database) -> None:
         [file] = await store.add_files(tenant.ann, [new_file(is_saved=True)])
         async with nothing_written(database):
-            with pytest.raises(InvalidRequest, match="workspace's Files"):
+            with pytest.raises(InvalidRequest) as refused:
                 await claim(store, tenant.ann, attachment_ids=(file.id,))
+        assert refused.value.detail == (
+            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
+        )
+
+    async def test_nor_can_what_is_elsewhere_or_not_complete(self, store: Store, tenant: Tenant) -> None:
+        """With the same words on every database: they say what to do."""
+        conversation = await a_conversation(store, tenant.ann)
+        elsewhere = await a_file(store, tenant.ann, conversation_id=conversation.id)
+        [pending] = await store.add_files(tenant.ann, [new_file(sha256=None)])
+        for file, words in (
+            (elsewhere, "belongs to another conversation. Upload it again for this one."),
+            (pending, "is not complete yet. Attach it once its upload has ended."),
+        ):
+            with pytest.raises(InvalidRequest) as refused:
+                await claim(store, tenant.ann, attachment_ids=(file.id,))
+            assert refused.value.detail == f"File {file.id} {words}"
 
     async def test_a_malformed_cursor_is_refused(self, store: Store, tenant: Tenant) -> None:
         with pytest.raises(InvalidRequest):
@@ -375,12 +415,21 @@ class TestWritingBack:
         ]
         assert [await store.file(tenant.ann, file.id) for file in files] == files
 
+    async def test_the_files_are_carried_by_the_answer_once_there_is_one(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        (file,) = await store.write_back(await an_upload_token(store, held), [new_file("a.txt", source="sandbox")])
+        assert file.message_id is None
+        settlement = answered(held)
+        await store.settle(held, after=1, settlement=settlement)
+        assert settlement.final is not None
+        assert (await store.file(tenant.ann, file.id)).message_id == settlement.final.id
+
     async def test_the_holder_is_told_with_every_record_and_renewal(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann)
         token = await an_upload_token(store, held)
         assert (await store.record(held, after=1, events=[step("a")])).files_written == 0
         await store.write_back(token, [new_file(source="sandbox") for _ in range(2)])
-        [renewal] = await store.renew("worker-1", [held], lease_seconds=30)
+        [renewal] = await store.renew([held], lease_seconds=30)
         assert renewal.files_written == 2
         receipt = await store.record(held, after=2, events=[step("b")])
         assert receipt.files_written == 2

@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnkeep.errors import Defect, InvalidRequest, LeaseLost, TurnSettled
+from turnkeep.errors import Defect, LeaseLost, TurnSettled
 from turnkeep.ids import TurnId
 from turnkeep.model.events import LogLine, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
 from turnkeep.model.usage import Usage
+from turnkeep.store.checks import check_own
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
 from turnkeep.store.sqlite.session import Row, Session
@@ -30,8 +31,7 @@ class Entries(Struct):
 
 def entries_of(held: Held, rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
     """Refuses rows that say they belong to another turn."""
-    if any(row.turn_id != held.turn_id or row.conversation_id != held.conversation_id for row in rows):
-        raise InvalidRequest(f"A row belongs to another turn than {held.turn_id}.")
+    check_own(held, rows)
     return Entries(
         [message_values(row) for row in rows],
         [event_values(event) for event in events],
@@ -61,7 +61,7 @@ def record(session: Session, held: Held, after: int, entries: Entries) -> Receip
 def settle(session: Session, held: Held, after: int, settlement: Settlement, entries: Entries) -> Settled:
     """End the turn and let the next one run. The last of `entries.events` is the terminal one."""
     state = _fenced(session, held)
-    status, _, last_seq, _, conversation_id, org_id, _ = state
+    status, _, last_seq, _, conversation_id, org_id, written = state
     last = after + len(entries.events)
     if status != "running":
         stored = session.rows("events_between", {"turn": held.turn_id, "after": last - 1, "last": last})
@@ -98,6 +98,8 @@ def settle(session: Session, held: Held, after: int, settlement: Settlement, ent
     turn = to_turn(row)
     _count_tokens(session, org_id, turn, row[26])
     session.run("expire_tokens", {"turn": held.turn_id, "now": session.now})
+    if written and settlement.final is not None:
+        session.run("carry_written_files", {"turn": held.turn_id, "message": settlement.final.id})
     return Settled(turn=turn, promoted=promote_next(session, conversation_id))
 
 

@@ -2,7 +2,6 @@
 
 from typing import Literal, Protocol, assert_never
 
-from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
 from turnkeep.streaming.cursor import START, Cursor
 from turnkeep.streaming.formats.anthropic import AnthropicEncoder
@@ -10,7 +9,7 @@ from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.formats.openai import OpenAIEncoder
 from turnkeep.streaming.frames import Frame
 
-__all__ = ["Encoder", "FormatName", "encoder_for", "format_named"]
+__all__ = ["Encoder", "FormatName", "encoder_for"]
 
 FormatName = Literal["native", "openai", "anthropic"]
 
@@ -20,15 +19,6 @@ class Encoder(Protocol):
 
     def encode(self, frame: Frame) -> bytes:
         """The frame as server-sent events; empty if this format does not show it."""
-
-
-def format_named(name: str) -> FormatName:
-    """The format of that name, else InvalidRequest."""
-    match name:
-        case "native" | "openai" | "anthropic":
-            return name
-        case _:
-            raise InvalidRequest(f"There is no format {name[:40]!r}; use native, openai or anthropic.")
 
 
 def encoder_for(

@@ -87,7 +87,7 @@ class AnthropicEncoder:
     def _complete(self, event: ToolCalls, seq: int) -> list[bytes]:
         said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
         self._spoken = Spoken()
-        return [*said, sse.frame(_json(event), event="tool_calls", id=self._id(seq))] if event.calls else said
+        return [*said, sse.frame(_json(event), event="tool_calls", id=self._id(seq))]
 
     def _rest(self, event: ToolCalls | Result, seq: int) -> list[bytes]:
         return [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]

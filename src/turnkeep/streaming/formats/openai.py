@@ -47,7 +47,7 @@ class OpenAIEncoder:
             case ToolCalls():
                 said = self._rest(event, seq)
                 self._spoken = Spoken()
-                return [*said, self._named("tool_calls", msgspec.to_builtins(event), seq)] if event.calls else said
+                return [*said, self._named("tool_calls", msgspec.to_builtins(event), seq)]
             case Reset():
                 dropped, self._spoken = self._spoken, Spoken()
                 return [self._named("reset", {**msgspec.to_builtins(event), "drop": dropped}, seq)]

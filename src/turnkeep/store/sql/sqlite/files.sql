@@ -98,6 +98,9 @@ UPDATE one_time_tokens SET used_at = :now WHERE token_hash = :hash;
 -- Its holder reads this number with every record and every renewal.
 UPDATE turns SET files_written = files_written + :count WHERE id = :turn;
 
+-- name: carry_written_files
+UPDATE files SET message_id = :message WHERE turn_id = :turn AND message_id IS NULL;
+
 -- name: drop_unfinished_files
 -- Uploads that nobody completed. What an import named is no upload: its bytes may still come.
 DELETE FROM files

@@ -65,6 +65,12 @@ BEGIN
         job := i;
         outcome := v_outcome[i];
         turn := v_turns[i];
+        IF v_held[i] AND p_has_final[i] AND turn.files_written > 0 THEN
+            UPDATE turnkeep.files f SET message_id = m.id
+              FROM turnkeep.messages m
+             WHERE f.turn_id = p_turn[i] AND f.message_id IS NULL
+               AND m.turn_id = p_turn[i] AND m.role = 'assistant' AND NOT m.internal;
+        END IF;
         promoted := CASE WHEN v_held[i] THEN turnkeep.promote(v_conversation[i], turn.settled_at) END;
         RETURN NEXT;
     END LOOP;
