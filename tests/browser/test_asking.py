@@ -4,13 +4,19 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.api.harness import settings_for
 from tests.browser.house import House, Talk
 from turnkeep.config import Settings
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Pause, Think, Until
+
+WATCH_COLOURS = """() => {
+  window.pale = 0;
+  const look = () => { if (!document.querySelector(".code .hljs-keyword")) window.pale += 1; };
+  new MutationObserver(look).observe(document.querySelector(".thread"), { subtree: true, childList: true, characterData: true });
+}"""  # noqa: E501
 
 
 class TestTheFirstMessage:
@@ -45,12 +51,22 @@ class TestTheFirstMessage:
         await talk.settled()
         assert await talk.questions.locator(".bubble").inner_text() == "one\ntwo"
 
-    async def test_a_draft_waits_in_its_conversation(self, house: House) -> None:
+    async def test_a_draft_waits_in_its_conversation_also_one_from_before_it_had_an_id(self, house: House) -> None:
+        is_typed = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            await is_typed.wait()
+            await route.continue_()
+
         talk = await Talk.begin(house)
+        await talk.page.route("**/v1/turns", hold)
         await talk.say("First")
-        await talk.settled()
-        first = talk.page.url
+        await expect(talk.page.get_by_text("Sending…")).to_be_visible()
         await talk.message.fill("not yet sent")
+        is_typed.set()
+        await talk.settled()
+        await expect(talk.message).to_have_value("not yet sent")
+        first = talk.page.url
         await talk.history.get_by_role("link", name="New conversation").click()
         await expect(talk.message).to_have_value("")
         await talk.message.fill("another draft")
@@ -63,16 +79,23 @@ class TestTheFirstMessage:
 
 class TestWhatIsDrawn:
     async def test_tables_code_maths_and_lists(self, house: House) -> None:
+        painted = asyncio.Event()
         house.scripts.say(
-            "| a | b |\n|---|--:|\n| 1 | 2 |\n\n```python\ndef f():\n    return 1\n```\n\n",
+            "| a | b |\n|---|--:|\n| 1 | 2 |\n\n```python\ndef f():\n",
+            Until(painted.wait),
+            "    return 1\n```\n\n",
             "$$\\frac{1}{2}$$\n\n- x\n- [x] y\n",
         )
         talk = await Talk.begin(house)
         await talk.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         await talk.say("Show me")
+        await expect(talk.answers.locator(".hljs-keyword")).to_have_text("def")
+        await talk.page.evaluate(WATCH_COLOURS)
+        painted.set()
         await talk.settled()
         await expect(talk.answers.get_by_role("cell")).to_have_text(["1", "2"])
-        await expect(talk.answers.locator(".hljs-keyword").first).to_have_text("def")
+        await expect(talk.answers.locator(".hljs-keyword")).to_have_text(["def", "return"])
+        assert await talk.page.evaluate("window.pale") == 0
         await expect(talk.answers.locator(".katex-mathml").first).to_be_attached()
         await expect(talk.answers.locator("li")).to_have_count(2)
         await talk.page.get_by_role("button", name="Copy the code").click()
@@ -135,8 +158,10 @@ class TestStopping:
         talk = await Talk.begin(house)
         await talk.say("Talk for long")
         await expect(talk.answers.get_by_text("The beginning")).to_be_visible()
+        await talk.message.fill("a draft")
         await talk.page.get_by_role("button", name="Stop the answer").click()
         await expect(talk.page.get_by_text("You stopped this answer.")).to_be_visible()
+        await expect(talk.message).to_be_focused()
         await talk.settled()
         live = await talk.shown()
         await talk.page.reload()

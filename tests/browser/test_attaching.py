@@ -26,6 +26,13 @@ PASTE = """([target, name, type, base64]) => {
   target.dispatchEvent(new ClipboardEvent("paste", { bubbles: true, cancelable: true, clipboardData: carried }));
 }"""
 
+IS_DROP_REFUSED = """target => {
+  const carried = new DataTransfer();
+  carried.items.add(new File(["x"], "x.txt"));
+  const dropped = new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: carried });
+  return !target.dispatchEvent(dropped);
+}"""
+
 
 async def give(page: Page, script: str, target: Locator, name: str, mime_type: str, body: bytes) -> None:
     handle = await target.element_handle()
@@ -70,8 +77,10 @@ class TestThreeWays:
         download = await downloading.value
         assert Path(await download.path()).read_bytes() == b"More."
 
-    async def test_a_file_that_was_attached_can_be_taken_out_again(self, house: House) -> None:
+    async def test_one_that_is_dropped_beside_the_place_or_taken_out_again_is_not_sent(self, house: House) -> None:
         talk = await Talk.begin(house)
+        # A browser would open it in place of the page.
+        assert await talk.page.locator("aside").evaluate(IS_DROP_REFUSED)
         await choose(talk.page, "wrong.txt", "text/plain", b"Not this one.")
         await expect(talk.page.locator("[data-state=done]")).to_have_count(1)
         await talk.page.get_by_role("button", name="Remove wrong.txt").click()

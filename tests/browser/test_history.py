@@ -85,6 +85,7 @@ class TestChangingIt:
         await talk.page.get_by_label("New title").fill("Not this")
         await talk.page.keyboard.press("Escape")
         await expect(talk.history.locator(".entry-title")).to_have_text("Keep me")
+        await expect(talk.history.get_by_role("link", name="Keep me")).to_be_focused()
 
     async def test_a_change_that_the_server_refuses_is_taken_back(self, house: House) -> None:
         client = await house.api()

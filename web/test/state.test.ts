@@ -150,10 +150,21 @@ describe("a thread", () => {
   });
 
   test("an edit takes the place of its turn and of all that followed", () => {
-    const thread = reduceThread(loaded("t1", "t2"), { type: "thread/beside", id: "conv_1", turn_id: "t1", new_turn_id: "t3", text: "Other" });
+    const thread = reduceThread(loaded("t1", "t2"), { type: "thread/beside", id: "conv_1", turn_id: "t1", new_turn_id: "t3", edited: { text: "Other", files: [] } });
     expect(thread.messages).toHaveLength(1);
     expect(thread.messages[0]).toMatchObject({ turn_id: "t3", content: [{ type: "text", text: "Other" }], siblings: ["t1", "t3"] });
     expect(thread.live?.id).toBe("t3");
+  });
+
+  test("a turn that is followed again shows what was known of it until its events come anew", () => {
+    const before = reduceThread(loaded("t1"), { type: "turn/followed", id: "conv_1", turn_id: "t2" });
+    const heard = reduceThread(before, { type: "turn/events", id: "conv_1", turn_id: "t2", events: [began, says("Hello ")], now: 1, isReplay: true });
+    const again = reduceThread(heard, { type: "turn/followed", id: "conv_1", turn_id: "t2" });
+    expect(again.live?.text).toBe("Hello ");
+    const replayed = reduceThread(again, { type: "turn/events", id: "conv_1", turn_id: "t2", events: [began, says("Hello there")], now: 1, isReplay: true });
+    expect(replayed.live?.text).toBe("Hello there");
+    const more = reduceThread(replayed, { type: "turn/events", id: "conv_1", turn_id: "t2", events: [says(".")], now: 1, isReplay: false });
+    expect(more.live?.text).toBe("Hello there.");
   });
 
   test("earlier messages come before, each once", () => {

@@ -11,11 +11,12 @@ import type { Outgoing, Thread } from "../state/thread";
 import { ApiError } from "../wire/client";
 import * as routes from "../wire/routes";
 import type { Conversation, FileRef, IfBusy } from "../wire/types";
+import { Branches, type Turns } from "./branches";
 import { asJson, asMarkdown, download, everyMessage, fileName } from "./exporting";
 import { Follower } from "./follow";
-import { keep, kept } from "./kept";
+import { inThisTab, keep, kept } from "./kept";
 import { Listing } from "./listing";
-import { type Office, sentence } from "./office";
+import { sentence } from "./office";
 import { Tabs } from "./tabs";
 import { Uploads } from "./uploads";
 
@@ -35,10 +36,11 @@ export interface Question {
   ifBusy: IfBusy;
 }
 
-export class Desk implements Office {
+export class Desk implements Turns {
   readonly store: Store;
   readonly uploads: Uploads;
   readonly listing: Listing;
+  readonly branches: Branches;
   #follower: Follower | null = null;
   #tabs = new Tabs();
   #notices = 0;
@@ -48,6 +50,7 @@ export class Desk implements Office {
     this.store = store;
     this.uploads = new Uploads(store, this);
     this.listing = new Listing(store, this.#tabs, this);
+    this.branches = new Branches(store, this.#tabs, this.uploads, this);
   }
 
   async start(): Promise<void> {
@@ -75,6 +78,7 @@ export class Desk implements Office {
       return;
     }
     this.#arrive(this.store.get().route);
+    this.#recallUnsent();
     void this.listing.search("");
     void this.loadChoices();
     void routes.openapi().then(
@@ -139,7 +143,7 @@ export class Desk implements Office {
       ]);
       this.store.dispatch({ type, id, conversation, page });
       this.listing.changed(conversation);
-      this.#follow(conversation);
+      this.#followRunning(conversation);
       this.#explain(id);
       void this.#recallQueued(id);
     } catch (error) {
@@ -176,7 +180,9 @@ export class Desk implements Office {
   /** Somebody elsewhere (another device, the API) may have written in this thread. */
   async #look(): Promise<void> {
     const thread = this.#thread();
-    if (!thread?.conversation || thread.live || thread.status !== "ready") return;
+    if (!thread?.conversation || thread.status !== "ready") return;
+    // What is followed tells by itself. One that nobody follows any more has lost its end to a broken connection.
+    if (thread.live) return this.#follower ? undefined : await this.refresh(thread.id);
     try {
       const now = await routes.conversation(thread.id);
       this.store.dispatch({ type: "connection", connection: "good" });
@@ -190,20 +196,27 @@ export class Desk implements Office {
 
   // --- following
 
-  #follow(conversation: Conversation): void {
+  #followRunning(conversation: Conversation): void {
     const turnId = conversation.running_turn?.id;
     const { route } = this.store.get();
     const isInView = route.page === "chat" && route.conversationId === conversation.id;
     if (!turnId || !isInView || this.#follower?.turnId === turnId) return;
-    this.#followTurn(conversation.id, turnId);
+    this.follow(conversation.id, turnId);
   }
 
-  #followTurn(id: string, turnId: string): void {
+  follow(id: string, turnId: string): void {
     this.#unfollow();
     this.store.dispatch({ type: "turn/followed", id, turn_id: turnId });
+    // A stream that is read from its beginning replaces what was drawn, once it is there.
+    let isReplay = true;
     const follower: Follower = new Follower(turnId, {
-      onEvents: (events) => this.store.dispatch({ type: "turn/events", id, turn_id: turnId, events, now: Date.now() }),
-      onRestart: () => this.store.dispatch({ type: "turn/followed", id, turn_id: turnId }),
+      onEvents: (events) => {
+        this.store.dispatch({ type: "turn/events", id, turn_id: turnId, events, now: Date.now(), isReplay });
+        isReplay = false;
+      },
+      onRestart: () => {
+        isReplay = true;
+      },
       onConnection: (isGood) => this.store.dispatch({ type: "connection", connection: isGood ? "good" : navigator.onLine ? "reconnecting" : "offline" }),
       onEnd: (reason) => {
         if (this.#follower === follower) this.#follower = null;
@@ -267,6 +280,22 @@ export class Desk implements Office {
   withdraw(id: string, key: string): void {
     this.store.dispatch({ type: "thread/withdrawn", id, key });
     this.#rememberQueued(id);
+    this.#rememberUnsent();
+  }
+
+  /** What no server has taken yet is sent again after a reload, under the same key. */
+  #rememberUnsent(): void {
+    const all = Object.values(this.store.get().threads).flatMap((thread) => thread.outbox.map((outgoing) => ({ id: thread.id, outgoing })));
+    const unsent = all.filter(({ outgoing }) => outgoing.status !== "queued");
+    keep("unsent", unsent.length ? unsent : null, inThisTab);
+  }
+
+  #recallUnsent(): void {
+    for (const { id, outgoing } of kept<{ id: string; outgoing: Outgoing }[]>("unsent", inThisTab) ?? []) {
+      if (this.#isWaiting(id, outgoing.key)) continue;
+      if (outgoing.status === "sending") void this.#send(id, outgoing);
+      else this.store.dispatch({ type: "thread/asked", id, outgoing });
+    }
   }
 
   /** No transcript shows a message that waits in the queue, so this browser keeps it for a reload. */
@@ -288,34 +317,49 @@ export class Desk implements Office {
 
   async #send(id: string, outgoing: Outgoing): Promise<void> {
     this.store.dispatch({ type: "thread/asked", id, outgoing });
+    this.#rememberUnsent();
+    const body = {
+      ...(id === NEW ? {} : { conversation_id: id }),
+      message: outgoing.text,
+      attachment_ids: outgoing.attachments.map((file) => file.file_id),
+      agent_id: outgoing.agent_id,
+      model: outgoing.model,
+      if_busy: outgoing.if_busy,
+    };
+    const isWanted = () => this.#isWaiting(id, outgoing.key);
+    try {
+      const accepted = await this.insist(() => routes.ask(body, outgoing.key), isWanted);
+      if (isWanted()) this.#accepted(id, accepted.conversation_id, outgoing.key, accepted.turn_id);
+      // It was taken back while it was on its way.
+      else await this.#cancel(accepted.turn_id);
+    } catch (error) {
+      if (this.isSignedOut(error)) return;
+      const code = error instanceof ApiError ? error.code : "internal";
+      this.store.dispatch({ type: "thread/refused", id, key: outgoing.key, error: { code, message: sentence(error) } });
+      this.#rememberUnsent();
+    }
+  }
+
+  /** Ask until somebody answers or nobody wants it any more. Whoever asks gives a key, which makes it safe to ask again. */
+  async insist<Answer>(asked: () => Promise<Answer>, isWanted: () => boolean): Promise<Answer> {
     for (;;) {
       try {
-        const accepted = await routes.ask(
-          {
-            ...(id === NEW ? {} : { conversation_id: id }),
-            message: outgoing.text,
-            attachment_ids: outgoing.attachments.map((file) => file.file_id),
-            agent_id: outgoing.agent_id,
-            model: outgoing.model,
-            if_busy: outgoing.if_busy,
-          },
-          outgoing.key,
-        );
-        this.#accepted(id, accepted.conversation_id, outgoing.key, accepted.turn_id);
-        return;
+        const answer = await asked();
+        this.store.dispatch({ type: "connection", connection: "good" });
+        return answer;
       } catch (error) {
-        if (this.isSignedOut(error)) return;
-        // Nobody answered: the key makes it safe to ask again until somebody does.
-        if (error instanceof ApiError && error.status === 0 && this.#isWaiting(id, outgoing.key)) {
-          this.store.dispatch({ type: "connection", connection: navigator.onLine ? "reconnecting" : "offline" });
-          await pause(RESEND_MS);
-          continue;
-        }
-        const code = error instanceof ApiError ? error.code : "internal";
-        this.store.dispatch({ type: "thread/refused", id, key: outgoing.key, error: { code, message: sentence(error) } });
-        return;
+        if (!(error instanceof ApiError) || error.status !== 0) throw error;
+        this.store.dispatch({ type: "connection", connection: navigator.onLine ? "reconnecting" : "offline" });
+        await pause(RESEND_MS);
+        if (!isWanted()) throw error;
       }
     }
+  }
+
+  /** It was taken by the server, and shows with what waits until its turn comes. */
+  wait(id: string, outgoing: Outgoing): void {
+    this.store.dispatch({ type: "thread/asked", id, outgoing });
+    this.#rememberQueued(id);
   }
 
   #isWaiting(id: string, key: string): boolean {
@@ -323,61 +367,24 @@ export class Desk implements Office {
   }
 
   #accepted(from: string, id: string, key: string, turnId: string): void {
-    this.store.dispatch({ type: "connection", connection: "good" });
     if (from === NEW) {
       this.store.dispatch({ type: "thread/born", id });
       const { route } = this.store.get();
       if (route.page === "chat" && route.conversationId === null) {
+        this.uploads.move(id);
         history.replaceState(null, "", pathOf({ page: "chat", conversationId: id }));
         this.store.dispatch({ type: "route", route: { page: "chat", conversationId: id } });
       }
     }
     this.store.dispatch({ type: "thread/accepted", id, key, turn_id: turnId });
     this.#rememberQueued(id);
-    if (this.store.get().threads[id]?.live?.id === turnId && threadId(this.store.get()) === id) this.#followTurn(id, turnId);
+    this.#rememberUnsent();
+    if (this.store.get().threads[id]?.live?.id === turnId && threadId(this.store.get()) === id) this.follow(id, turnId);
     this.#tabs.tell({ kind: "asked", conversationId: id });
     void routes.conversation(id).then((conversation) => {
       this.store.dispatch({ type: "thread/changed", id, conversation });
       this.listing.changed(conversation);
     }, () => undefined);
-  }
-
-  async regenerate(id: string, turnId: string): Promise<void> {
-    await this.#beside(id, turnId, null, (key) => routes.regenerate(id, turnId, {}, key));
-  }
-
-  async edit(id: string, turnId: string, text: string): Promise<void> {
-    await this.#beside(id, turnId, text, (key) => routes.edit(id, turnId, { message: text }, key));
-  }
-
-  async #beside(id: string, turnId: string, text: string | null, asked: (key: string) => Promise<{ turn_id: string }>): Promise<void> {
-    this.#rememberLeaf(id, turnId);
-    try {
-      const accepted = await asked(crypto.randomUUID());
-      this.store.dispatch({ type: "thread/beside", id, turn_id: turnId, new_turn_id: accepted.turn_id, text });
-      this.#followTurn(id, accepted.turn_id);
-      this.#tabs.tell({ kind: "asked", conversationId: id });
-    } catch (error) {
-      this.complain(error);
-    }
-  }
-
-  /** Show another branch, where it was left: a turn alone names only the beginning of its branch. */
-  async showBranch(id: string, fromTurnId: string, toTurnId: string): Promise<void> {
-    this.#rememberLeaf(id, fromTurnId);
-    const leaf = kept<string>(`leaf:${toTurnId}`) ?? toTurnId;
-    try {
-      await routes.changeConversation(id, { head_turn_id: leaf });
-      await this.refresh(id);
-      this.#tabs.tell({ kind: "changed", conversationId: id });
-    } catch (error) {
-      this.complain(error);
-    }
-  }
-
-  #rememberLeaf(id: string, turnId: string): void {
-    const last = this.store.get().threads[id]?.messages.at(-1)?.turn_id;
-    if (last && last !== turnId) keep(`leaf:${turnId}`, last);
   }
 
   async stop(id: string): Promise<void> {

@@ -1,19 +1,24 @@
-/** Small things that this browser keeps for itself: drafts, the theme, and which branch was open last. */
+/** Small things that this browser keeps for itself: drafts, the theme, which branch was open last, and, in its tab, what is not sent yet. */
 
 const PREFIX = "turnkeep:";
 
-export function keep(name: string, value: unknown): void {
+/** In all tabs until it is removed, or in this one until it is closed. A function, since asking for a forbidden storage raises. */
+type Where = () => Storage;
+const everywhere: Where = () => localStorage;
+export const inThisTab: Where = () => sessionStorage;
+
+export function keep(name: string, value: unknown, where: Where = everywhere): void {
   try {
-    if (value === null || value === undefined || value === "") localStorage.removeItem(PREFIX + name);
-    else localStorage.setItem(PREFIX + name, JSON.stringify(value));
+    if (value === null || value === undefined || value === "") where().removeItem(PREFIX + name);
+    else where().setItem(PREFIX + name, JSON.stringify(value));
   } catch {
     // A full or forbidden storage costs a draft after a reload, nothing else.
   }
 }
 
-export function kept<Value>(name: string): Value | null {
+export function kept<Value>(name: string, where: Where = everywhere): Value | null {
   try {
-    const text = localStorage.getItem(PREFIX + name);
+    const text = where().getItem(PREFIX + name);
     return text === null ? null : (JSON.parse(text) as Value);
   } catch {
     return null;

@@ -20,20 +20,23 @@ export class Uploads {
     this.#office = office;
   }
 
-  /** Upload these for the next message of this thread, each with its own progress, within the limits. */
-  attach(id: string, files: readonly File[]): void {
+  /**
+   * Upload these for the next message of this thread, each with its own progress, within the limits. For an edit the
+   * conversation is named apart, and so is how many files the message keeps.
+   */
+  attach(id: string, files: readonly File[], { conversationId = id, taken = 0 } = {}): void {
     const { me, attaching } = this.#store.get();
     if (!me || !files.length) return;
-    const room = me.max_files_per_message - (attaching[id]?.length ?? 0);
+    const room = me.max_files_per_message - (attaching[id]?.length ?? 0) - taken;
     if (files.length > room) this.#office.say(words.composer.tooMany(me.max_files_per_message), "error");
     for (const file of files.slice(0, Math.max(room, 0))) {
       if (file.size > me.max_file_bytes) this.#office.say(words.composer.tooLarge(file.name, sizeInWords(file.size), sizeInWords(me.max_file_bytes)), "error");
       else if (file.size === 0) this.#office.say(words.composer.empty(file.name), "error");
-      else void this.#upload(id, file);
+      else void this.#upload(id, conversationId, file);
     }
   }
 
-  async #upload(id: string, file: File): Promise<void> {
+  async #upload(id: string, conversationId: string, file: File): Promise<void> {
     const key = crypto.randomUUID();
     const abort = new AbortController();
     this.#uploads.set(key, abort);
@@ -48,7 +51,7 @@ export class Uploads {
       onProgress: (share: number) => this.#store.dispatch({ type: "attaching/changed", key, changes: { progress: share } }),
     };
     try {
-      const stored = id === NEW ? await this.#uploadToNobody(file, progress) : await uploadInto(id, file, progress);
+      const stored = conversationId === NEW ? await this.#uploadToNobody(file, progress) : await uploadInto(conversationId, file, progress);
       const ref: FileRef = { type: "file", file_id: stored.id, name: stored.name, mime_type: stored.mime_type, size: stored.size };
       this.#store.dispatch({ type: "attaching/changed", key, changes: { stored: ref, progress: 1 } });
     } catch (error) {
@@ -65,13 +68,18 @@ export class Uploads {
     this.#making ??= routes.createConversation({}).then(({ id }) => id);
     const id = await this.#making;
     if (threadId(this.#store.get()) === NEW) {
-      this.#store.dispatch({ type: "attaching/moved", from: NEW, to: id });
-      keep(`draft:${id}`, kept(`draft:${NEW}`));
-      keep(`draft:${NEW}`, null);
+      this.move(id);
       this.#office.go({ page: "chat", conversationId: id });
     }
     this.#making = null;
     return await uploadInto(id, file, progress);
+  }
+
+  /** The conversation that was begun has an id now: what was written and attached for it since goes along. */
+  move(id: string): void {
+    this.#store.dispatch({ type: "attaching/moved", from: NEW, to: id });
+    keep(`draft:${id}`, kept(`draft:${NEW}`));
+    keep(`draft:${NEW}`, null);
   }
 
   detach(key: string): void {

@@ -14,6 +14,8 @@ export interface AgentDraft {
   readonly sandbox: boolean;
   readonly variables: string;
   readonly setupScript: string;
+  /** What the form does not show, kept as it was. */
+  readonly rest: Pick<NewAgent, "limits">;
 }
 
 export interface HttpToolDraft {
@@ -34,12 +36,14 @@ export interface McpServerDraft {
   readonly headers: string;
   /** One that is a command: shown, not changed. */
   readonly kept: McpServer | null;
+  /** What the form does not show, kept as it was: which tools are allowed, and how long they may take. */
+  readonly rest: object;
 }
 
 const NO_ARGUMENTS = '{\n  "type": "object",\n  "properties": {}\n}';
 
 export const newHttpTool: HttpToolDraft = { name: "", description: "", url: "", method: "POST", schema: NO_ARGUMENTS, headers: "", idempotent: false, rest: {} };
-export const newMcpServer: McpServerDraft = { name: "", url: "", headers: "", kept: null };
+export const newMcpServer: McpServerDraft = { name: "", url: "", headers: "", kept: null, rest: {} };
 
 export function draftOf(agent: Agent | null): AgentDraft {
   const tools = agent?.tools ?? [];
@@ -55,11 +59,14 @@ export function draftOf(agent: Agent | null): AgentDraft {
     sandbox: agent?.sandbox ?? false,
     variables: linesOf(environment.variables, "="),
     setupScript: environment.setup_script ?? "",
+    rest: agent?.limits ? { limits: agent.limits } : {},
   };
 }
 
 /** The agent to save, or a sentence about what is wrong with the form. */
 export function specOf(draft: AgentDraft): NewAgent | string {
+  const stray = strayLine(draft);
+  if (stray !== null) return stray;
   const httpTools: HttpTool[] = [];
   for (const tool of draft.httpTools) {
     const schema = objectOf(tool.schema);
@@ -76,8 +83,9 @@ export function specOf(draft: AgentDraft): NewAgent | string {
       idempotent: tool.idempotent,
     } as HttpTool);
   }
-  const mcpServers = draft.mcpServers.map((server) => server.kept ?? ({ name: server.name.trim(), url: server.url.trim(), headers: pairsOf(server.headers, ":") } as McpServer));
+  const mcpServers = draft.mcpServers.map((server) => server.kept ?? ({ ...server.rest, name: server.name.trim(), url: server.url.trim(), headers: pairsOf(server.headers, ":") } as McpServer));
   return {
+    ...draft.rest,
     name: draft.name.trim(),
     instructions: draft.instructions,
     model: draft.model || null,
@@ -104,12 +112,25 @@ function httpToolDraft(tool: HttpTool): HttpToolDraft {
 }
 
 function mcpServerDraft(server: McpServer): McpServerDraft {
+  const { name, url, headers, ...rest } = server;
   return {
-    name: server.name,
-    url: server.url ?? "",
-    headers: linesOf(server.headers as Record<string, string> | undefined, ": "),
+    name,
+    url: url ?? "",
+    headers: linesOf(headers as Record<string, string> | undefined, ": "),
     kept: server.command ? server : null,
+    rest,
   };
+}
+
+/** A sentence about the first line that is no pair: what cannot be read must not be dropped in silence. */
+function strayLine(draft: AgentDraft): string | null {
+  const headers = [...draft.httpTools, ...draft.mcpServers].map((one) => one.headers);
+  const fields = [...headers.map((lines): [string, string] => [lines, ":"]), [draft.variables, "="] as const];
+  for (const [lines, between] of fields) {
+    const stray = lines.split("\n").find((line) => line.trim() && line.indexOf(between) < 1);
+    if (stray !== undefined) return words.settings.badLine(stray.trim(), between);
+  }
+  return null;
 }
 
 function linesOf(pairs: Record<string, string> | undefined, between: string): string {

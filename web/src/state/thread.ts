@@ -1,6 +1,7 @@
 /** One conversation as the page holds it: what the server has told, what is being said, and what waits to be sent. */
 import type { StreamEvent } from "../stream/events";
 import type { Conversation, FileRef, IfBusy, Message, Page } from "../wire/types";
+import { type Editing, type Edits, withEditing, withoutEditing } from "./editing";
 import { isSettled, newTurn, reduceTurn, type TurnView } from "./turn";
 
 export interface Failure {
@@ -16,6 +17,8 @@ export interface Outgoing {
   readonly agent_id: string | null;
   readonly model: string | null;
   readonly if_busy: IfBusy;
+  /** What it takes the place of, for an edit or an answer that is given again. */
+  readonly beside?: "edit" | "again";
   readonly status: "sending" | "queued" | "refused";
   readonly turn_id: string | null;
   readonly error: Failure | null;
@@ -36,6 +39,8 @@ export interface Thread {
   readonly outbox: readonly Outgoing[];
   /** Why turns failed; the transcript itself only says that they did. */
   readonly failures: Readonly<Record<string, Failure>>;
+  /** Questions that are being edited, by their turns. */
+  readonly edits: Edits;
 }
 
 export type ThreadAction =
@@ -51,9 +56,11 @@ export type ThreadAction =
   | { type: "thread/accepted"; id: string; key: string; turn_id: string }
   | { type: "thread/refused"; id: string; key: string; error: Failure }
   | { type: "thread/withdrawn"; id: string; key: string }
-  | { type: "thread/beside"; id: string; turn_id: string; new_turn_id: string; text: string | null }
+  | { type: "thread/beside"; id: string; turn_id: string; new_turn_id: string; edited: Pick<Editing, "text" | "files"> | null }
+  | { type: "thread/editing"; id: string; turn_id: string; changes: Partial<Editing> }
+  | { type: "thread/edited"; id: string; turn_id: string }
   | { type: "turn/followed"; id: string; turn_id: string }
-  | { type: "turn/events"; id: string; turn_id: string; events: readonly StreamEvent[]; now: number }
+  | { type: "turn/events"; id: string; turn_id: string; events: readonly StreamEvent[]; now: number; isReplay?: boolean }
   | { type: "turn/failure"; id: string; turn_id: string; error: Failure };
 
 export function newThread(id: string): Thread {
@@ -68,6 +75,7 @@ export function newThread(id: string): Thread {
     live: null,
     outbox: [],
     failures: {},
+    edits: {},
   };
 }
 
@@ -104,11 +112,15 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
       return { ...thread, outbox: thread.outbox.filter((one) => one.key !== action.key) };
     case "thread/beside":
       return beside(thread, action);
+    case "thread/editing":
+      return { ...thread, edits: withEditing(thread.edits, action.turn_id, action.changes) };
+    case "thread/edited":
+      return { ...thread, edits: withoutEditing(thread.edits, action.turn_id) };
     case "turn/followed":
-      if (thread.live?.id === action.turn_id) return { ...thread, live: newTurn(action.turn_id) };
-      return { ...thread, live: newTurn(action.turn_id), outbox: thread.outbox };
+      // What was drawn of it stays until the replay comes, so that nothing jumps and nothing that was opened closes.
+      return thread.live?.id === action.turn_id ? thread : { ...thread, live: newTurn(action.turn_id) };
     case "turn/events":
-      return heard(thread, action.turn_id, action.events, action.now);
+      return heard(thread, action);
     case "turn/failure":
       return { ...thread, failures: { ...thread.failures, [action.turn_id]: action.error } };
     default:
@@ -184,15 +196,16 @@ function beside(thread: Thread, action: Extract<ThreadAction, { type: "thread/be
   const question = thread.messages[place];
   const kept = thread.messages.slice(0, place);
   if (question?.role !== "user") return { ...thread, messages: kept, live: newTurn(action.new_turn_id) };
-  const content: Message["content"] = action.text === null ? question.content : [{ type: "text", text: action.text }];
+  const { edited } = action;
+  const changed: Partial<Message> = edited ? { content: edited.text ? [{ type: "text", text: edited.text }] : [], attachments: [...edited.files] } : {};
   const siblings = [...(question.siblings ?? [action.turn_id]), action.new_turn_id];
-  const asked: Message = { ...question, id: `${action.new_turn_id}:user`, turn_id: action.new_turn_id, content, status: "running", siblings };
+  const asked: Message = { ...question, id: `${action.new_turn_id}:user`, turn_id: action.new_turn_id, ...changed, status: "running", siblings };
   return { ...thread, messages: [...kept, asked], live: newTurn(action.new_turn_id) };
 }
 
-function heard(thread: Thread, turnId: string, events: readonly StreamEvent[], now: number): Thread {
+function heard(thread: Thread, { turn_id: turnId, events, now, isReplay }: Extract<ThreadAction, { type: "turn/events" }>): Thread {
   if (thread.live?.id !== turnId) return thread;
-  const live = events.reduce(reduceTurn, thread.live);
+  const live = events.reduce(reduceTurn, isReplay ? newTurn(turnId) : thread.live);
   return isSettled(live) ? settled(thread, live, now) : { ...thread, live };
 }
 

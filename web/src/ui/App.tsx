@@ -1,5 +1,6 @@
 /** The whole page: the list beside what is open. */
 import { lazy, Suspense, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { flushSync } from "react-dom";
 
 import { pathOf } from "../state/route";
 import { threadId } from "../state/select";
@@ -35,13 +36,16 @@ function Room() {
   useReturningFocus(isReading ? pathOf(route) : null);
   const [isListOpen, setIsListOpen] = useState(false);
   const closeList = useCallback(() => setIsListOpen(false), []);
+  const side = useRef<HTMLElement>(null);
+  useFocusInside(side, isListOpen);
   useShortcuts(useCallback(() => setIsListOpen(true), []));
+  useNoFilesInstead();
   return (
     <div className={["room", isListOpen && "is-list-open", isReading && "is-reading"].filter(Boolean).join(" ")}>
       <a className="skip" href="#message">
         {words.skip}
       </a>
-      <aside className="side" onKeyDown={(event) => event.key === "Escape" && closeList()}>
+      <aside ref={side} className="side" onKeyDown={(event) => event.key === "Escape" && closeList()}>
         <div className="brand">
           <span className="mark" aria-hidden="true" />
           <span className="brand-name">{words.product}</span>
@@ -86,6 +90,22 @@ function Room() {
   );
 }
 
+/** The list on a small screen has the focus while it is open, and gives it back. */
+function useFocusInside(side: { current: HTMLElement | null }, isOpen: boolean): void {
+  useLayoutEffect(() => {
+    const { current: element } = side;
+    const { activeElement: opener } = document;
+    if (!isOpen || !element || element.contains(opener)) return undefined;
+    element.querySelector<HTMLElement>(".only-narrow")?.focus();
+    // Later, since React gives the focus back to what had it before a change; and not if something else has taken it.
+    return () =>
+      queueMicrotask(() => {
+        const { activeElement: active } = document;
+        if ((element.contains(active) || active === document.body) && opener instanceof HTMLElement) opener.focus();
+      });
+  }, [side, isOpen]);
+}
+
 /** The focus goes back to the link that opened what was read. On a small screen the link is hidden meanwhile. */
 function useReturningFocus(opened: string | null): void {
   const opener = useRef<Element | null>(null);
@@ -100,6 +120,23 @@ function useReturningFocus(opened: string | null): void {
   }, [opened]);
 }
 
+/** A file that is dropped beside the place for files must not be opened by the browser in place of the page. */
+function useNoFilesInstead(): void {
+  useEffect(() => {
+    const refuse = (event: DragEvent) => {
+      if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      event.dataTransfer.dropEffect = "none";
+    };
+    addEventListener("dragover", refuse);
+    addEventListener("drop", refuse);
+    return () => {
+      removeEventListener("dragover", refuse);
+      removeEventListener("drop", refuse);
+    };
+  }, []);
+}
+
 /** Ctrl+K searches, Ctrl+Shift+O begins anew. */
 function useShortcuts(openList: () => void): void {
   const desk = useDesk();
@@ -108,7 +145,8 @@ function useShortcuts(openList: () => void): void {
       if (!(event.ctrlKey || event.metaKey)) return;
       if (event.key.toLowerCase() === "k") {
         event.preventDefault();
-        openList();
+        // What is not drawn yet cannot take the focus.
+        flushSync(openList);
         document.getElementById("search")?.focus();
       }
       if (event.shiftKey && event.key.toLowerCase() === "o") {

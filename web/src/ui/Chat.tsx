@@ -19,7 +19,11 @@ interface Props {
 export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage | undefined }) {
   const desk = useDesk();
   const me = useSelect((state) => state.me);
-  const dropping = useDropping((files) => desk.uploads.attach(threadId, files));
+  const dropping = useDropping((files, target) => {
+    const turnId = target.closest<HTMLElement>("[data-editing]")?.dataset["editing"];
+    if (turnId) desk.branches.attach(threadId, turnId, files);
+    else desk.uploads.attach(threadId, files);
+  });
   return (
     <main className="main" {...dropping.handlers}>
       <Head threadId={threadId} onMenu={onMenu} />
@@ -174,29 +178,30 @@ function Connection() {
   );
 }
 
-/** Files that are dragged over the element, and dropped on it. */
-function useDropping(onFiles: (files: File[]) => void) {
+/**
+ * Files that are dragged over the element, and dropped on it. Entering and leaving are not counted against each other: what
+ * is drawn anew under the pointer, as an answer is all the time, is never left.
+ */
+function useDropping(onFiles: (files: File[], target: Element) => void) {
   const [isOver, setIsOver] = useState(false);
-  const depth = useRef(0);
   const hasFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
-  const enter = (by: number) => (event: DragEvent) => {
-    if (!hasFiles(event)) return;
-    event.preventDefault();
-    depth.current = Math.max(0, depth.current + by);
-    setIsOver(depth.current > 0);
-  };
   return {
     isOver,
     handlers: {
-      onDragEnter: enter(1),
-      onDragLeave: enter(-1),
-      onDragOver: (event: DragEvent) => hasFiles(event) && event.preventDefault(),
+      onDragOver: (event: DragEvent) => {
+        if (!hasFiles(event)) return;
+        event.preventDefault();
+        setIsOver(true);
+      },
+      onDragLeave: (event: DragEvent) => {
+        const to = event.relatedTarget;
+        if (!(to instanceof Node) || !event.currentTarget.contains(to)) setIsOver(false);
+      },
       onDrop: (event: DragEvent) => {
         if (!hasFiles(event)) return;
         event.preventDefault();
-        depth.current = 0;
         setIsOver(false);
-        onFiles([...event.dataTransfer.files]);
+        onFiles([...event.dataTransfer.files], event.target as Element);
       },
     },
   };

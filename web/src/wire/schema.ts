@@ -186,7 +186,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One conversation, with the turn that runs in it. */
+        /** One conversation, with the turn that runs in it and those that wait. */
         get: operations["read_conversation"];
         put?: never;
         post?: never;
@@ -276,7 +276,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Undo a delete. */
+        /** Undo a delete. A conversation that is not deleted is answered as it is. */
         post: operations["restore_conversation"];
         delete?: never;
         options?: never;
@@ -783,7 +783,7 @@ export interface paths {
         /** Rows of a table; with `from_row` from that number on, whether or not there is a row of it. With `Accept: text/csv` or `format=csv` all of them, as a file. */
         get: operations["list_rows"];
         put?: never;
-        /** Add rows, all or none: up to 1,000 as JSON, or any number as `text/csv`, whose first line names the columns. */
+        /** Add rows, all or none: up to 1,000 as JSON, or any number as `text/csv`, whose first line names the columns. The same `Idempotency-Key` with the same body again adds nothing and answers what was added, also for CSV. */
         post: operations["add_rows"];
         delete?: never;
         options?: never;
@@ -1004,10 +1004,14 @@ export interface components {
              * @enum {unknown}
              */
             if_busy?: "enqueue" | "interrupt" | "reject";
+            /** @default null */
+            kind?: ("chat" | "sandbox") | null;
             /** @default {} */
             metadata?: Record<string, never>;
             /** @default null */
             model?: string | null;
+            /** @default null */
+            workflow_id?: string | null;
         };
         /**
          * Agent
@@ -1113,7 +1117,8 @@ export interface components {
         };
         /**
          * Conversation
-         * @description A thread. `message_count` counts visible messages. `snippet` comes with a search.
+         * @description A thread. `message_count` counts visible messages. `queued_turns` are those that wait, in the order in which they
+         *         will run; lists leave them out. `snippet` comes with a search.
          */
         Conversation: {
             agent_id: string | null;
@@ -1126,6 +1131,7 @@ export interface components {
             metadata: Record<string, never>;
             model: string | null;
             preview: string | null;
+            queued_turns?: components["schemas"]["QueuedTurn"][];
             running_turn: components["schemas"]["RunningTurn"] | null;
             snippet?: string | null;
             title: string | null;
@@ -1170,11 +1176,15 @@ export interface components {
              * @enum {unknown}
              */
             if_busy?: "enqueue" | "interrupt" | "reject";
+            /** @default null */
+            kind?: ("chat" | "sandbox") | null;
             message: string | (components["schemas"]["TextBlock"] | components["schemas"]["ImageBlock"] | components["schemas"]["FileBlock"])[];
             /** @default {} */
             metadata?: Record<string, never>;
             /** @default null */
             model?: string | null;
+            /** @default null */
+            workflow_id?: string | null;
         };
         /** Environment */
         Environment: {
@@ -1762,6 +1772,16 @@ export interface components {
         Promised: {
             file: components["schemas"]["WrittenFile"];
             upload: components["schemas"]["Upload"];
+        };
+        /**
+         * QueuedTurn
+         * @description A turn that waits for those ahead of it, with the message that it will answer. That one joins the transcript when
+         *         the turn starts.
+         */
+        QueuedTurn: {
+            events_url: string;
+            id: string;
+            message: components["schemas"]["Message"];
         };
         /**
          * Reasoning

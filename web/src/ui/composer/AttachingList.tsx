@@ -1,14 +1,30 @@
-/** Files on their way into the next message, each with its progress. */
+/** Files on their way into a message, each with its progress, after those that it has already. */
 import type { Attaching } from "../../state/state";
+import type { FileRef } from "../../wire/types";
 import { sizeInWords, words } from "../../words";
 import { useDesk } from "../context";
 import { Icon } from "../Icon";
+import { isPicture, Preview } from "../thread/Files";
 
-export function AttachingList({ attaching }: { attaching: readonly Attaching[] }) {
+interface Props {
+  attaching: readonly Attaching[];
+  kept?: readonly FileRef[];
+  onDrop?: (file: FileRef) => void;
+}
+
+export function AttachingList({ attaching, kept = [], onDrop }: Props) {
   const desk = useDesk();
-  if (!attaching.length) return null;
+  if (!attaching.length && !kept.length) return null;
   return (
     <ul className="attaching" aria-label={words.thread.attachments}>
+      {kept.map((file) => (
+        <li key={file.file_id} className="chip" data-state="kept">
+          {isPicture(file.mime_type) ? <Preview file={file} className="thumb" /> : <Icon name="file" />}
+          <span className="chip-name">{file.name}</span>
+          <span className="chip-size">{sizeInWords(file.size)}</span>
+          <RemoveFile name={file.name} onRemove={() => onDrop?.(file)} />
+        </li>
+      ))}
       {attaching.map((one) => {
         const percent = Math.round(one.progress * 100);
         const isDone = one.stored !== null;
@@ -28,12 +44,18 @@ export function AttachingList({ attaching }: { attaching: readonly Attaching[] }
                 {words.composer.uploaded(one.name)}
               </span>
             )}
-            <button type="button" className="tool is-small" onClick={() => desk.uploads.detach(one.key)} aria-label={words.composer.removeFile(one.name)}>
-              <Icon name="close" />
-            </button>
+            <RemoveFile name={one.name} onRemove={() => desk.uploads.detach(one.key)} />
           </li>
         );
       })}
     </ul>
+  );
+}
+
+function RemoveFile({ name, onRemove }: { name: string; onRemove: () => void }) {
+  return (
+    <button type="button" className="tool is-small" onClick={onRemove} aria-label={words.composer.removeFile(name)}>
+      <Icon name="close" />
+    </button>
   );
 }

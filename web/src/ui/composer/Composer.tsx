@@ -10,6 +10,7 @@ import { useDesk, useSelect } from "../context";
 import { Icon } from "../Icon";
 import { AttachingList } from "./AttachingList";
 import { Choices } from "./Choices";
+import { pastedFiles } from "./pasting";
 
 const NONE: readonly Attaching[] = [];
 
@@ -30,7 +31,8 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
 
   const isUploading = attaching.some((one) => one.stored === null && one.error === null);
   const files = attaching.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
-  const canSend = (text.trim() !== "" || files.length > 0) && !isUploading;
+  const isEmpty = text.trim() === "" && files.length === 0;
+  const canSend = !isEmpty && !isUploading;
   const limits = me ? words.composer.limits(me.max_files_per_message, sizeInWords(me.max_file_bytes)) : "";
 
   const submit = (ifBusy: IfBusy) => {
@@ -42,13 +44,18 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
     desk.uploads.attached(threadId);
     setText("");
   };
+  // The button goes with the answer; whoever pressed it goes on writing.
+  const stop = () => {
+    void desk.stop(threadId);
+    if (matchMedia("(pointer: fine)").matches) area.current?.focus();
+  };
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
     if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
     event.preventDefault();
     submit((event.ctrlKey || event.metaKey) && busy ? "interrupt" : "enqueue");
   };
   const onPaste = (event: ClipboardEvent<HTMLTextAreaElement>) => {
-    const pasted = [...event.clipboardData.files];
+    const pasted = pastedFiles(event.clipboardData);
     if (!pasted.length) return;
     event.preventDefault();
     desk.uploads.attach(threadId, pasted);
@@ -101,12 +108,14 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
             <Icon name="bolt" />
           </button>
         )}
-        {live !== null && !text.trim() && files.length === 0 ? (
-          <button type="button" className="send is-stop" onClick={() => void desk.stop(threadId)} aria-label={words.composer.stop} title={words.composer.stop}>
+        {live !== null && (
+          <button key="stop" type="button" className={isEmpty ? "send is-stop" : "tool is-stop"} onClick={stop} aria-label={words.composer.stop} title={words.composer.stop}>
             <Icon name="stop" />
           </button>
-        ) : (
+        )}
+        {(live === null || !isEmpty) && (
           <button
+            key="send"
             type="submit"
             className="send"
             disabled={!canSend}

@@ -1,5 +1,5 @@
 /** The list of conversations: search, begin, open, rename, delete and undo. */
-import { memo, useEffect, useMemo, useRef, useState } from "react";
+import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import { byAge, marked } from "../../state/history";
 import { pathOf } from "../../state/route";
@@ -101,7 +101,11 @@ function Search() {
         placeholder={words.history.search}
         aria-label={words.history.search}
         onChange={(event) => search(event.target.value)}
-        onKeyDown={(event) => event.key === "Escape" && search("")}
+        onKeyDown={(event) => {
+          if (event.key !== "Escape" || !text) return;
+          event.stopPropagation();
+          search("");
+        }}
       />
       {text && (
         <button type="button" className="tool is-small" onClick={() => search("")} aria-label={words.history.clear}>
@@ -171,6 +175,7 @@ export function Renaming({ title, onDone }: { title: string; onDone: (title: str
   const isDone = useRef(false);
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => field.current?.select(), []);
+  useReturnedFocus(field);
   const done = (result: string | null) => {
     if (isDone.current) return;
     isDone.current = true;
@@ -186,11 +191,24 @@ export function Renaming({ title, onDone }: { title: string; onDone: (title: str
       onChange={(event) => setValue(event.target.value)}
       onBlur={() => done(value.trim() || null)}
       onKeyDown={(event) => {
-        if (event.key === "Enter") done(value.trim() || null);
-        if (event.key === "Escape") done(null);
+        if (event.key !== "Enter" && event.key !== "Escape") return;
+        // Escape closes the field, and not the list around it.
+        event.stopPropagation();
+        done(event.key === "Enter" ? value.trim() || null : null);
       }}
     />
   );
+}
+
+/** The keyboard goes on where it was before the field took its place: at the conversation in the list, or at the menu. */
+function useReturnedFocus(field: { current: HTMLElement | null }): void {
+  useLayoutEffect(() => {
+    const element = field.current;
+    const place = element?.closest("li, header");
+    return () => {
+      if (element && document.activeElement === element) queueMicrotask(() => place?.querySelector<HTMLElement>("a, summary")?.focus());
+    };
+  }, [field]);
 }
 
 /** What was just deleted, for as long as one click brings it back. */

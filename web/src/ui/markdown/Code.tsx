@@ -20,13 +20,17 @@ export const Code = memo(function Code({ text, language, isOpen }: { text: strin
         <CopyButton text={text} label={words.thread.copyCode} />
       </figcaption>
       <pre tabIndex={0} aria-label={language || "code"} role="region">
-        <code>{painted ?? text}</code>
+        <code>
+          {painted.nodes}
+          {painted.rest}
+        </code>
       </pre>
     </figure>
   );
 });
 
-function usePainted(text: string, language: string, isOpen: boolean): ReactNode | null {
+/** The code, in colours as far as it is painted; what has come since is plain until it is. */
+function usePainted(text: string, language: string, isOpen: boolean): { nodes: ReactNode; rest: string } {
   const [painted, setPainted] = useState<Painted | null>(null);
   useEffect(() => {
     if (!language || text.length > MOST_CHARS) return undefined;
@@ -42,5 +46,6 @@ function usePainted(text: string, language: string, isOpen: boolean): ReactNode 
       clearTimeout(timer);
     };
   }, [text, language, isOpen]);
-  return painted?.text === text && painted.language === language ? painted.nodes : null;
+  if (!painted || painted.language !== language || !text.startsWith(painted.text)) return { nodes: null, rest: text };
+  return { nodes: painted.nodes, rest: text.slice(painted.text.length) };
 }

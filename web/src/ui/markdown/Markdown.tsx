@@ -5,7 +5,7 @@ import { createElement, Fragment, memo, type ReactNode, useMemo, useRef } from "
 import { words } from "../../words";
 import { Code } from "./Code";
 import { Maths } from "./Maths";
-import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, safeHref } from "./parse";
+import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, pieces, safeHref } from "./parse";
 
 export interface Cites {
   /** What stands for `[number]`; null: it cites nothing, and is plain text. */
@@ -59,7 +59,7 @@ function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean): Rea
     case "paragraph":
       return <p>{inline(token.tokens, cites)}</p>;
     case "text":
-      return token.tokens ? inline(token.tokens, cites) : decodeEntities((token as Tokens.Text).text);
+      return token.tokens ? inline(token.tokens, cites) : drawText((token as Tokens.Text).text);
     case "code": {
       const code = token as Tokens.Code;
       return <Code text={code.text} language={code.lang?.trim().split(/\s+/)[0] ?? ""} isOpen={isOpen} />;
@@ -121,7 +121,7 @@ function inline(tokens: Token[] | undefined, cites: Cites | undefined): ReactNod
 function drawInline(token: Token, cites: Cites | undefined): ReactNode {
   switch (token.type) {
     case "text":
-      return token.tokens ? inline(token.tokens, cites) : decodeEntities((token as Tokens.Text).text);
+      return token.tokens ? inline(token.tokens, cites) : drawText((token as Tokens.Text).text);
     case "escape":
       return (token as Tokens.Escape).text;
     case "strong":
@@ -150,6 +150,11 @@ function drawInline(token: Token, cites: Cites | undefined): ReactNode {
     default:
       return token.raw;
   }
+}
+
+/** Long texts as several nodes: one that grows changes only its last, and what is selected before it stays selected. */
+function drawText(text: string): ReactNode {
+  return <>{pieces(decodeEntities(text))}</>;
 }
 
 function drawLink(href: string, text: ReactNode): ReactNode {

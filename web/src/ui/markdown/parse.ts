@@ -80,6 +80,19 @@ export function parseGrowing(before: Parsed | null, text: string): Parsed {
   return { text, tokens: [...stable, ...rest] };
 }
 
+const PIECE_CHARS = 48;
+
+/** A text cut after spaces, into the same pieces however much more of it comes. */
+export function pieces(text: string): string[] {
+  const cut: string[] = [];
+  let begin = 0;
+  for (let space = text.indexOf(" ", PIECE_CHARS); space >= 0; space = text.indexOf(" ", begin + PIECE_CHARS)) {
+    cut.push(text.slice(begin, space + 1));
+    begin = space + 1;
+  }
+  return [...cut, text.slice(begin)];
+}
+
 const NAMED: Readonly<Record<string, string>> = {
   amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", ndash: "–", mdash: "—", hellip: "…", copy: "©",
   reg: "®", trade: "™", laquo: "«", raquo: "»", lsquo: "‘", rsquo: "’", ldquo: "“", rdquo: "”", bull: "•", middot: "·",

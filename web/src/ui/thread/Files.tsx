@@ -26,10 +26,10 @@ export function FileList({ files, label }: { files: readonly Shown[]; label: str
 }
 
 /** The small picture that the server makes; the whole one where it makes none. */
-export function Preview({ file }: { file: Shown }) {
+export function Preview({ file, className }: { file: Shown; className?: string }) {
   const [isWhole, setIsWhole] = useState(false);
   const src = isWhole ? fileContent(file.file_id) : fileThumbnail(file.file_id);
-  return <img src={src} alt={words.thread.preview(file.name)} loading="lazy" decoding="async" onError={() => setIsWhole(true)} />;
+  return <img className={className} src={src} alt={words.thread.preview(file.name)} loading="lazy" decoding="async" onError={() => setIsWhole(true)} />;
 }
 
 export function FileChip({ file }: { file: Shown }) {

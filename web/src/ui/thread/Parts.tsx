@@ -7,6 +7,7 @@ import { words } from "../../words";
 import { Icon } from "../Icon";
 import { type Cites, Markdown } from "../markdown/Markdown";
 import { Citation } from "./Citation";
+import { Disclosure } from "./Disclosure";
 import { FileList } from "./Files";
 import { anchorOf, Sources } from "./Sources";
 import { Step } from "./Step";
@@ -30,12 +31,12 @@ export const Parts = memo(function Parts({ turnId, threadId, parts, sources, isG
           case "text":
             return <Markdown key={at} text={group.text} isGrowing={isLast} cites={cites} />;
           case "reasoning":
-            return <Reasoning key={at} text={group.text} isGrowing={isLast} />;
+            return <Reasoning key={at} name={`${turnId}:thoughts:${at}`} text={group.text} isGrowing={isLast} />;
           case "steps":
             return (
               <div key={at} className="steps">
                 {group.steps.map((step) => (
-                  <Step key={step.id} step={step} />
+                  <Step key={step.id} turnId={turnId} step={step} />
                 ))}
               </div>
             );
@@ -78,15 +79,15 @@ function grouped(parts: readonly Part[]): Group[] {
   return groups;
 }
 
-function Reasoning({ text, isGrowing }: { text: string; isGrowing: boolean }) {
+function Reasoning({ name, text, isGrowing }: { name: string; text: string; isGrowing: boolean }) {
   return (
-    <details className={isGrowing ? "reasoning is-growing" : "reasoning"}>
+    <Disclosure name={name} className={isGrowing ? "reasoning is-growing" : "reasoning"}>
       <summary>
         <Icon name="thought" />
         <span>{isGrowing ? words.thread.reasoningLive : words.thread.reasoning}</span>
         <Icon name="down" />
       </summary>
       <div className="reasoning-text">{text}</div>
-    </details>
+    </Disclosure>
   );
 }

@@ -4,13 +4,14 @@ import { memo } from "react";
 import type { StepPart } from "../../wire/types";
 import { durationInWords, words } from "../../words";
 import { Icon } from "../Icon";
+import { Disclosure } from "./Disclosure";
 
 /** Longer texts are shown in part; the whole of them is in the trace. */
 const MOST_CHARS = 20_000;
 
-export const Step = memo(function Step({ step }: { step: StepPart }) {
+export const Step = memo(function Step({ turnId, step }: { turnId: string; step: StepPart }) {
   return (
-    <details className={`step is-${step.status}`} data-step={step.id}>
+    <Disclosure name={`${turnId}:${step.id}`} className={`step is-${step.status}`} data-step={step.id}>
       <summary>
         <span className="step-mark" aria-hidden="true">
           {step.status === "running" ? <span className="spinner" /> : <Icon name={step.status === "failed" ? "warn" : "check"} />}
@@ -28,7 +29,7 @@ export const Step = memo(function Step({ step }: { step: StepPart }) {
         <Value label={words.thread.stepResult} value={step.result} />
         <Value label={words.thread.stepError} value={step.error} />
       </div>
-    </details>
+    </Disclosure>
   );
 });
 

@@ -8,11 +8,12 @@ import type { Thread as ThreadState } from "../../state/thread";
 import { words } from "../../words";
 import { useDesk } from "../context";
 import { Icon } from "../Icon";
+import { OpenedProvider } from "./Disclosure";
 import { ThreadRow } from "./Message";
 import { useCited } from "./useCited";
+import { useFollowing } from "./useFollowing";
+import { usePinned } from "./usePinned";
 
-/** Closer to the end than this counts as being there. */
-const NEAR = 60;
 /** Closer to the beginning than this, earlier messages are fetched. */
 const FAR_UP = 900;
 
@@ -30,35 +31,29 @@ export const Thread = memo(function Thread({ thread, quote }: Props) {
   const settled = useMemo(() => settledRows({ messages, failures, older }), [messages, failures, older]);
   const rows = useMemo(() => [...settled, ...openRows({ live, outbox })], [settled, live, outbox]);
   const busy = isBusy(thread);
-  const [isAtEnd, setIsAtEnd] = useState(true);
-  const atEnd = useRef(true);
-  const lastOffset = useRef(0);
+  const [opened] = useState(() => new Set<string>());
+  const pinned = usePinned(root, rows);
+  const { isAtEnd, follow, toEnd, stay, onScroll: scrolled } = useFollowing(root, list);
   const isShifted = useIsShifted(rows[0]?.key === "older" ? rows[1]?.key : rows[0]?.key, rows.length);
 
-  const follow = useCallback(() => {
-    const scroller = root.current?.querySelector(".thread-list");
-    if (atEnd.current && scroller) scroller.scrollTop = scroller.scrollHeight;
-  }, []);
-  const toEnd = useCallback(() => {
-    atEnd.current = true;
-    setIsAtEnd(true);
-    follow();
-  }, [follow]);
-
-  const stay = useCallback(() => {
-    atEnd.current = false;
-    setIsAtEnd(false);
-  }, []);
   const search = useCited(thread, quote, rows, root, list, stay);
 
   // A message of one's own is always followed to the end.
   const outgoing = thread.outbox.length;
   const previous = useRef(outgoing);
   useLayoutEffect(() => {
-    if (outgoing > previous.current) atEnd.current = true;
+    if (outgoing > previous.current) toEnd();
+    else follow();
     previous.current = outgoing;
-    follow();
-  }, [rows.length, outgoing, follow]);
+  }, [rows.length, outgoing, follow, toEnd]);
+
+  // So is an answer that takes the place of what was there.
+  const known = useRef({ liveId: live?.id, count: messages.length });
+  useLayoutEffect(() => {
+    const { liveId, count } = known.current;
+    known.current = { liveId: live?.id, count: messages.length };
+    if (live && live.id !== liveId && messages.length < count) toEnd();
+  }, [live, messages.length, toEnd]);
 
   // What grows is followed once the browser has laid it out anyway; asking earlier would make it do so twice.
   useEffect(() => {
@@ -71,16 +66,10 @@ export const Thread = memo(function Thread({ thread, quote }: Props) {
 
   const onScroll = useCallback(
     (offset: number) => {
-      const handle = list.current;
-      if (!handle) return;
-      const distance = handle.scrollSize - offset - handle.viewportSize;
-      if (distance < NEAR) atEnd.current = true;
-      else if (offset < lastOffset.current - 1) atEnd.current = false;
-      lastOffset.current = offset;
-      setIsAtEnd(atEnd.current || distance < NEAR);
+      scrolled(offset);
       if (offset < FAR_UP && thread.older) void desk.loadOlder(thread.id);
     },
-    [desk, thread.older, thread.id],
+    [desk, scrolled, thread.older, thread.id],
   );
   // Too few rows to scroll: whatever is earlier must come by itself.
   useEffect(() => {
@@ -90,13 +79,15 @@ export const Thread = memo(function Thread({ thread, quote }: Props) {
 
   return (
     <div ref={root} className="thread" role="log" aria-label={words.thread.label} aria-live="off">
-      <VList ref={list} data={rows} className="thread-list" shift={isShifted} onScroll={onScroll} tabIndex={0} bufferSize={600}>
-        {(row: Row, at: number) => (
-          <div key={row.key} className={at === rows.length - 1 ? "row is-last" : "row"}>
-            <ThreadRow row={row} threadId={thread.id} isBusy={busy} />
-          </div>
-        )}
-      </VList>
+      <OpenedProvider value={opened}>
+        <VList ref={list} data={rows} className="thread-list" shift={isShifted} onScroll={onScroll} tabIndex={0} bufferSize={600} keepMounted={pinned}>
+          {(row: Row, at: number) => (
+            <div key={row.key} data-row={row.key} className={at === rows.length - 1 ? "row is-last" : "row"}>
+              <ThreadRow row={row} threadId={thread.id} isBusy={busy} />
+            </div>
+          )}
+        </VList>
+      </OpenedProvider>
       {search && (
         <p className="thread-note" role="status">
           {search === "under_way" ? words.reading.lookingForMessage : words.reading.messageGone}

@@ -1,0 +1,130 @@
+/** A question that is being edited, with its files. It is sent at once, after the answer that is being written, or instead of it. */
+import { type KeyboardEvent, useEffect, useLayoutEffect, useRef } from "react";
+
+import { type Editing, editSlot } from "../../state/editing";
+import { type Attaching } from "../../state/state";
+import type { IfBusy } from "../../wire/types";
+import { sizeInWords, words } from "../../words";
+import { AttachingList } from "../composer/AttachingList";
+import { pastedFiles } from "../composer/pasting";
+import { useDesk, useSelect } from "../context";
+import { Icon } from "../Icon";
+
+const NONE: readonly Attaching[] = [];
+
+interface Props {
+  threadId: string;
+  turnId: string;
+  editing: Editing;
+  isBusy: boolean;
+  /** Whether it was just opened; one that scrolls into view again must not take the focus from elsewhere. */
+  isNew: boolean;
+}
+
+export function Editor({ threadId, turnId, editing, isBusy, isNew }: Props) {
+  const desk = useDesk();
+  const me = useSelect((state) => state.me);
+  const attaching = useSelect((state) => state.attaching[editSlot(turnId)] ?? NONE);
+  const form = useRef<HTMLFormElement>(null);
+  const area = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (!isNew) return;
+    area.current?.focus();
+    area.current?.setSelectionRange(area.current.value.length, area.current.value.length);
+  }, [isNew]);
+  useFocusAfterwards(form, turnId);
+
+  const { text, files, isSending } = editing;
+  const isUploading = attaching.some((one) => one.stored === null && one.error === null);
+  const canSend = (text.trim() !== "" || files.length > 0 || attaching.some((one) => one.stored)) && !isUploading && !isSending;
+  const attachLabel = `${words.composer.attach}. ${me ? words.composer.limits(me.max_files_per_message, sizeInWords(me.max_file_bytes)) : ""}`;
+  const attach = (added: readonly File[]) => desk.branches.attach(threadId, turnId, added);
+  const giveUp = () => desk.branches.giveUp(threadId, turnId);
+  const submit = (ifBusy: IfBusy) => {
+    if (isUploading) desk.say(words.composer.waitForUploads);
+    if (!canSend) return;
+    // The button that was pressed is disabled now, and would lose the focus to nobody.
+    area.current?.focus();
+    void desk.branches.send(threadId, turnId, ifBusy);
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === "Escape") giveUp();
+    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    submit((event.ctrlKey || event.metaKey) && isBusy ? "interrupt" : "enqueue");
+  };
+  return (
+    <form
+      ref={form}
+      className="editor"
+      data-editing={turnId}
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit("enqueue");
+      }}
+    >
+      <AttachingList attaching={attaching} kept={files} onDrop={(file) => desk.branches.dropFile(threadId, turnId, file.file_id)} />
+      <textarea
+        ref={area}
+        value={text}
+        rows={Math.min(12, text.split("\n").length + 1)}
+        readOnly={isSending}
+        aria-label={words.thread.editLabel}
+        onChange={(event) => desk.branches.rewrite(threadId, turnId, event.target.value)}
+        onKeyDown={onKeyDown}
+        onPaste={(event) => {
+          const pasted = pastedFiles(event.clipboardData);
+          if (!pasted.length) return;
+          event.preventDefault();
+          attach(pasted);
+        }}
+      />
+      <div className="editor-foot">
+        <input
+          ref={picker}
+          className="unseen"
+          type="file"
+          multiple
+          tabIndex={-1}
+          aria-hidden="true"
+          onChange={(event) => {
+            attach([...(event.target.files ?? [])]);
+            event.target.value = "";
+          }}
+        />
+        <button type="button" className="tool" onClick={() => picker.current?.click()} disabled={isSending} aria-label={attachLabel} title={attachLabel}>
+          <Icon name="clip" />
+        </button>
+        <span className="composer-gap" />
+        <button type="button" className="button" onClick={giveUp}>
+          {words.cancel}
+        </button>
+        {isBusy && (
+          <button type="button" className="button" onClick={() => submit("interrupt")} disabled={!canSend} title={words.composer.interrupt}>
+            {words.thread.interrupt}
+          </button>
+        )}
+        <button type="submit" className="button is-main" disabled={!canSend} title={isBusy ? words.composer.queue : undefined}>
+          {isSending ? words.thread.sending : isBusy ? words.thread.queue : words.thread.editSend}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** The focus goes back to the button that opened the editor; where another question has taken its place, to the next message. */
+function useFocusAfterwards(form: { current: HTMLElement | null }, turnId: string): void {
+  useLayoutEffect(() => {
+    const element = form.current;
+    return () => {
+      if (!element?.contains(document.activeElement)) return;
+      queueMicrotask(() => {
+        const opener = document.querySelector<HTMLElement>(`.is-user[data-turn="${CSS.escape(turnId)}"] [data-opens="editor"]`);
+        if (opener) opener.focus();
+        // On a phone this would open the keyboard over the answer.
+        else if (matchMedia("(pointer: fine)").matches) document.getElementById("message")?.focus();
+      });
+    };
+  }, [form, turnId]);
+}

@@ -1,0 +1,32 @@
+/** The form of an agent: what it does not show stays, and what it cannot read it does not drop. */
+import { expect, test } from "vitest";
+
+import { draftOf, newMcpServer, specOf } from "../src/state/agent";
+import type { Agent } from "../src/wire/types";
+
+const agent = {
+  name: "Clerk",
+  instructions: "Help.",
+  model: null,
+  tools: ["search_pages", { type: "http", name: "sky", url: "https://example.org", timeout_seconds: 5, headers: { "X-Key": "1" } }],
+  mcp_servers: [{ name: "files", url: "https://example.org/mcp", headers: { Authorization: "Bearer x: y" }, tools: ["read"], timeout_seconds: 9 }],
+  skills: [],
+  sandbox: true,
+  environment: { variables: { A: "b=c" } },
+  limits: { tool_rounds: 7 },
+} as unknown as Agent;
+
+test("saving it unchanged changes nothing, limits and allowed tools included", () => {
+  expect(specOf(draftOf(agent))).toMatchObject({
+    tools: agent.tools,
+    mcp_servers: agent.mcp_servers,
+    environment: agent.environment,
+    limits: agent.limits,
+  });
+});
+
+test("a line that is no pair is told and not dropped", () => {
+  const draft = draftOf(agent);
+  expect(specOf({ ...draft, variables: "A=1\n\nTOKEN secret" })).toContain("“TOKEN secret” has no “=”");
+  expect(specOf({ ...draft, mcpServers: [{ ...newMcpServer, name: "x", headers: "Bearer abc" }] })).toContain("“Bearer abc” has no “:”");
+});

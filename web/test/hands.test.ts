@@ -1,0 +1,28 @@
+/** What happens under the reader's hands: a text that grows, a paste, a selection over many rows. */
+import { expect, test } from "vitest";
+
+import { pastedFiles } from "../src/ui/composer/pasting";
+import { pieces } from "../src/ui/markdown/parse";
+import { between } from "../src/ui/thread/usePinned";
+
+test("a text that grows keeps its pieces but for the last", () => {
+  const text = "Some words that are said one after the other, and some more. ".repeat(6);
+  for (let end = 1; end <= text.length; end += 7) {
+    const [now, later] = [pieces(text.slice(0, end)), pieces(text)];
+    expect(now.join("")).toBe(text.slice(0, end));
+    expect(later.slice(0, now.length - 1)).toEqual(now.slice(0, -1));
+  }
+});
+
+test("a paste with text and a picture of it is a paste of text", () => {
+  const picture = new File(["x"], "cells.png");
+  const carried = (text: string) => ({ files: [picture] as unknown as FileList, getData: () => text });
+  expect(pastedFiles(carried("1\t2"))).toEqual([]);
+  expect(pastedFiles(carried(""))).toEqual([picture]);
+});
+
+test("a selection keeps the rows between its ends, unless these are very many", () => {
+  expect(between(4, 2)).toEqual([2, 3, 4]);
+  expect(between(0, 1_000)).toEqual([0, 1_000]);
+  expect(between(-1, 3)).toEqual([-1, 3]);
+});
