@@ -76,6 +76,35 @@ class TestTwoTabs:
         await talk.settled(2)
 
 
+class TestWhatWaits:
+    async def test_is_shown_after_a_reload_and_in_another_tab_whoever_sent_it(self, house: House) -> None:
+        go_on = asyncio.Event()
+        house.scripts.say("First ", Until(go_on.wait), "answer.")
+        house.scripts.say("Second answer.")
+        talk = await Talk.begin(house)
+        await talk.say("One")
+        await expect(talk.answers.get_by_text("First")).to_be_visible()
+        elsewhere = await house.api()
+        conversation_id = talk.page.url.rpartition("/")[2]
+        for text in ("Two", "Three"):
+            await elsewhere.ask(text, conversation_id=conversation_id, if_busy="enqueue", background=True)
+        await talk.page.reload()
+        beside = Talk(await house.context.new_page())
+        await beside.page.goto(talk.page.url)
+        for each in (talk, beside):
+            await expect(each.questions.locator(".bubble")).to_have_text(["One", "Two", "Three"])
+            await expect(each.page.get_by_text("Queued", exact=True)).to_have_count(2)
+        await talk.page.get_by_role("button", name="Do not send").last.click()
+        for each in (talk, beside):
+            await expect(each.questions.locator(".bubble")).to_have_text(["One", "Two"])
+        go_on.set()
+        for each in (talk, beside):
+            await expect(each.answers.get_by_text("Second answer.")).to_be_visible()
+            await each.settled(2)
+            await expect(each.page.get_by_text("Queued", exact=True)).to_have_count(0)
+            await expect(each.questions.locator(".bubble")).to_have_text(["One", "Two"])
+
+
 class TestTheNetwork:
     async def test_offline_and_back(self, house: House) -> None:
         go_on = asyncio.Event()

@@ -47,7 +47,12 @@ def message_of(message: PublicMessage) -> wire.Message:
     )
 
 
-def conversation_of(stored: Conversation, *, snippet: str | UnsetType | None = UNSET) -> wire.Conversation:
+def conversation_of(
+    stored: Conversation,
+    *,
+    queue: Sequence[PublicMessage] | UnsetType = UNSET,
+    snippet: str | UnsetType | None = UNSET,
+) -> wire.Conversation:
     running = stored.running_turn_id
     return wire.Conversation(
         id=stored.id,
@@ -66,8 +71,13 @@ def conversation_of(stored: Conversation, *, snippet: str | UnsetType | None = U
         metadata=stored.metadata,
         created_at=stored.created_at,
         updated_at=stored.updated_at,
+        queued_turns=UNSET if queue is UNSET else [_queued(message) for message in queue],
         snippet=snippet,
     )
+
+
+def _queued(message: PublicMessage) -> wire.QueuedTurn:
+    return wire.QueuedTurn(id=message.turn_id, events_url=events_url(message.turn_id), message=message_of(message))
 
 
 def hit_of(hit: Hit, *, is_search: bool) -> wire.Conversation:

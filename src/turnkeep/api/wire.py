@@ -63,11 +63,15 @@ class FileBlock(Asked, frozen=True, kw_only=True, tag_field="type", tag="file"):
 
 
 class _Options(Asked, frozen=True, kw_only=True):
+    """How a turn is asked for. In a conversation that exists, `kind` and `workflow_id` may only repeat what it has."""
+
     agent_id: Id | None = None
     model: Model | None = None
     if_busy: IfBusy = "reject"
     background: bool = False
     metadata: JsonObject = {}
+    kind: Literal["chat", "sandbox"] | None = None
+    workflow_id: Annotated[str, Meta(max_length=200)] | None = None
 
 
 class NewRun(Asked, frozen=True, kw_only=True):
@@ -83,8 +87,6 @@ class NewTurn(_Options, frozen=True, kw_only=True):
     message: str | list[TextBlock | ImageBlock | FileBlock] = ""
     conversation_id: Id | None = None
     attachment_ids: list[Id] = []
-    kind: Literal["chat", "sandbox"] | None = None
-    workflow_id: Annotated[str, Meta(max_length=200)] | None = None
 
 
 class Again(_Options, frozen=True, kw_only=True):
@@ -179,8 +181,18 @@ class RunningTurn(Struct, frozen=True, kw_only=True):
     events_url: str
 
 
+class QueuedTurn(Struct, frozen=True, kw_only=True):
+    """A turn that waits for those ahead of it, with the message that it will answer. That one joins the transcript when
+    the turn starts."""
+
+    id: str
+    events_url: str
+    message: Message
+
+
 class Conversation(Struct, frozen=True, kw_only=True):
-    """A thread. `message_count` counts visible messages. `snippet` comes with a search."""
+    """A thread. `message_count` counts visible messages. `queued_turns` are those that wait, in the order in which they
+    will run; lists leave them out. `snippet` comes with a search."""
 
     id: str
     workspace_id: str
@@ -198,6 +210,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     metadata: JsonObject
     created_at: int
     updated_at: int
+    queued_turns: Sequence[QueuedTurn] | UnsetType = UNSET
     snippet: str | UnsetType | None = UNSET
 
 

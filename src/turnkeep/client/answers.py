@@ -30,6 +30,7 @@ __all__ = [
     "MonthlyUsage",
     "Org",
     "Page",
+    "QueuedTurn",
     "Replay",
     "RunningTurn",
     "Token",
@@ -131,8 +132,17 @@ class RunningTurn(_Answer, frozen=True, kw_only=True):
     events_url: str
 
 
+class QueuedTurn(_Answer, frozen=True, kw_only=True):
+    """A turn that waits for those ahead of it, with the message that it will answer."""
+
+    id: str
+    events_url: str
+    message: Message
+
+
 class Conversation(_Answer, frozen=True, kw_only=True):
-    """A thread. `message_count` counts visible messages. `snippet` comes with a search."""
+    """A thread. `message_count` counts visible messages. `queued_turns` are those that wait, in the order in which they
+    will run; lists leave them out. `snippet` comes with a search."""
 
     id: str
     workspace_id: str
@@ -150,6 +160,7 @@ class Conversation(_Answer, frozen=True, kw_only=True):
     metadata: JsonObject
     created_at: int
     updated_at: int
+    queued_turns: Sequence[QueuedTurn] = ()
     snippet: str | None = None
 
 

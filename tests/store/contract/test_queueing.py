@@ -3,10 +3,12 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from tests.store.databases import Database
 from tests.store.factories import (
     Tenant,
+    a_file,
     answered,
     begin,
     claim,
@@ -18,9 +20,11 @@ from tests.store.factories import (
     transcript_of,
     wait_in_queue,
 )
-from turnkeep.errors import ConversationBusy, QueueFull
-from turnkeep.ids import TurnId
+from turnkeep.errors import ConversationBusy, NotFound, QueueFull
+from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.display import words_of
 from turnkeep.model.events import Failure, TurnBegan
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
@@ -144,6 +148,86 @@ class TestEnqueue:
         assert await transcript_of(store, tenant.ann, conversation_id) == [
             line for number in "1234" for line in (f"user: {number}", "assistant: ok")
         ]
+
+
+async def queue_of(store: Store, by: Principal, conversation_id: ConversationId) -> list[str]:
+    found = await store.conversation_with_queue(by, conversation_id)
+    return [words_of(message.content) for message in found.queue]
+
+
+class TestTheQueue:
+    async def test_it_is_seen_with_its_messages_in_the_order_in_which_they_will_run(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann, "One")
+        place = held.conversation_id
+        file = await a_file(store, tenant.ann, conversation_id=place)
+        await claim(store, tenant.bob, "Elsewhere")
+        second = await claim(
+            store, tenant.ann, "Two", conversation_id=place, if_busy="enqueue", attachment_ids=(file.id,)
+        )
+        await wait_in_queue(store, tenant.ann, place, "Three")
+        async with nothing_written(database):
+            found = await store.conversation_with_queue(tenant.ann, place)
+        assert found.conversation == await store.conversation(tenant.ann, place)
+        first = found.queue[0]
+        assert (first.id, first.turn_id) == (second.user_message_id, second.turn.id)
+        assert (first.conversation_id, first.role, first.status) == (place, "user", "queued")
+        assert first.created_at == second.turn.created_at
+        assert [ref.file_id for ref in first.attachments] == [file.id]
+        assert await queue_of(store, tenant.ann, place) == ["Two", "Three"]
+
+    async def test_a_message_leaves_it_as_it_joins_the_transcript(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, "One")
+        for text in ("Two", "Three"):
+            await wait_in_queue(store, tenant.ann, held.conversation_id, text)
+        [waiting, _] = (await store.conversation_with_queue(tenant.ann, held.conversation_id)).queue
+        await store.settle(held, after=1, settlement=answered(held, "Ok"))
+        assert await queue_of(store, tenant.ann, held.conversation_id) == ["Three"]
+        shown = (await store.transcript(tenant.ann, held.conversation_id)).data[-1]
+        assert shown == structs.replace(waiting, status="running")
+
+    async def test_what_is_cancelled_leaves_it(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, "One")
+        waiting = [await wait_in_queue(store, tenant.ann, held.conversation_id, text) for text in ("Two", "Three")]
+        await store.request_cancel(tenant.ann, waiting[0].id)
+        assert await queue_of(store, tenant.ann, held.conversation_id) == ["Three"]
+        await claim(store, tenant.ann, "Now", conversation_id=held.conversation_id, if_busy="interrupt")
+        assert await queue_of(store, tenant.ann, held.conversation_id) == ["Now"]
+
+    async def test_a_delete_empties_it(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        await wait_in_queue(store, tenant.ann, held.conversation_id)
+        await store.delete_conversation(tenant.ann, held.conversation_id)
+        with pytest.raises(NotFound):
+            await store.conversation_with_queue(tenant.ann, held.conversation_id)
+        await store.restore_conversation(tenant.ann, held.conversation_id)
+        assert await queue_of(store, tenant.ann, held.conversation_id) == []
+
+    async def test_those_see_it_who_see_the_conversation(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        await wait_in_queue(store, tenant.ann, held.conversation_id, "Mine")
+        for by in (tenant.ann, tenant.service):
+            assert await queue_of(store, by, held.conversation_id) == ["Mine"]
+        with pytest.raises(NotFound):
+            await store.conversation_with_queue(tenant.bob, held.conversation_id)
+
+    async def test_a_turn_is_seen_running_or_waiting_never_both_or_neither(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        place = held.conversation_id
+        order = [held.turn_id] + [(await wait_in_queue(store, tenant.ann, place)).id for _ in range(20)]
+
+        async def work(held: Held, after: int) -> None:
+            while (await store.settle(held, after=after, settlement=answered(held))).promoted:
+                held, after = await adopt_one(store), 2
+
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work(held, 1))
+            while not working.done():
+                found = await store.conversation_with_queue(tenant.ann, place)
+                ahead = [] if found.conversation.running_turn_id is None else [found.conversation.running_turn_id]
+                seen = ahead + [message.turn_id for message in found.queue]
+                assert seen == order[len(order) - len(seen) :]
 
 
 class TestPromotion:

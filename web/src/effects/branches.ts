@@ -1,10 +1,10 @@
 /** Versions of a conversation: questions that are edited, answers that are given again, and the way from one to another. */
+import { wordsOf } from "../state/content";
 import { attachmentIds, editSlot } from "../state/editing";
 import type { Store } from "../state/store";
 import type { Outgoing, Thread } from "../state/thread";
 import * as routes from "../wire/routes";
 import type { FileRef, IfBusy, Message } from "../wire/types";
-import { wordsOf } from "./exporting";
 import { keep, kept } from "./kept";
 import type { Office } from "./office";
 import type { Tabs } from "./tabs";

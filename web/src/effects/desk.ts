@@ -3,6 +3,7 @@
  * screen calls these verbs and never fetches anything itself.
  */
 import { words } from "../words";
+import { isOneMoment, queuedIds, queuedIn } from "../state/queue";
 import { pathOf, type Route, routeOf } from "../state/route";
 import { threadId, unexplained } from "../state/select";
 import { NEW } from "../state/state";
@@ -10,7 +11,7 @@ import type { Store } from "../state/store";
 import type { Outgoing, Thread } from "../state/thread";
 import { ApiError } from "../wire/client";
 import * as routes from "../wire/routes";
-import type { Conversation, FileRef, IfBusy } from "../wire/types";
+import type { Conversation, FileRef, IfBusy, Message, Page } from "../wire/types";
 import { Branches, type Turns } from "./branches";
 import { asJson, asMarkdown, download, everyMessage, fileName } from "./exporting";
 import { Follower } from "./follow";
@@ -27,6 +28,8 @@ const LIST_MS = 20_000;
 /** A hidden tab gives its connection back after this long: a browser has only six for one server. */
 const HIDDEN_MS = 20_000;
 const RESEND_MS = 1_500;
+/** How often a conversation and its messages are asked for until they tell of one moment. */
+const READS = 3;
 
 export interface Question {
   text: string;
@@ -44,6 +47,9 @@ export class Desk implements Turns {
   #follower: Follower | null = null;
   #tabs = new Tabs();
   #notices = 0;
+  #reads = 0;
+  /** The newest read that each thread shows; the answer to an earlier one comes too late. */
+  #shown = new Map<string, number>();
   #hidden: ReturnType<typeof setTimeout> | null = null;
 
   constructor(store: Store) {
@@ -136,20 +142,33 @@ export class Desk implements Turns {
   }
 
   async #load(id: string, type: "thread/loaded" | "thread/refreshed"): Promise<void> {
+    this.#reads += 1;
+    const read = this.#reads;
     try {
-      const [conversation, page] = await Promise.all([
-        routes.conversation(id),
-        routes.messages(id, { order: "desc", limit: PAGE_MESSAGES }),
-      ]);
-      this.store.dispatch({ type, id, conversation, page });
-      this.listing.changed(conversation);
-      this.#followRunning(conversation);
+      const told = await this.#read(id);
+      if (read < (this.#shown.get(id) ?? 0)) return;
+      this.#shown.set(id, read);
+      this.store.dispatch({ type, id, ...told });
+      this.listing.changed(told.conversation);
+      this.#followRunning(told.conversation);
       this.#explain(id);
-      void this.#recallQueued(id);
+      this.#rememberQueued(id);
     } catch (error) {
       if (this.isSignedOut(error)) return;
       const isMissing = error instanceof ApiError && error.status === 404;
       this.store.dispatch({ type: "thread/failed", id, isMissing, error: sentence(error) });
+    }
+  }
+
+  /** A conversation, its newest messages, and what waited in it as far as this page knew when it asked. */
+  async #read(id: string): Promise<{ conversation: Conversation; page: Page<Message>; known: Outgoing[] }> {
+    for (let reads = 1; ; reads += 1) {
+      const known = [...(kept<Outgoing[]>(`queued:${id}`) ?? []), ...queuedIn(this.store.get().threads[id])];
+      const [conversation, page] = await Promise.all([
+        routes.conversation(id),
+        routes.messages(id, { order: "desc", limit: PAGE_MESSAGES }),
+      ]);
+      if (reads === READS || isOneMoment(conversation, page)) return { conversation, page, known };
     }
   }
 
@@ -187,8 +206,8 @@ export class Desk implements Turns {
       const now = await routes.conversation(thread.id);
       this.store.dispatch({ type: "connection", connection: "good" });
       const then = thread.conversation;
-      if (now.head_turn_id !== then.head_turn_id || now.updated_at !== then.updated_at || now.running_turn?.id !== then.running_turn?.id)
-        await this.refresh(thread.id);
+      const isMoved = now.head_turn_id !== then.head_turn_id || now.updated_at !== then.updated_at;
+      if (isMoved || now.running_turn?.id !== then.running_turn?.id || queuedIds(now) !== queuedIds(then)) await this.refresh(thread.id);
     } catch (error) {
       this.isSignedOut(error);
     }
@@ -298,21 +317,10 @@ export class Desk implements Turns {
     }
   }
 
-  /** No transcript shows a message that waits in the queue, so this browser keeps it for a reload. */
+  /** The server tells what waits, but not that a message takes the place of another: this browser keeps that for a reload. */
   #rememberQueued(id: string): void {
-    const queued = this.store.get().threads[id]?.outbox.filter((one) => one.status === "queued") ?? [];
-    keep(`queued:${id}`, queued.length ? queued : null);
-  }
-
-  async #recallQueued(id: string): Promise<void> {
-    const thread = this.store.get().threads[id];
-    const shown = new Set([...(thread?.outbox ?? []), ...(thread?.messages ?? [])].map((one) => one.turn_id));
-    for (const outgoing of kept<Outgoing[]>(`queued:${id}`) ?? []) {
-      if (outgoing.turn_id === null || shown.has(outgoing.turn_id)) continue;
-      const turn = await routes.turn(outgoing.turn_id).catch(() => null);
-      if (turn?.status === "queued") this.store.dispatch({ type: "thread/asked", id, outgoing });
-    }
-    this.#rememberQueued(id);
+    const beside = queuedIn(this.store.get().threads[id]).filter((one) => one.beside);
+    keep(`queued:${id}`, beside.length ? beside : null);
   }
 
   async #send(id: string, outgoing: Outgoing): Promise<void> {
@@ -384,6 +392,9 @@ export class Desk implements Turns {
     void routes.conversation(id).then((conversation) => {
       this.store.dispatch({ type: "thread/changed", id, conversation });
       this.listing.changed(conversation);
+      // Somebody elsewhere was quicker: it waits behind a turn that this page does not show yet.
+      const isBehind = conversation.queued_turns?.some((turn) => turn.id === turnId) && this.store.get().threads[id]?.live?.id === turnId;
+      if (isBehind) void this.refresh(id);
     }, () => undefined);
   }
 
@@ -395,6 +406,8 @@ export class Desk implements Turns {
   async cancelQueued(id: string, turnId: string, key: string): Promise<void> {
     await this.#cancel(turnId);
     this.withdraw(id, key);
+    this.#tabs.tell({ kind: "changed", conversationId: id });
+    await this.refresh(id);
   }
 
   async #cancel(turnId: string): Promise<void> {

@@ -53,11 +53,6 @@ export function partsAsMarkdown(parts: Message["content"]): string {
   return pieces.join("\n\n");
 }
 
-/** What somebody who copies an answer wants: its words. */
-export function wordsOf(parts: Message["content"]): string {
-  return parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n\n");
-}
-
 export function download(name: string, text: string, mimeType: string): void {
   const url = URL.createObjectURL(new Blob([text], { type: mimeType }));
   const link = document.createElement("a");

@@ -2,6 +2,7 @@
 import type { StreamEvent } from "../stream/events";
 import type { Conversation, FileRef, IfBusy, Message, Page } from "../wire/types";
 import { type Editing, type Edits, withEditing, withoutEditing } from "./editing";
+import { withQueue } from "./queue";
 import { isSettled, newTurn, reduceTurn, type TurnView } from "./turn";
 
 export interface Failure {
@@ -9,7 +10,7 @@ export interface Failure {
   readonly message: string;
 }
 
-/** A message that this page has sent and that no transcript shows yet. */
+/** A message that was sent and that no transcript shows yet: by this page, or by another one, whose turn waits. */
 export interface Outgoing {
   readonly key: string;
   readonly text: string;
@@ -45,8 +46,8 @@ export interface Thread {
 
 export type ThreadAction =
   | { type: "thread/opened"; id: string }
-  | { type: "thread/loaded"; id: string; conversation: Conversation; page: Page<Message> }
-  | { type: "thread/refreshed"; id: string; conversation: Conversation; page: Page<Message> }
+  | { type: "thread/loaded"; id: string; conversation: Conversation; page: Page<Message>; known?: readonly Outgoing[] }
+  | { type: "thread/refreshed"; id: string; conversation: Conversation; page: Page<Message>; known?: readonly Outgoing[] }
   | { type: "thread/failed"; id: string; isMissing: boolean; error: string }
   | { type: "thread/loading-older"; id: string }
   | { type: "thread/older"; id: string; page: Page<Message> }
@@ -84,8 +85,10 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
     case "thread/opened":
       return thread.status === "ready" ? thread : { ...thread, status: "loading", error: null };
     case "thread/loaded":
-    case "thread/refreshed":
-      return withTail({ ...thread, status: "ready", error: null, conversation: action.conversation }, action.page);
+    case "thread/refreshed": {
+      const told = withTail({ ...thread, status: "ready", error: null, conversation: action.conversation }, action.page);
+      return withQueue(told, action.conversation, action.known ?? []);
+    }
     case "thread/failed":
       if (thread.status === "ready" && !action.isMissing) return thread;
       return { ...thread, status: action.isMissing ? "missing" : "failed", error: action.error };
@@ -101,7 +104,8 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
     case "thread/changed":
       return { ...thread, conversation: action.conversation };
     case "thread/asked": {
-      const others = thread.outbox.filter((one) => one.key !== action.outgoing.key);
+      const { key, turn_id: turnId } = action.outgoing;
+      const others = thread.outbox.filter((one) => one.key !== key && (turnId === null || one.turn_id !== turnId));
       return { ...thread, status: "ready", outbox: [...others, action.outgoing] };
     }
     case "thread/accepted":
@@ -163,9 +167,12 @@ function sameList<Value>(before: readonly Value[], after: readonly Value[]): rea
 function accepted(thread: Thread, key: string, turnId: string): Thread {
   const outgoing = thread.outbox.find((one) => one.key === key);
   if (!outgoing) return thread;
-  if (thread.live !== null && thread.live.id !== turnId)
-    return withOutgoing(thread, key, { status: "queued", turn_id: turnId });
-  const outbox = thread.outbox.filter((one) => one.key !== key);
+  if (thread.live !== null && thread.live.id !== turnId) {
+    // The queue may have told of it before the answer to the question came.
+    const once = thread.outbox.filter((one) => one.key === key || one.turn_id !== turnId);
+    return withOutgoing({ ...thread, outbox: once }, key, { status: "queued", turn_id: turnId });
+  }
+  const outbox = thread.outbox.filter((one) => one.key !== key && one.turn_id !== turnId);
   if (thread.messages.some((message) => message.turn_id === turnId)) return { ...thread, outbox };
   return { ...thread, outbox, messages: [...thread.messages, userMessage(thread.id, turnId, outgoing)], live: newTurn(turnId) };
 }

@@ -920,7 +920,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The user's month; for a service key that acts for nobody, the workspace's. */
+        /** The user's month; for a service key that acts for nobody, the workspace's. `key` is what that key itself may. */
         get: operations["read_usage"];
         put?: never;
         post?: never;
@@ -1340,6 +1340,14 @@ export interface components {
             workspace_id: string | null;
         };
         /**
+         * KeyUsage
+         * @description What one service key has used in one month, in whatever workspaces, and what it may.
+         */
+        KeyUsage: {
+            limit: number | null;
+            messages: number;
+        };
+        /**
          * KnowledgePage
          * @description A page with its Markdown.
          */
@@ -1449,6 +1457,8 @@ export interface components {
         MonthlyUsage: {
             by_source: components["schemas"]["Messages"];
             input_tokens: number;
+            /** @default null */
+            key?: components["schemas"]["KeyUsage"] | null;
             /** @default null */
             limit?: number | null;
             messages: number;
@@ -2270,7 +2280,7 @@ export interface components {
     };
     responses: never;
     parameters: {
-        /** @description The same key with the same body answers with the same turn. */
+        /** @description Up to 255 characters. The same key with the same body does nothing twice and answers the same. */
         IdempotencyKey: string;
         /** @description The `ETag` of what you have: 304 if it is still the same. */
         IfNoneMatch: string;
@@ -4693,7 +4703,7 @@ export interface operations {
                 format?: "anthropic" | "native" | "openai";
             };
             header?: {
-                /** @description The same key with the same body answers with the same turn. */
+                /** @description Up to 255 characters. The same key with the same body does nothing twice and answers the same. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
                 /** @description Act for this user of the host (service keys only); made on first sight. */
                 "Turnkeep-User"?: components["parameters"]["TurnkeepUser"];
@@ -4843,7 +4853,7 @@ export interface operations {
                 format?: "anthropic" | "native" | "openai";
             };
             header?: {
-                /** @description The same key with the same body answers with the same turn. */
+                /** @description Up to 255 characters. The same key with the same body does nothing twice and answers the same. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
                 /** @description Act for this user of the host (service keys only); made on first sight. */
                 "Turnkeep-User"?: components["parameters"]["TurnkeepUser"];
@@ -9075,7 +9085,7 @@ export interface operations {
                 name?: string | null;
             };
             header?: {
-                /** @description The same key with the same body answers with the same turn. */
+                /** @description Up to 255 characters. The same key with the same body does nothing twice and answers the same. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
                 /** @description Act for this user of the host (service keys only); made on first sight. */
                 "Turnkeep-User"?: components["parameters"]["TurnkeepUser"];
@@ -9764,7 +9774,7 @@ export interface operations {
                 format?: "anthropic" | "native" | "openai";
             };
             header?: {
-                /** @description The same key with the same body answers with the same turn. */
+                /** @description Up to 255 characters. The same key with the same body does nothing twice and answers the same. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
                 /** @description Act for this user of the host (service keys only); made on first sight. */
                 "Turnkeep-User"?: components["parameters"]["TurnkeepUser"];

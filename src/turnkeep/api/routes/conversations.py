@@ -11,7 +11,7 @@ from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.compiler import Target, budget_for, compile
-from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
@@ -23,6 +23,7 @@ endpoints = Endpoints("conversations")
 
 CONVERSATION = Reply(status=200, meaning="The conversation", type=wire.Conversation)
 ONE = "/v1/conversations/{conversation_id}"
+WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its events, or cancel it."
 
 
 @endpoints.add(
@@ -65,13 +66,13 @@ async def create_conversation(call: Call[wire.NewConversation, Nothing]) -> ASGI
         metadata=body.metadata,
     )
     made = await call.runtime.store.create_conversation(call.principal, new)
-    return json_answer(showing.conversation_of(made), status=201)
+    return json_answer(showing.conversation_of(made, queue=()), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404,))
 async def read_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
-    """One conversation, with the turn that runs in it."""
-    return json_answer(showing.conversation_of(await _conversation(call)))
+    """One conversation, with the turn that runs in it and those that wait."""
+    return await _shown(call)
 
 
 @endpoints.add(
@@ -95,8 +96,11 @@ async def change_conversation(call: Call[wire.ConversationPatch, Nothing]) -> AS
         metadata=None if body.metadata is UNSET else body.metadata,
         without=_taken_away(body),
     )
-    changed = await call.runtime.store.change_conversation(call.principal, _id(call), change)
-    return json_answer(showing.conversation_of(changed))
+    try:
+        await call.runtime.store.change_conversation(call.principal, _id(call), change)
+    except ConversationBusy as busy:
+        raise ConversationBusy(busy.turn_id, busy.started_at, advice=WAIT_OR_CANCEL) from busy
+    return await _shown(call)
 
 
 @endpoints.add("DELETE", ONE, policy=Policy.MEMBER, replies=(Reply(status=204, meaning="Deleted"),), errors=(404, 507))
@@ -108,9 +112,9 @@ async def delete_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
 
 @endpoints.add("POST", f"{ONE}/restore", policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404, 507))
 async def restore_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
-    """Undo a delete."""
-    restored = await call.runtime.store.restore_conversation(call.principal, _id(call))
-    return json_answer(showing.conversation_of(restored))
+    """Undo a delete. A conversation that is not deleted is answered as it is."""
+    await call.runtime.store.restore_conversation(call.principal, _id(call))
+    return await _shown(call)
 
 
 @endpoints.add(
@@ -186,6 +190,11 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
             chars=compiled.chars,
         )
     )
+
+
+async def _shown(call: Call[Any, Any]) -> ASGIApp:
+    found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
+    return json_answer(showing.conversation_of(found.conversation, queue=found.queue))
 
 
 async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSpec:

@@ -10,11 +10,19 @@ from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import parse_query, tokens_of
 from turnkeep.store.checks import check_limit, check_text
-from turnkeep.store.commands import ConversationChange, NewConversation, Page, Purged, page_of
-from turnkeep.store.cursors import decode_cursor, encode_cursor
+from turnkeep.store.commands import (
+    ConversationChange,
+    ConversationWithQueue,
+    NewConversation,
+    Page,
+    Purged,
+    page_of,
+)
+from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.postgres.database import Database, check_service, owner_of
 from turnkeep.store.postgres.search import Search
 from turnkeep.store.rows import (
+    CONVERSATION_COLUMNS,
     json_or_null,
     to_conversation,
     to_message,
@@ -26,6 +34,7 @@ LAST = 2**31 - 1
 LATEST = 2**63 - 1
 QUERY_CHARS = 1_000
 _MESSAGE_WIDTH = 16
+_CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
 
 class PostgresConversations:
@@ -60,11 +69,25 @@ class PostgresConversations:
             raise NotFound("No such conversation.")
         return to_conversation(rows[0])
 
+    async def conversation_with_queue(
+        self, principal: Principal, conversation_id: ConversationId
+    ) -> ConversationWithQueue:
+        check_id(conversation_id, "conv")
+        rows = await self._database.read_as(principal, "my_conversation_with_queue", conversation_id)
+        if not rows:
+            raise NotFound("No such conversation.")
+        messages = [row[_CONVERSATION_WIDTH:] for row in rows]
+        return ConversationWithQueue(
+            conversation=to_conversation(rows[0]),
+            queue=tuple(to_public_message(conversation_id, (*row, None)) for row in messages if row[0] is not None),
+        )
+
     async def conversations(
         self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
     ) -> Page[Hit]:
         check_limit(limit)
-        before = (LATEST, "") if cursor is None else decode_cursor(cursor, tuple[int, str])
+        of = list_of(query)
+        before = (LATEST, "") if cursor is None else decode_cursor(cursor, of, tuple[int, str])
         if query is None:
             rows = await self._database.read_as(principal, "my_conversations", *before, limit + 1)
             hits = [Hit(conversation=to_conversation(row), snippet=None) for row in rows]
@@ -74,7 +97,7 @@ class PostgresConversations:
             if wanted.is_empty:
                 return Page(data=())
             hits = await self._search.find(principal, wanted, before, limit + 1)
-        return page_of(hits, limit=limit, cursor_of=_list_cursor)
+        return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
         return await self._search.index_pending(None, limit=limit)
@@ -136,16 +159,17 @@ class PostgresConversations:
         if order not in {"asc", "desc"}:
             raise InvalidRequest("order must be asc or desc.")
         is_ascending = order == "asc"
+        of = messages_of(conversation_id, order)
         place = (0, -1) if is_ascending else (LAST, 0)
         if cursor is not None:
-            place = _place(cursor)
+            place = _place(cursor, of)
         rows = await self._database.read_as(
             principal, "my_transcript", conversation_id, is_ascending, *place, limit + 1
         )
         rows.sort(key=itemgetter(-2, -1), reverse=not is_ascending)
         return Page(
             data=tuple([to_public_message(conversation_id, row) for row in rows[:limit]]),
-            next_cursor=encode_cursor(*rows[limit - 1][-2:]) if len(rows) > limit else None,
+            next_cursor=encode_cursor(of, *rows[limit - 1][-2:]) if len(rows) > limit else None,
         )
 
     async def conversation_trace(
@@ -154,23 +178,20 @@ class PostgresConversations:
         check_service(principal)
         check_id(conversation_id, "conv")
         check_limit(limit)
-        place = (0, -1) if cursor is None else _place(cursor)
+        of = rows_of(conversation_id)
+        place = (0, -1) if cursor is None else _place(cursor, of)
         if not await self._database.read("own_conversation", *owner_of(principal), conversation_id):
             raise NotFound("No such conversation.")
         rows: list[Any] = await self._database.read("conversation_rows", conversation_id, *place, limit + 1)
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(
             data=tuple(to_message(row[:_MESSAGE_WIDTH]) for row in rows[:limit]),
-            next_cursor=None if last is None else encode_cursor(last[_MESSAGE_WIDTH], last[1]),
+            next_cursor=None if last is None else encode_cursor(of, last[_MESSAGE_WIDTH], last[1]),
         )
 
 
-def _place(cursor: str) -> tuple[int, int]:
-    ordinal, sequence = decode_cursor(cursor, tuple[int, int])
+def _place(cursor: str, of: str) -> tuple[int, int]:
+    ordinal, sequence = decode_cursor(cursor, of, tuple[int, int])
     if not (0 <= ordinal <= LAST and -1 <= sequence <= LAST):
         raise InvalidRequest("This cursor is malformed. Use the next_cursor of the page before.")
     return ordinal, sequence
-
-
-def _list_cursor(hit: Hit) -> str:
-    return encode_cursor(hit.conversation.updated_at, hit.conversation.id)

@@ -9,12 +9,14 @@ from turnkeep.model.searching import parse_query
 from turnkeep.store import checks, shapes
 from turnkeep.store.commands import (
     ConversationChange,
+    ConversationWithQueue,
     Exported,
     NewConversation,
     Page,
     Purged,
     page_of,
 )
+from turnkeep.store.cursors import list_cursor, list_of
 from turnkeep.store.renaming import rename
 from turnkeep.store.sqlite import conversations, indexing, reading, transferring
 from turnkeep.store.sqlite.lanes import Lanes
@@ -35,6 +37,11 @@ class ConversationVerbs(Lanes):
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         return await self._see(principal, reading.my_conversation, check_id(conversation_id, "conv"))
 
+    async def conversation_with_queue(
+        self, principal: Principal, conversation_id: ConversationId
+    ) -> ConversationWithQueue:
+        return await self._see(principal, reading.my_conversation_with_queue, check_id(conversation_id, "conv"))
+
     async def conversations(
         self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
     ) -> Page[Hit]:
@@ -47,14 +54,15 @@ class ConversationVerbs(Lanes):
     async def _search(self, principal: Principal, query: str, limit: int, cursor: str | None) -> Page[Hit]:
         """Candidates from the index, filtered by their owner there; what is shown comes through the client path."""
         wanted = parse_query(query)
-        before = reading.list_key(cursor)
+        of = list_of(query)
+        before = reading.list_key(cursor, of)
         if wanted.is_empty:
             return Page(data=())
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
         found = await self._read(indexing.candidates, principal, wanted, before, limit + 1)
         places = await self._read(indexing.newest_matches, wanted, found) if found else {}
         hits = await self._see(principal, reading.my_hits, wanted, found, places)
-        return page_of(hits, limit=limit, cursor_of=reading.list_cursor)
+        return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
         return await self._index(None, limit)

@@ -10,8 +10,8 @@ from turnkeep.model.parts import Part
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import SearchQuery, snippet
 from turnkeep.model.turns import Turn
-from turnkeep.store.commands import Page, TurnTrace, Window, page_of
-from turnkeep.store.cursors import decode_cursor, encode_cursor
+from turnkeep.store.commands import ConversationWithQueue, Page, TurnTrace, Window, page_of
+from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.rows import (
     MESSAGE_COLUMNS,
     json_text,
@@ -70,11 +70,23 @@ def my_turn(session: Session, turn_id: TurnId) -> Turn:
     return to_turn(row)
 
 
-def trace(session: Session, principal: Principal, turn_id: TurnId) -> TurnTrace:
+def claimed_turn(session: Session, turn_id: TurnId) -> Turn:
+    row = session.row("turn_by_id", {"turn": turn_id})
+    if row is None:
+        raise no_turn()
+    return to_turn(row)
+
+
+def own_turn(session: Session, principal: Principal, turn_id: TurnId) -> Turn:
+    """The principal's turn, on the engine's path."""
     row = session.row("own_turn", owner_of(principal) | {"turn": turn_id})
     if row is None:
         raise no_turn()
-    return trace_of(session, to_turn(row), events(session, turn_id, 0, ALL))
+    return to_turn(row)
+
+
+def trace(session: Session, principal: Principal, turn_id: TurnId) -> TurnTrace:
+    return trace_of(session, own_turn(session, principal, turn_id), events(session, turn_id, 0, ALL))
 
 
 def trace_of(session: Session, turn: Turn, recorded: list[Recorded]) -> TurnTrace:
@@ -96,6 +108,14 @@ def my_conversation(session: Session, conversation_id: ConversationId) -> Conver
     return to_conversation(row)
 
 
+def my_conversation_with_queue(session: Session, conversation_id: ConversationId) -> ConversationWithQueue:
+    with session.snapshot():
+        conversation = my_conversation(session, conversation_id)
+        waiting = session.rows("my_queue", (conversation_id,))
+    queue = tuple(to_public_message(conversation_id, (*row, None)) for row in waiting)
+    return ConversationWithQueue(conversation=conversation, queue=queue)
+
+
 def own_conversation(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
     """The same on the engine's path, for what reads internal rows next."""
     row = session.row("own_conversation", owner_of(principal) | {"conversation": conversation_id})
@@ -104,24 +124,21 @@ def own_conversation(session: Session, principal: Principal, conversation_id: Co
     return to_conversation(row)
 
 
-def list_key(cursor: str | None) -> tuple[int, str]:
+def list_key(cursor: str | None, of: str) -> tuple[int, str]:
     """Where a page of conversations begins: before this `(updated_at, id)`."""
-    return (ALL, "") if cursor is None else decode_cursor(cursor, tuple[int, str])
-
-
-def list_cursor(hit: Hit) -> str:
-    return encode_cursor(hit.conversation.updated_at, hit.conversation.id)
+    return (ALL, "") if cursor is None else decode_cursor(cursor, of, tuple[int, str])
 
 
 def my_list(session: Session, principal: Principal, limit: int, cursor: str | None) -> Page[Hit]:
-    updated_at, id_ = list_key(cursor)
+    of = list_of(None)
+    updated_at, id_ = list_key(cursor, of)
     values = owner_of(principal) | {"updated_at": updated_at, "id": id_, "limit": limit + 1}
     name = "my_conversations_of_workspace" if values["user"] is None else "my_conversations_of_user"
     del values["org"]
     if values["user"] is None:
         del values["user"]
     hits = [Hit(conversation=to_conversation(row), snippet=None) for row in session.rows(name, values)]
-    return page_of(hits, limit=limit, cursor_of=list_cursor)
+    return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
 
 def my_hits(
@@ -151,12 +168,13 @@ def my_hits(
 def transcript(
     session: Session, conversation_id: ConversationId, order: Order, limit: int, cursor: str | None
 ) -> Page[PublicMessage]:
+    of = messages_of(conversation_id, order)
     with session.snapshot():
         if order == "asc":
-            ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, tuple[int, int])
+            ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
             found = session.rows("transcript_forward", (conversation_id, ordinal, sequence, limit + 1))
         else:
-            ordinal, sequence = (ALL, 0) if cursor is None else decode_cursor(cursor, tuple[int, int])
+            ordinal, sequence = (ALL, 0) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
             found = session.rows("transcript_backward", (conversation_id, ordinal, sequence, limit + 1))
         if not found and session.row("my_conversation_exists", {"conversation": conversation_id}) is None:
             raise no_conversation()
@@ -164,7 +182,7 @@ def transcript(
         siblings = _siblings(session, conversation_id, shown)
     return Page(
         data=tuple(to_public_message(conversation_id, (*row[:10], siblings.get(row[1]))) for row in shown),
-        next_cursor=encode_cursor(*shown[-1][11:]) if len(found) > limit else None,
+        next_cursor=encode_cursor(of, *shown[-1][11:]) if len(found) > limit else None,
     )
 
 
@@ -194,7 +212,8 @@ def content_of(message: Message) -> tuple[Part, ...]:
 def conversation_trace(
     session: Session, conversation_id: ConversationId, limit: int, cursor: str | None
 ) -> Page[Message]:
-    ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, tuple[int, int])
+    of = rows_of(conversation_id)
+    ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
     found = session.rows(
         "conversation_rows",
         {"conversation": conversation_id, "ordinal": ordinal, "sequence": sequence, "limit": limit + 1},
@@ -202,5 +221,5 @@ def conversation_trace(
     shown = found[:limit]
     return Page(
         data=tuple(to_message(row[:_WIDTH]) for row in shown),
-        next_cursor=encode_cursor(shown[-1][_WIDTH], shown[-1][1]) if len(found) > limit else None,
+        next_cursor=encode_cursor(of, shown[-1][_WIDTH], shown[-1][1]) if len(found) > limit else None,
     )

@@ -2,7 +2,7 @@
 import { useRef, useState } from "react";
 import { flushSync } from "react-dom";
 
-import { wordsOf } from "../../effects/exporting";
+import { wordsOf } from "../../state/content";
 import type { Failure } from "../../state/thread";
 import { shownParts, type TurnView, waitingFor } from "../../state/turn";
 import type { IfBusy, Message } from "../../wire/types";

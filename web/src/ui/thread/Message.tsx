@@ -1,7 +1,7 @@
 /** Rows of the thread: a settled message, the answer that is being written, and what waits to be sent. */
 import { memo, useState } from "react";
 
-import { wordsOf } from "../../effects/exporting";
+import { wordsOf } from "../../state/content";
 import type { Row } from "../../state/select";
 import type { Outgoing } from "../../state/thread";
 import type { Message } from "../../wire/types";

@@ -2,7 +2,7 @@
 import { type RefObject, useEffect, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
-import { wordsOf } from "../../effects/exporting";
+import { wordsOf } from "../../state/content";
 import { locate } from "../../state/passage";
 import type { Row } from "../../state/select";
 import type { Thread } from "../../state/thread";

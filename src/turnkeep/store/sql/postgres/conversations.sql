@@ -6,6 +6,11 @@ SELECT {c.conversation_columns} FROM turnkeep.create_conversation($1, $2, $3, $4
 -- name: my_conversation
 SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_conversation($1, $2, $3, $4) c
 
+-- name: my_conversation_with_queue
+SELECT {(c.conversation).conversation_columns}, c.id, c.turn_id, c.role, c.blocks, c.display, c.attachments, c.sources,
+       c.usage, c.status, c.created_at
+  FROM turnkeep.my_conversation_with_queue($1, $2, $3, $4) c
+
 -- name: my_conversations
 SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_conversations($1, $2, $3, $4, $5, $6) c
 

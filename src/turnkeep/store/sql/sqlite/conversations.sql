@@ -27,6 +27,13 @@ SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, pre
   FROM my_conversations
  WHERE id = :conversation;
 
+-- name: my_queue
+-- The messages of the turns that wait, in the order in which they will run. A turn that has not started has no other row.
+SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m.usage, t.status, m.created_at
+  FROM my_turns t CROSS JOIN my_messages m ON m.turn_id = t.id
+ WHERE t.conversation_id = ?1 AND t.status = 'queued'
+ ORDER BY t.ordinal;
+
 -- name: my_conversations_of_user
 -- One page of a user's list. The user and workspace are said once more so that the list's own index gives the order.
 SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
@@ -110,10 +117,11 @@ UPDATE conversations SET deleted_at = :now WHERE id = :conversation;
 UPDATE files SET deleted_at = :now, deleted_with = :conversation
  WHERE conversation_id = :conversation AND deleted_at IS NULL;
 
--- name: deleted_conversation
-SELECT 1
+-- name: restorable_conversation
+-- The principal's conversation, whether it is deleted or not, and whether it is.
+SELECT c.deleted_at IS NOT NULL
   FROM conversations c
- WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND c.deleted_at IS NOT NULL
+ WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace
    AND (:user IS NULL OR c.user_id = :user);
 
 -- name: restore_conversation

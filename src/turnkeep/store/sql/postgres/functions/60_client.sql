@@ -26,6 +26,29 @@ BEGIN
     v_user := turnkeep.become('', '', '');
 END $$;
 
+-- The same with the messages of the turns that wait, in the order in which they will run: a row for each, or one without
+-- a message. One statement, so that all of it is of one moment.
+CREATE FUNCTION turnkeep.my_conversation_with_queue(p_org text, p_workspace text, p_user text, p_conversation text)
+RETURNS TABLE (conversation turnkeep.conversations, running_turn_id text, id text, turn_id text, role text, blocks text,
+               display text, attachments text, sources text, usage text, status text, created_at bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+           q.id, q.turn_id, q.role, q.blocks, q.display, q.attachments, q.sources, q.usage, q.status, q.created_at
+      FROM turnkeep.conversations c
+      LEFT JOIN LATERAL (SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m.usage,
+                                t.status, m.created_at, t.ordinal
+                           FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+                          WHERE t.conversation_id = c.id AND t.status = 'queued' AND NOT m.internal) q ON true
+     WHERE c.id = p_conversation
+     ORDER BY q.ordinal;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
 -- A page of the list, newest change first, behind (p_updated_at, p_id).
 CREATE FUNCTION turnkeep.my_conversations(p_org text, p_workspace text, p_user text,
                                           p_updated_at bigint, p_id text, p_limit integer)
