@@ -47,6 +47,7 @@ BAD_ROWS: list[Json] = [
     {"Since": "31.12.2024"},
     {"Since": "2024-02-30"},
     {"Name": []},
+    {"Name": "x" * 32_769},
 ]
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "'=1", "''=1", "\t=1", "'", "'quoted'", "a=b"]
 NO_TABLES: list[tuple[str | bytes, str]] = [
@@ -63,11 +64,13 @@ NO_TABLES: list[tuple[str | bytes, str]] = [
     ("Name\n" + "x" * 200_000 + "\n", "a cell has over"),
     (b"Name\n" + b"x" * 10_000_000 + b"\n", "Line 2 has over"),
     (b'Name\n"' + (b"x" * 1000 + b"\n") * 10_000 + b'"\n', "a cell has over"),
-    (b"Name\ncaf\xe9\n", "not utf-8"),
-    (b"\xff\xfeN\x00a\x00m\x00e\x00\n\x00\x00\xd8", "not utf-16"),
+    (b"Name\ncaf\xe9\n", "Line 2 of the file is not utf-8"),
+    (b"Name\r\n" + b"caf\xc3\xa9\r\n" * 20_000 + b"\xe9\n" + b"x\n" * 9, "Line 20002 of the file is not utf-8"),
+    (b"\xe9\nx\n", "Line 1 of the file is not utf-8"),
+    (b"\xff\xfeN\x00a\x00m\x00e\x00\n\x00\x00\xd8", "Line 2 of the file is not utf-16"),
     (b"Name\na\0b\n", "NUL"),
     (b"PK\x03\x04rest", "spreadsheet"),
-    ("Name\n" + "x" * 40_000 + "\n", "40,000 characters"),
+    ("Name\nfine\n" + "x" * 40_000 + "\n", "Line 3: A cell in the column 'Name' has 40,000 characters"),
 ]
 ENCODINGS: list[tuple[bytes, str | None]] = [
     ("Name\ncafé\n".encode("utf-8-sig"), None),
@@ -83,6 +86,18 @@ async def a_table(service: Client, name: str = "Spices", rows: list[Json] | None
     if rows:
         assert (await service.post(f"/v1/tables/{table_id}/rows", json={"rows": rows})).status_code == 201
     return table_id
+
+
+async def add(service: Client, table_id: str, name: str, *, key: str, kind: str = "json") -> Json:
+    """One row, in either way."""
+    if kind == "csv":
+        return await send_csv(service, table_id, f"Name\n{name}\n", **{"idempotency-key": key})
+    rows = {"rows": [{"Name": name}]}
+    return await service.post(f"/v1/tables/{table_id}/rows", json=rows, headers={"idempotency-key": key})
+
+
+async def names_in(service: Client, table_id: str) -> list[str]:
+    return [row["values"]["Name"] for row in (await service.read(f"/v1/tables/{table_id}/rows"))["data"]]
 
 
 async def send_csv(service: Client, table_id: str, text: str | bytes, **headers: str) -> Json:
@@ -135,15 +150,6 @@ class TestTables:
         assert (await service.delete(f"{path}/2")).status_code == 204
         assert [row["row"] for row in (await user.read(path))["data"]] == [1]
         assert code_of(await user.post(path, json={"rows": [{}]})) == (403, "forbidden")
-
-    async def test_the_same_idempotency_key_adds_once(self, service: Client) -> None:
-        table_id = await a_table(service)
-        for _ in range(2):
-            response = await service.post(
-                f"/v1/tables/{table_id}/rows", json={"rows": [{"Name": "Salt"}]}, headers={"idempotency-key": "k"}
-            )
-            assert response.json()["first_row"] == 1
-        assert (await service.read(f"/v1/tables/{table_id}"))["row_count"] == 1
 
     async def test_columns_are_added_and_renamed(self, service: Client) -> None:
         table_id = await a_table(service, rows=[{"Name": "Salt", "Price": 2}])
@@ -205,6 +211,80 @@ class TestTables:
         assert (await service.read(f"/v1/tables/{table_id}"))["row_count"] == 0
 
 
+class TestAddingAgain:
+    """`Idempotency-Key`, on rows as JSON and as CSV alike."""
+
+    @both
+    @pytest.mark.parametrize("kind", ["json", "csv"])
+    async def test_under_the_same_key_adds_once(self, service: Client, kind: str) -> None:
+        table_id = await a_table(service)
+        first, again = [await add(service, table_id, "Salt", key="k", kind=kind) for _ in range(2)]
+        assert (first.status_code, first.json()["rows"]) == (201, 1)
+        assert (again.status_code, again.json()) == (201, first.json())
+        assert await names_in(service, table_id) == ["Salt"]
+
+    @both
+    @pytest.mark.parametrize("kind", ["json", "csv"])
+    async def test_other_rows_under_the_same_key_are_a_conflict(self, service: Client, kind: str) -> None:
+        table_id = await a_table(service)
+        await add(service, table_id, "Salt", key="k", kind=kind)
+        for other, name in (("json", "Mint"), ("csv", "Mint"), ({"json": "csv", "csv": "json"}[kind], "Salt")):
+            refused = await add(service, table_id, name, key="k", kind=other)
+            assert code_of(refused) == (409, "idempotency_conflict")
+            assert refused.headers["x-should-retry"] == "false"
+            assert "turn_id" not in refused.json()
+        assert await names_in(service, table_id) == ["Salt"]
+
+    @pytest.mark.parametrize("kind", ["json", "csv"])
+    async def test_keys_are_told_apart_to_their_last_character(self, service: Client, kind: str) -> None:
+        table_id = await a_table(service)
+        for number in (1, 2):
+            key = "k" * 254 + str(number)
+            assert (await add(service, table_id, f"n{number}", key=key, kind=kind)).status_code == 201
+        assert await names_in(service, table_id) == ["n1", "n2"]
+        for key in ("", "k" * 256):
+            assert code_of(await add(service, table_id, "n3", key=key, kind=kind)) == (422, "invalid_request")
+
+    async def test_is_one_request_however_its_json_is_spelled(self, service: Client) -> None:
+        path = f"/v1/tables/{await a_table(service)}/rows"
+        headers = {"idempotency-key": "k", "content-type": "application/json"}
+        for text in ('{"rows":[{"Name":"Salt","Price":2}]}', '{"rows": [ {"Price": 2, "Name": "S\\u0061lt"} ]}'):
+            assert (await service.post(path, content=text, headers=headers)).json()["first_row"] == 1
+
+    async def test_is_answered_also_when_the_columns_have_changed_since(self, service: Client) -> None:
+        table_id = await a_table(service)
+        first = await add(service, table_id, "Salt", key="k")
+        renamed = [{"name": "Title", "type": "text", "was": "Name"}, *COLUMNS[1:]]
+        changed = await service.patch(f"/v1/tables/{table_id}", json={"columns": renamed})
+        assert changed.status_code == 200, changed.text
+        again = await add(service, table_id, "Salt", key="k")
+        assert (again.status_code, again.json()["first_row"]) == (201, first.json()["first_row"])
+
+    async def test_a_key_is_the_tables_and_its_senders_own(self, server: ApiServer, service: Client) -> None:
+        one, two = await a_table(service), await a_table(service, "Other")
+        assert (await add(service, one, "Salt", key="k")).status_code == 201
+        assert (await add(service, two, "Mint", key="k")).status_code == 201
+        for_somebody = await server.client(service.key, Turnkeep_User="ann")
+        assert (await add(for_somebody, one, "Anise", key="k")).status_code == 201
+        assert await names_in(service, one) == ["Salt", "Anise"]
+
+    async def test_an_import_that_failed_leaves_its_key_unused(self, service: Client) -> None:
+        table_id = await a_table(service)
+        headers = {"idempotency-key": "k"}
+        assert (await send_csv(service, table_id, "Name,Price\na,1\nb\n", **headers)).status_code == 422
+        assert (await send_csv(service, table_id, "Name,Price\na,1\nb,2\n", **headers)).json()["rows"] == 2
+
+    async def test_an_import_that_is_told_of_says_the_same_result(self, service: Client) -> None:
+        table_id = await a_table(service)
+        headers = {"idempotency-key": "k", "accept": "application/x-ndjson"}
+        ends = [(await send_csv(service, table_id, "Name\na\nb\n", **headers)).text.splitlines()[-1] for _ in range(2)]
+        assert ends[0] == ends[1]
+        assert '"rows":2' in ends[0]
+        other = (await send_csv(service, table_id, "Name\nc\n", **headers)).text
+        assert '"code":"idempotency_conflict"' in other
+        assert await names_in(service, table_id) == ["a", "b"]
+
+
 class TestCsv:
     @both
     async def test_goes_in_and_comes_out_the_same(self, service: Client, user: Client) -> None:
@@ -258,7 +338,7 @@ class TestCsv:
         table_id = await a_table(service, rows=[{"Name": "kept"}])
         for text, told in NO_TABLES:
             response = await send_csv(service, table_id, text)
-            assert response.status_code in {413, 422}, response.text
+            assert code_of(response) == (422, "invalid_request"), response.text
             assert told in response.json()["detail"]
         assert (await service.read(f"/v1/tables/{table_id}"))["row_count"] == 1
         assert (await send_csv(service, table_id, "Name\nfine\n")).status_code == 201

@@ -153,7 +153,7 @@ class TestGoingOn:
     async def test_the_turn_that_was_left_running_is_taken_over_and_settled(self, store: Store) -> None:
         [adopted] = await store.adopt("worker-2", lease_seconds=30, limit=10)
         assert (adopted.turn.id, adopted.turn.attempt) == (RUNNING, 2)
-        [renewal] = await store.renew("worker-2", [adopted.held], lease_seconds=30)
+        [renewal] = await store.renew([adopted.held], lease_seconds=30)
         assert (renewal.is_held, renewal.files_written) == (True, 0)
         await store.settle(adopted.held, after=adopted.turn.last_seq, settlement=answered(adopted.held, "At last."))
         assert await transcript_of(store, BOB, LEFT) == ["user: Left running", "assistant: At last."]

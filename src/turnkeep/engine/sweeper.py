@@ -103,7 +103,8 @@ class Sweeper:
     async def _purge_knowledge(self) -> None:
         """Rows of deleted tables and of imports whose server died, in small steps: the writer has others to serve."""
         now = self._clock()
-        before = int(now - self._settings.retention_days * DAY_MS)
+        # Under which keys rows were added is remembered for a day at least: so long a request may be sent again.
+        before = int(now - max(1, self._settings.retention_days) * DAY_MS)
         for _ in range(KNOWLEDGE_STEPS):
             if not await self._store.purge_knowledge(before=before, silent_before=int(now - SILENT_IMPORT_MS)):
                 return

@@ -1,12 +1,12 @@
 """Cells: from what a caller or a CSV file says to the value that a column keeps, or a sentence about what is wrong."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.model.blocks import JsonValue
-from turnkeep.model.knowledge import Cell, Column, ColumnType, KnowledgeTable
+from turnkeep.model.knowledge import CELL_CHARS, Cell, Column, ColumnType, KnowledgeTable
 
 MAX_NUMBER = 2**53
 SHOWN_CHARS = 60
@@ -50,6 +50,10 @@ def cell_of(column: Column, value: JsonValue) -> Cell:
     cell = _converted(column.type, value)
     if cell is None:
         raise InvalidRequest(f"{_shown(value)} in the column {column.name!r} is not {_HINTS[column.type]}.")
+    if isinstance(cell, str) and len(cell) > CELL_CHARS:
+        raise InvalidRequest(
+            f"A cell in the column {column.name!r} has {len(cell):,} characters; at most {CELL_CHARS:,} are allowed."
+        )
     return cell
 
 
@@ -57,21 +61,11 @@ def cell_of_text(column: Column, text: str) -> Cell:
     """The same for a cell of a CSV file, where an empty one is no value at all."""
     if not text or (column.type != "text" and not text.strip()):
         return None
-    return text if column.type == "text" else cell_of(column, text)
-
-
-def infer_type(texts: Iterable[str]) -> ColumnType:
-    """The narrowest type that holds all of these cells. Numbers with leading zeros are names, so they stay text."""
-    kinds: list[ColumnType] = ["boolean", "number", "date", "datetime"]
-    for text in texts:
-        kinds = narrowed(kinds, text)
-        if not kinds:
-            return "text"
-    return kinds[0]
+    return cell_of(column, text)
 
 
 def narrowed(kinds: list[ColumnType], text: str) -> list[ColumnType]:
-    """Those of these types that can hold the cell too."""
+    """Those of these types that can hold the cell too. Numbers with leading zeros are names: only text holds them."""
     text = text.strip()
     return kinds if not text else [kind for kind in kinds if _looks_like(kind, text)]
 

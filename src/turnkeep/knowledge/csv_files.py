@@ -16,6 +16,7 @@ from turnkeep.knowledge.cells import cell_of_text, narrowed
 from turnkeep.model.knowledge import Cell, Column, ColumnType, KnowledgeTable
 
 MAX_LINE_CHARS = 1024 * 1024
+DECODED_AT_ONCE = 65_536
 MAX_COLUMNS = 100
 DELIMITERS = ",;\t|"
 
@@ -81,12 +82,29 @@ class CsvFile:
                 yield piece
         except UnicodeError as exc:
             raise InvalidRequest(
-                f"The file is not {self._encoding}: something after line {line} cannot be read. Save it as CSV UTF-8, "
-                "or name its encoding as charset. Nothing was imported."
+                f"Line {self._unreadable_line()} of the file is not {self._encoding}. Save it as CSV UTF-8, or name "
+                "its encoding as charset. Nothing was imported."
             ) from exc
         finally:
             with suppress(ValueError):  # the file was closed before somebody had read to the end
                 text.detach()
+
+    def _unreadable_line(self) -> int:
+        """The first line that the encoding cannot read. A reader of text knows only the block in which it lies."""
+        self._file.seek(0)
+        decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(self._encoding)(), translate=True)
+        line = 1
+        while block := self._file.read(DECODED_AT_ONCE):
+            before = decoder.getstate()
+            try:
+                line += decoder.decode(block).count("\n")
+            except UnicodeError:
+                decoder.setstate(before)
+                with suppress(UnicodeError):
+                    for place in range(len(block)):
+                        line += decoder.decode(block[place : place + 1]).count("\n")
+                return line
+        return line
 
 
 class CsvRows:

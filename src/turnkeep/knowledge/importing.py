@@ -70,9 +70,17 @@ class Importer:
         return inference.columns()
 
     async def fill(
-        self, principal: Principal, table: KnowledgeTable, csv: CsvFile, progress: Progress = unheard
+        self,
+        principal: Principal,
+        table: KnowledgeTable,
+        csv: CsvFile,
+        progress: Progress = unheard,
+        *,
+        batch: str | None = None,
+        digest: str | None = None,
     ) -> KnowledgeTable:
-        """Add all rows of the file, or none. Raises InvalidRequest, naming the line, for what does not fit."""
+        """Add all rows of the file, or none, and keep them as this batch. Raises InvalidRequest, naming the line, for
+        what does not fit."""
         rows = CsvRows(csv, table)
         total = await self._check(rows, progress)
         if not total:
@@ -81,7 +89,7 @@ class Importer:
         first = await self._store.begin_import(principal, table.id, import_id=import_id, count=total)
         try:
             await self._write(table, import_id, first, iter(rows), total, progress)
-            return await self._store.finish_import(table, import_id=import_id)
+            return await self._store.finish_import(table, import_id=import_id, batch=batch, digest=digest)
         except BaseException:
             # What cannot be taken back now is hidden, and cleared away by a sweep.
             with suppress(TurnkeepError):

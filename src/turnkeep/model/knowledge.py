@@ -13,6 +13,8 @@ from turnkeep.ids import PageId, TableId, WorkspaceId
 Cell = str | int | float | bool | None
 """Dates are `2026-11-15`, moments `2026-11-15T08:30:00.000Z`: as text they sort as what they are."""
 ColumnType = Literal["text", "number", "date", "datetime", "boolean"]
+CELL_CHARS = 32_768
+"""The longest text of a cell."""
 Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "contains", "in", "empty", "not_empty"]
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from turnkeep.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from turnkeep.errors import Conflict, IdempotencyConflict, InvalidRequest, NotFound
 from turnkeep.model.knowledge import (
+    CELL_CHARS,
     Cell,
     Column,
     FileText,
@@ -17,6 +18,7 @@ from turnkeep.model.knowledge import (
     PageHit,
     PageSummary,
     Row,
+    RowQuery,
     TextHit,
 )
 from turnkeep.model.searching import SearchQuery, excerpt, parse_query
@@ -27,9 +29,10 @@ CONTENT_CHARS = 1_000_000
 DESCRIPTION_CHARS = 2_000
 QUERY_CHARS = 1_000
 MAX_COLUMNS = 100
-CELL_CHARS = 32_768
 ROW_BYTES = 256 * 1024
 ROWS_AT_ONCE = 1_000
+BATCH_CHARS = 400
+"""Of the name of a batch: an id and an idempotency key."""
 MAX_ROWS = 2**31 - 1
 _columns = msgspec.json.Decoder(tuple[Column, ...]).decode
 _cells = msgspec.json.Decoder(tuple[Cell, ...]).decode
@@ -82,6 +85,8 @@ def check_cells(rows: Iterable[Sequence[Cell]]) -> list[str]:
     for cells in rows:
         for cell in cells:
             if isinstance(cell, str):
+                if len(cell) > CELL_CHARS:
+                    raise InvalidRequest(f"A cell has {len(cell):,} characters; at most {CELL_CHARS:,} are allowed.")
                 check_text(cell, "A cell", limit=CELL_CHARS, allow_empty=True)
             elif isinstance(cell, float) and not math.isfinite(cell):
                 raise InvalidRequest("A number must be finite.")
@@ -91,7 +96,7 @@ def check_cells(rows: Iterable[Sequence[Cell]]) -> list[str]:
                 raise InvalidRequest("A cell is text, a number, true, false or empty.")
         encoded = msgspec.json.encode(list(cells))
         if len(encoded) > ROW_BYTES:
-            raise TooLarge(f"A row takes {len(encoded):,} bytes; at most {ROW_BYTES:,} are allowed.")
+            raise InvalidRequest(f"A row takes {len(encoded):,} bytes; at most {ROW_BYTES:,} are allowed.")
         written.append(encoded.decode())
     return written
 
@@ -99,7 +104,16 @@ def check_cells(rows: Iterable[Sequence[Cell]]) -> list[str]:
 def check_batch(rows: Sequence[object], batch: str) -> None:
     if not 1 <= len(rows) <= ROWS_AT_ONCE:
         raise InvalidRequest(f"Add 1 to {ROWS_AT_ONCE:,} rows at a time, or send them as CSV.")
-    check_text(batch, "batch", limit=200)
+    check_text(batch, "batch", limit=BATCH_CHARS)
+
+
+def known_rows(batch: Sequence[Any], digest: str | None) -> range:
+    """The numbers of a batch that is there, from `first, count, digest`. One that nobody kept a digest of, or that is
+    asked for without one, is known by its name alone."""
+    first, count, known = batch
+    if known is not None and digest is not None and known != digest:
+        raise IdempotencyConflict()
+    return range(first, first + count)
 
 
 def check_row_limit(limit: int) -> int:
@@ -114,6 +128,16 @@ def check_search(query: str, limit: int, offset: int) -> SearchQuery:
     if offset < 0:
         raise InvalidRequest("offset must be a whole number that is not negative.")
     return parse_query(query)
+
+
+def check_row_search(query: RowQuery, table: KnowledgeTable | None, limit: int, offset: int) -> SearchQuery | None:
+    """The words to look for in this table, or in all of them; None where nothing can be found."""
+    words = check_search(query.text, limit, offset)
+    if (query.text.strip() or table is None) and words.is_empty:
+        return None
+    if table is None and (query.filters or query.sort):
+        raise InvalidRequest("Filters and sorting need a table: say which one.")
+    return words
 
 
 def part_of(items: Sequence[Hit], *, limit: int, offset: int) -> tuple[Sequence[Hit], int | None]:
@@ -206,6 +230,10 @@ def name_taken(name: str) -> Conflict:
 
 def import_lost() -> Conflict:
     return Conflict("This import was given up, or the table was deleted. Start it again.")
+
+
+def import_repeated() -> Conflict:
+    return Conflict("Rows were added under this Idempotency-Key meanwhile. Nothing was imported; send it again to see.")
 
 
 def import_runs() -> Conflict:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.store.databases import Database
 from tests.store.factories import Tenant, a_tenant, nothing_written
-from turnkeep.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from turnkeep.errors import Conflict, IdempotencyConflict, InvalidRequest, NotFound
 from turnkeep.ids import TableId
 from turnkeep.model.knowledge import Cell, Column, Filter, KnowledgeTable, Operator, RowQuery, Sort
 from turnkeep.model.principals import Principal
@@ -100,6 +100,23 @@ class TestKeeping:
         assert await store.add_rows(tenant.service, table.id, [["a"], ["b"]], batch="x") == once == [1, 2]
         assert (await store.table(tenant.ann, table.id)).row_count == 3
 
+    async def test_the_same_batch_with_another_digest_is_refused(self, store: Store, tenant: Tenant) -> None:
+        table = await a_table(store, tenant, rows=[])
+        once = await store.add_rows(tenant.service, table.id, [["a"], ["b"]], batch="x", digest="d1")
+        assert await store.add_rows(tenant.service, table.id, [["a"], ["b"]], batch="x", digest="d1") == once
+        assert await store.added_rows(tenant.service, table.id, batch="x", digest="d1") == range(1, 3)
+        assert await store.added_rows(tenant.service, table.id, batch="y", digest="d1") is None
+        with pytest.raises(IdempotencyConflict):
+            await store.add_rows(tenant.service, table.id, [["c"]], batch="x", digest="d2")
+        with pytest.raises(IdempotencyConflict):
+            await store.added_rows(tenant.service, table.id, batch="x", digest="d2")
+        assert (await store.table(tenant.ann, table.id)).row_count == 2
+
+    async def test_a_batch_from_before_digests_is_known_by_its_name(self, store: Store, tenant: Tenant) -> None:
+        table = await a_table(store, tenant, rows=[])
+        await store.add_rows(tenant.service, table.id, [["a"], ["b"]], batch="x")
+        assert await store.add_rows(tenant.service, table.id, [["c"]], batch="x", digest="d") == [1, 2]
+
     async def test_many_who_add_at_once_get_numbers_of_their_own(self, store: Store, tenant: Tenant) -> None:
         table = await a_table(store, tenant, rows=[])
         numbers = await asyncio.gather(
@@ -168,8 +185,10 @@ class TestKeeping:
             for cell in bad:
                 with pytest.raises(InvalidRequest):
                     await store.add_rows(tenant.service, table.id, [["fine"], [cell]], batch="bad")
-            with pytest.raises(TooLarge):
+            with pytest.raises(InvalidRequest, match="40,000 characters"):
                 await store.add_rows(tenant.service, table.id, [["x" * 40_000]], batch="bad")
+            with pytest.raises(InvalidRequest, match="A row takes"):
+                await store.add_rows(tenant.service, table.id, [["ü" * 30_000] * 5], batch="bad")
             with pytest.raises(InvalidRequest):
                 await store.add_rows(tenant.service, table.id, [], batch="bad")
             for columns in ((), (NAME, structs.replace(PRICE, name="name")), (NAME, NAME)):
@@ -337,6 +356,26 @@ class TestImports:
         assert len((await database.contents())["table_rows"]) == 5
         assert (await store.table(tenant.ann, table.id)).row_count == 5
         await store.begin_import(tenant.service, table.id, import_id="i2", count=1)
+
+    async def test_is_kept_as_a_batch_once_it_is_seen(self, store: Store, tenant: Tenant) -> None:
+        table = await a_table(store, tenant)
+        first = await store.begin_import(tenant.service, table.id, import_id="i1", count=2)
+        await store.import_rows(table, import_id="i1", first=first, rows=[["a"], ["b"]])
+        assert await store.added_rows(tenant.service, table.id, batch="k", digest="d") is None
+        await store.finish_import(table, import_id="i1", batch="k", digest="d")
+        assert await store.added_rows(tenant.service, table.id, batch="k", digest="d") == range(6, 8)
+        with pytest.raises(IdempotencyConflict):
+            await store.add_rows(tenant.service, table.id, [["c"]], batch="k", digest="e")
+
+    async def test_is_not_shown_when_its_batch_was_added_meanwhile(self, store: Store, tenant: Tenant) -> None:
+        table = await a_table(store, tenant)
+        first = await store.begin_import(tenant.service, table.id, import_id="i1", count=1)
+        await store.import_rows(table, import_id="i1", first=first, rows=[["imported"]])
+        await store.add_rows(tenant.service, table.id, [["added"]], batch="k", digest="e")
+        with pytest.raises(Conflict, match=r"under this Idempotency-Key meanwhile\. Nothing was imported"):
+            await store.finish_import(table, import_id="i1", batch="k", digest="d")
+        await store.abandon_import(table, import_id="i1")
+        assert [row.cells[0] for row in await store.rows(tenant.ann, table.id, after=5)] == ["added"]
 
     async def test_a_deleted_table_takes_its_import_with_it(self, store: Store, tenant: Tenant) -> None:
         table = await a_table(store, tenant)

@@ -1,7 +1,7 @@
 """Rows of a table: listed, searched, filtered and sorted; added as JSON or CSV; handed out as CSV."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -11,6 +11,7 @@ from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.csv_imports import CSV, NDJSON, import_into
 from turnkeep.api.downloads import SAFE_HEADERS, disposition
 from turnkeep.api.knowledge_wire import Added, CsvQuery, NewRows, Row, RowsQuery, RowValues, Table
+from turnkeep.api.repeating import idempotency_key, request_hash
 from turnkeep.api.routes.tables import table_id_of
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.errors import InvalidRequest, NotFound
@@ -55,10 +56,11 @@ async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
         if query.from_row:
             raise InvalidRequest("`from_row` begins a list by number: leave it out, or `q`, `filter` and `sort`.")
         return json_answer(await _found(call, table))
-    after = decode_cursor(query.cursor, tuple[int])[0] if query.cursor else (query.from_row or 1) - 1
+    of = f"rows of {table.id}"
+    after = decode_cursor(query.cursor, of, tuple[int])[0] if query.cursor else (query.from_row or 1) - 1
     rows = await store.rows(call.principal, table.id, after=after, limit=query.limit + 1)
     shown = rows[: query.limit]
-    more = encode_cursor(shown[-1].number) if len(rows) > query.limit else None
+    more = encode_cursor(of, shown[-1].number) if len(rows) > query.limit else None
     return json_answer(wire.Page(data=[Row.of(table, row) for row in shown], next_cursor=more))
 
 
@@ -77,16 +79,21 @@ async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
     errors=(409, 413, 507),
 )
 async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
-    """Add rows, all or none: up to 1,000 as JSON, or any number as `text/csv`, whose first line names the columns."""
+    """Add rows, all or none: up to 1,000 as JSON, or any number as `text/csv`, whose first line names the columns. The
+    same `Idempotency-Key` with the same body again adds nothing and answers what was added, also for CSV."""
     table_id = table_id_of(call)
+    key = idempotency_key(call)
+    batch = secrets.token_hex(16) if key is None else f"{call.principal.ref}:{key}"
     if isinstance(call.body, Nothing):
-        return await import_into(call, table_id)
-    store = call.runtime.store
+        return await import_into(call, table_id, batch=None if key is None else batch)
+    store, digest = call.runtime.store, request_hash(call)
     table = await store.table(call.principal, table_id)
-    rows = [cells_of(table, row) for row in call.body.rows]
-    key = call.headers.get("idempotency-key")
-    batch = secrets.token_hex(16) if key is None else f"{call.principal.ref}:{key[:100]}"
-    numbers = await store.add_rows(call.principal, table_id, rows, batch=batch)
+    numbers: Sequence[int] | None = None
+    if key is not None:  # looked at before the rows, which may not fit the columns of today
+        numbers = await store.added_rows(call.principal, table_id, batch=batch, digest=digest)
+    if numbers is None:
+        rows = [cells_of(table, row) for row in call.body.rows]
+        numbers = await store.add_rows(call.principal, table_id, rows, batch=batch, digest=digest)
     now = Table.of(await store.table(call.principal, table_id))
     return json_answer(Added(rows=len(numbers), first_row=numbers[0], table=now), status=201)
 
@@ -127,9 +134,10 @@ async def delete_row(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def _found(call: Call[Nothing, RowsQuery], table: KnowledgeTable) -> wire.Page[Row]:
     asked = call.query
     query = row_query(table, text=asked.q or "", filters=asked.conditions(), sort=asked.sort)
-    offset = decode_cursor(asked.cursor, tuple[int])[0] if asked.cursor else 0
+    of = f"rows of {table.id} that have {asked.q}, {asked.filter}, by {asked.sort}"
+    offset = decode_cursor(asked.cursor, of, tuple[int])[0] if asked.cursor else 0
     found = await call.runtime.store.find_rows(call.principal, query, table=table, limit=asked.limit, offset=offset)
-    more = None if found.next_offset is None else encode_cursor(found.next_offset)
+    more = None if found.next_offset is None else encode_cursor(of, found.next_offset)
     return wire.Page(data=[Row.of(table, hit.row) for hit in found.hits], next_cursor=more)
 
 

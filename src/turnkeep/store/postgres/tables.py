@@ -20,10 +20,11 @@ from turnkeep.store.knowing import (
     check_cells,
     check_columns_stay,
     check_row_limit,
-    check_search,
+    check_row_search,
     check_table,
     import_lost,
     import_runs,
+    known_rows,
     no_row,
     no_table,
     part_of,
@@ -79,9 +80,11 @@ class PostgresTables:
 
     async def tables(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[KnowledgeTable]:
         check_limit(limit)
-        before = AFTER_EVERY_TABLE if cursor is None else decode_cursor(cursor, tuple[str])[0]
+        before = AFTER_EVERY_TABLE if cursor is None else decode_cursor(cursor, "tables", tuple[str])[0]
         rows = await self._database.read_as(principal, "my_tables", before, limit + 1)
-        return page_of([to_table(row) for row in rows], limit=limit, cursor_of=lambda table: encode_cursor(table.id))
+        return page_of(
+            [to_table(row) for row in rows], limit=limit, cursor_of=lambda table: encode_cursor("tables", table.id)
+        )
 
     async def change_table(
         self,
@@ -123,16 +126,28 @@ class PostgresTables:
             raise no_table()
 
     async def add_rows(
-        self, principal: Principal, table_id: TableId, rows: Sequence[Sequence[Cell]], *, batch: str
+        self,
+        principal: Principal,
+        table_id: TableId,
+        rows: Sequence[Sequence[Cell]],
+        *,
+        batch: str,
+        digest: str | None = None,
     ) -> list[int]:
         check_batch(rows, batch)
         check_id(table_id, "table")
         cells, tokens = _written(rows, table_id, principal.workspace_id)
         answer = await self._database.write(
-            "add_rows", principal.org_id, principal.workspace_id, table_id, batch, cells, tokens
+            "add_rows", principal.org_id, principal.workspace_id, table_id, batch, digest, cells, tokens
         )
-        first: int = answer[0][0]
-        return list(range(first, first + len(rows)))
+        return list(known_rows(answer[0], digest))
+
+    async def added_rows(
+        self, principal: Principal, table_id: TableId, *, batch: str, digest: str | None = None
+    ) -> range | None:
+        check_id(table_id, "table")
+        known = await self._database.read("batch_of_rows", principal.org_id, principal.workspace_id, table_id, batch)
+        return known_rows(known[0], digest) if known else None
 
     async def rows(self, principal: Principal, table_id: TableId, *, after: int = 0, limit: int = 50) -> list[Row]:
         check_row_limit(limit)
@@ -165,11 +180,9 @@ class PostgresTables:
     async def find_rows(
         self, principal: Principal, query: RowQuery, *, table: KnowledgeTable | None, limit: int = 10, offset: int = 0
     ) -> Found[RowHit]:
-        words = check_search(query.text, limit, offset)
-        if (query.text.strip() or table is None) and words.is_empty:
+        words = check_row_search(query, table, limit, offset)
+        if words is None:
             return Found()
-        if table is None and (query.filters or query.sort):
-            raise InvalidRequest("Filters and sorting need a table: say which one.")
         places = dict.fromkeys(await self._find(principal, table, query, words))
         looser = loose(words, len(places))
         if looser is not None:
@@ -246,9 +259,11 @@ class PostgresTables:
         if not answer[0][0]:
             raise import_lost()
 
-    async def finish_import(self, table: KnowledgeTable, *, import_id: str) -> KnowledgeTable:
+    async def finish_import(
+        self, table: KnowledgeTable, *, import_id: str, batch: str | None = None, digest: str | None = None
+    ) -> KnowledgeTable:
         async def work(statements: Statements, is_repeat: bool) -> KnowledgeTable:
-            rows = await statements.fetch("finish_import", table.id, import_id)
+            rows = await statements.fetch("finish_import", table.id, import_id, batch, digest)
             if not rows and is_repeat:  # an earlier try was committed, and its answer lost
                 rows = await statements.fetch("table_by_id", table.id)
             if not rows:

@@ -82,7 +82,7 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
             busy = _busy(exc.detail)
             return ConversationBusy(busy["turn_id"], busy["started_at"])
         case "TK004":
-            return IdempotencyConflict(exc.detail or "")
+            return IdempotencyConflict(exc.detail or None)
         case "TK010":
             return AlreadyThere(int(exc.detail or 0))
         case "53100":

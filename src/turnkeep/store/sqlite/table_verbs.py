@@ -15,7 +15,7 @@ from turnkeep.store.knowing import (
     check_batch,
     check_cells,
     check_row_limit,
-    check_search,
+    check_row_search,
     check_table,
     part_of,
 )
@@ -57,10 +57,21 @@ class TableVerbs(Lanes):
         await self._write(tables.delete, principal, check_id(table_id, "table"))
 
     async def add_rows(
-        self, principal: Principal, table_id: TableId, rows: Sequence[Sequence[Cell]], *, batch: str
+        self,
+        principal: Principal,
+        table_id: TableId,
+        rows: Sequence[Sequence[Cell]],
+        *,
+        batch: str,
+        digest: str | None = None,
     ) -> list[int]:
         check_batch(rows, batch)
-        return await self._write(tables.add, principal, check_id(table_id, "table"), _written(rows), batch)
+        return await self._write(tables.add, principal, check_id(table_id, "table"), _written(rows), batch, digest)
+
+    async def added_rows(
+        self, principal: Principal, table_id: TableId, *, batch: str, digest: str | None = None
+    ) -> range | None:
+        return await self._read(tables.added, principal, check_id(table_id, "table"), batch, digest)
 
     async def rows(self, principal: Principal, table_id: TableId, *, after: int = 0, limit: int = 50) -> list[Row]:
         check_row_limit(limit)
@@ -81,11 +92,9 @@ class TableVerbs(Lanes):
     async def find_rows(
         self, principal: Principal, query: RowQuery, *, table: KnowledgeTable | None, limit: int = 10, offset: int = 0
     ) -> Found[RowHit]:
-        words = check_search(query.text, limit, offset)
-        if (query.text.strip() or table is None) and words.is_empty:
+        words = check_row_search(query, table, limit, offset)
+        if words is None:
             return Found()
-        if table is None and (query.filters or query.sort):
-            raise InvalidRequest("Filters and sorting need a table: say which one.")
 
         def found(session: Session) -> list[int]:
             serials = row_search.serials(session, principal) if table is None else [table.serial]
@@ -127,8 +136,10 @@ class TableVerbs(Lanes):
         written = await asyncio.to_thread(_written, rows)
         await self._write(tables.import_rows, table.id, import_id, first, written)
 
-    async def finish_import(self, table: KnowledgeTable, *, import_id: str) -> KnowledgeTable:
-        return await self._write(tables.finish_import, table.id, import_id)
+    async def finish_import(
+        self, table: KnowledgeTable, *, import_id: str, batch: str | None = None, digest: str | None = None
+    ) -> KnowledgeTable:
+        return await self._write(tables.finish_import, table.id, import_id, batch, digest)
 
     async def abandon_import(self, table: KnowledgeTable, *, import_id: str) -> None:
         await self._write(tables.doom_import, table.id, import_id)

@@ -1,7 +1,6 @@
 """Tables and their rows, inside one session."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from turnkeep.ids import TableId
 from turnkeep.model.knowledge import Column, KnowledgeTable, Row
@@ -11,7 +10,9 @@ from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.knowing import (
     check_columns_stay,
     import_lost,
+    import_repeated,
     import_runs,
+    known_rows,
     name_taken,
     no_row,
     no_table,
@@ -21,6 +22,7 @@ from turnkeep.store.knowing import (
 from turnkeep.store.naming import name_key
 from turnkeep.store.rows import json_text
 from turnkeep.store.sqlite import directory
+from turnkeep.store.sqlite.owning import in_workspace
 from turnkeep.store.sqlite.session import Session
 
 BITS = 32
@@ -40,7 +42,7 @@ def create(
 ) -> KnowledgeTable:
     directory.workspace(session, principal.org_id, principal.workspace_id)
     _check_name(session, principal, table_id, name)
-    values = _in_workspace(principal) | {
+    values = in_workspace(principal) | {
         "id": table_id,
         "name": name,
         "key": name_key(name),
@@ -90,24 +92,36 @@ def my_table(session: Session, table_id: TableId) -> KnowledgeTable:
 
 
 def my_tables(session: Session, limit: int, cursor: str | None) -> Page[KnowledgeTable]:
-    before = None if cursor is None else decode_cursor(cursor, tuple[str])[0]
+    before = None if cursor is None else decode_cursor(cursor, "tables", tuple[str])[0]
     rows = session.rows("my_tables_page", {"before": before, "limit": limit + 1})
-    return page_of([to_table(row) for row in rows], limit=limit, cursor_of=lambda table: encode_cursor(table.id))
+    return page_of(
+        [to_table(row) for row in rows], limit=limit, cursor_of=lambda table: encode_cursor("tables", table.id)
+    )
 
 
-def add(session: Session, principal: Principal, table_id: TableId, written: Sequence[Written], batch: str) -> list[int]:
+def add(
+    session: Session,
+    principal: Principal,
+    table_id: TableId,
+    written: Sequence[Written],
+    batch: str,
+    digest: str | None,
+) -> list[int]:
     table, last, _ = _for_write(session, principal, table_id)
     known = session.row("batch_of_rows", {"serial": table.serial, "batch": batch})
     if known is not None:
-        return list(range(known[0], known[0] + known[1]))
+        return list(known_rows(known, digest))
     first, count = last + 1, len(written)
-    session.run(
-        "add_batch_of_rows",
-        {"serial": table.serial, "batch": batch, "first": first, "count": count, "now": session.now},
-    )
+    _keep_batch(session, table.serial, batch, digest, first, count)
     _insert(session, principal.org_id, table.serial, first, written)
     _count(session, table.serial, count, last=first + count - 1)
     return list(range(first, first + count))
+
+
+def added(session: Session, principal: Principal, table_id: TableId, batch: str, digest: str | None) -> range | None:
+    table, _, _ = _for_write(session, principal, table_id)
+    known = session.row("batch_of_rows", {"serial": table.serial, "batch": batch})
+    return None if known is None else known_rows(known, digest)
 
 
 def my_rows(session: Session, table_id: TableId, after: int, limit: int) -> list[Row]:
@@ -155,11 +169,18 @@ def import_rows(session: Session, table_id: TableId, import_id: str, first: int,
     session.run("touch_import", {"serial": row[0], "now": session.now})
 
 
-def finish_import(session: Session, table_id: TableId, import_id: str) -> KnowledgeTable:
-    row = session.row("finish_import", {"table": table_id, "import": import_id, "now": session.now})
-    if row is None:
+def finish_import(
+    session: Session, table_id: TableId, import_id: str, batch: str | None, digest: str | None
+) -> KnowledgeTable:
+    reserved = session.row("import_under_way", {"table": table_id, "import": import_id})
+    if reserved is None:
         raise import_lost()
-    return to_table(row)
+    serial, first, last, _ = reserved
+    if batch is not None:
+        if session.row("batch_of_rows", {"serial": serial, "batch": batch}) is not None:
+            raise import_repeated()
+        _keep_batch(session, serial, batch, digest, first, last - first + 1)
+    return to_table(session.rows("finish_import", {"table": table_id, "import": import_id, "now": session.now})[0])
 
 
 def doom_import(session: Session, table_id: TableId, import_id: str) -> None:
@@ -205,6 +226,11 @@ def _insert(session: Session, org_id: str, serial: int, first: int, written: Seq
     session.many("add_row_tokens", [{"n": place, "tokens": row[1]} for place, row in numbered])
 
 
+def _keep_batch(session: Session, serial: int, batch: str, digest: str | None, first: int, count: int) -> None:
+    values = {"serial": serial, "batch": batch, "digest": digest, "first": first, "count": count, "now": session.now}
+    session.run("add_batch_of_rows", values)
+
+
 def _count(session: Session, serial: int, count: int, *, last: int) -> None:
     session.run("count_rows", {"serial": serial, "count": count, "last": last, "now": session.now})
 
@@ -219,7 +245,7 @@ def _place_for_write(session: Session, principal: Principal, table_id: TableId, 
 
 def _for_write(session: Session, principal: Principal, table_id: TableId) -> tuple[KnowledgeTable, int, str | None]:
     """The table, its last number, and the import that is under way."""
-    row = session.row("table_for_write", _in_workspace(principal) | {"table": table_id})
+    row = session.row("table_for_write", in_workspace(principal) | {"table": table_id})
     if row is None:
         raise no_table()
     return to_table(row), row[9], row[10]
@@ -229,7 +255,3 @@ def _check_name(session: Session, principal: Principal, table_id: TableId, name:
     values = {"workspace": principal.workspace_id, "key": name_key(name), "id": table_id}
     if session.row("table_name_taken", values) is not None:
         raise name_taken(name)
-
-
-def _in_workspace(principal: Principal) -> dict[str, Any]:
-    return {"org": principal.org_id, "workspace": principal.workspace_id}

@@ -73,7 +73,11 @@ SELECT {t.table_columns} FROM turnkeep.my_table($1, $2, $3, $4) t
 SELECT {t.table_columns} FROM turnkeep.my_tables($1, $2, $3, $4, $5) t
 
 -- name: add_rows
-SELECT turnkeep.add_rows($1, $2, $3, $4, $5, $6)
+SELECT b.first, b.count, b.digest FROM turnkeep.add_rows($1, $2, $3, $4, $5, $6, $7) b
+
+-- name: batch_of_rows
+SELECT b.first, b.count, b.digest FROM turnkeep.row_batches b JOIN turnkeep.tables t ON t.id = b.table_id
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL AND b.batch = $4
 
 -- name: my_table_rows
 SELECT number, cells, created_at, updated_at FROM turnkeep.my_table_rows($1, $2, $3, $4, $5, $6)
@@ -94,11 +98,7 @@ SELECT turnkeep.begin_import($1, $2, $3, $4, $5)
 SELECT turnkeep.import_rows($1, $2, $3, $4, $5)
 
 -- name: finish_import
-UPDATE turnkeep.tables t
-   SET row_count = t.row_count + (t.import_last - t.import_first + 1), import_id = NULL, import_first = NULL,
-       import_last = NULL, import_at = NULL, updated_at = turnkeep.now_ms()
- WHERE t.id = $1 AND t.import_id = $2 AND t.deleted_at IS NULL
-RETURNING {t.table_columns}
+SELECT {t.table_columns} FROM turnkeep.finish_import($1, $2, $3, $4) t
 
 -- name: doom_import
 -- From here on it cannot write or finish; its rows stay hidden until they are erased.

@@ -354,7 +354,7 @@ CREATE TABLE row_batches (
     batch        text NOT NULL,
     first        integer NOT NULL,
     count        integer NOT NULL,
-    created_at   integer NOT NULL,
+    created_at   integer NOT NULL, digest text,
     PRIMARY KEY (table_serial, batch)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX row_batches_by_age ON row_batches (created_at);

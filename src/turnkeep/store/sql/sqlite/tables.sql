@@ -29,10 +29,11 @@ SELECT {table_columns}, serial FROM my_tables WHERE id = :table;
 SELECT {table_columns}, serial FROM my_tables WHERE (:before IS NULL OR id < :before) ORDER BY id DESC LIMIT :limit;
 
 -- name: batch_of_rows
-SELECT first, count FROM row_batches WHERE table_serial = :serial AND batch = :batch;
+SELECT first, count, digest FROM row_batches WHERE table_serial = :serial AND batch = :batch;
 
 -- name: add_batch_of_rows
-INSERT INTO row_batches (table_serial, batch, first, count, created_at) VALUES (:serial, :batch, :first, :count, :now);
+INSERT INTO row_batches (table_serial, batch, digest, first, count, created_at)
+VALUES (:serial, :batch, :digest, :first, :count, :now);
 
 -- name: count_rows
 UPDATE tables SET row_count = row_count + :count, last_row = max(last_row, :last), updated_at = :now WHERE serial = :serial;

@@ -95,26 +95,27 @@ BEGIN
     RETURN v_table;
 END $$;
 
--- Rows under the next numbers; the same batch again answers with the numbers that it got. The answer is the first.
-CREATE FUNCTION turnkeep.add_rows(p_org text, p_workspace text, p_table text, p_batch text, p_cells text[],
-                                  p_tokens text[]) RETURNS integer LANGUAGE plpgsql AS $$
+-- Rows under the next numbers, and their batch. One of this name that is there already is the answer, and nothing is added.
+CREATE FUNCTION turnkeep.add_rows(p_org text, p_workspace text, p_table text, p_batch text, p_digest text,
+                                  p_cells text[], p_tokens text[]) RETURNS turnkeep.row_batches
+LANGUAGE plpgsql AS $$
 DECLARE
     v_table turnkeep.tables := turnkeep.own_table(p_org, p_workspace, p_table);
-    v_first integer;
+    v_batch turnkeep.row_batches;
 BEGIN
-    SELECT b.first INTO v_first FROM turnkeep.row_batches b WHERE b.table_id = p_table AND b.batch = p_batch;
+    SELECT * INTO v_batch FROM turnkeep.row_batches b WHERE b.table_id = p_table AND b.batch = p_batch;
     IF FOUND THEN
-        RETURN v_first;
+        RETURN v_batch;
     END IF;
-    v_first := v_table.last_row + 1;
-    INSERT INTO turnkeep.row_batches (table_id, batch, first, count, created_at)
-    VALUES (p_table, p_batch, v_first, cardinality(p_cells), turnkeep.now_ms());
-    PERFORM turnkeep.insert_rows(p_org, p_table, v_first, p_cells, p_tokens);
+    INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at)
+    VALUES (p_table, p_batch, p_digest, v_table.last_row + 1, cardinality(p_cells), turnkeep.now_ms())
+    RETURNING * INTO v_batch;
+    PERFORM turnkeep.insert_rows(p_org, p_table, v_batch.first, p_cells, p_tokens);
     UPDATE turnkeep.tables t
        SET row_count = t.row_count + cardinality(p_cells), last_row = t.last_row + cardinality(p_cells),
            updated_at = turnkeep.now_ms()
      WHERE t.id = p_table;
-    RETURN v_first;
+    RETURN v_batch;
 END $$;
 
 CREATE FUNCTION turnkeep.insert_rows(p_org text, p_table text, p_first integer, p_cells text[], p_tokens text[])
@@ -181,6 +182,36 @@ BEGIN
     END IF;
     PERFORM turnkeep.insert_rows(v_org, p_table, p_first, p_cells, p_tokens);
     RETURN true;
+END $$;
+
+-- Show what was imported, and keep it as a batch if that has a name. No row means that the import was given up.
+CREATE FUNCTION turnkeep.finish_import(p_table text, p_import text, p_batch text, p_digest text)
+RETURNS SETOF turnkeep.tables LANGUAGE plpgsql AS $$
+DECLARE
+    v_table turnkeep.tables;
+BEGIN
+    SELECT * INTO v_table FROM turnkeep.tables t
+     WHERE t.id = p_table AND t.import_id = p_import AND t.deleted_at IS NULL
+       FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF p_batch IS NOT NULL THEN
+        INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at)
+        VALUES (p_table, p_batch, p_digest, v_table.import_first, v_table.import_last - v_table.import_first + 1,
+                turnkeep.now_ms())
+        ON CONFLICT (table_id, batch) DO NOTHING;
+        IF NOT FOUND THEN
+            PERFORM turnkeep.refuse('TK007', 'Rows were added under this Idempotency-Key meanwhile. '
+                                             || 'Nothing was imported; send it again to see.');
+        END IF;
+    END IF;
+    RETURN QUERY
+    UPDATE turnkeep.tables t
+       SET row_count = t.row_count + (t.import_last - t.import_first + 1), import_id = NULL, import_first = NULL,
+           import_last = NULL, import_at = NULL, updated_at = turnkeep.now_ms()
+     WHERE t.id = p_table
+    RETURNING t.*;
 END $$;
 
 -- Erase up to so many rows that nobody can see any more: of imports silent since then, and of deleted tables.
