@@ -210,6 +210,7 @@ REFUSED: list[tuple[Json, str]] = [
     ({"skills": [{"name": "x", "files": {}}]}, "SKILL.md"),
     ({"skills": [{"name": "x", "files": {"SKILL.md": "", "../x": ""}}]}, "impossible name"),
     ({"skills": [{"name": "x", "files": {"SKILL.md": "x" * 600_000}}]}, "524,288"),
+    ({"skills": [{"name": name, "files": {"SKILL.md": ""}} for name in "xyX"]}, "`x` and `X` differ in case alone"),
     ({"environment": {"variables": {"A": 1}}}, "variables"),
     ({"environment": {"variables": {"1A": "x"}}}, "impossible name"),
     ({"limits": {"tool_rounds": 99}}, "at most 5 on this server, not 99"),

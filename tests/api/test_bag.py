@@ -19,7 +19,7 @@ from tests.api.test_files import a_conversation, announce, form, put, stored, up
 from tests.filebag.blocks import blocks
 from tests.filebag.samples import ELF, PNG
 from turnkeep.api.keyfiles import hash_key
-from turnkeep.api.routes.bag import bag_path
+from turnkeep.api.routes.bag import OUTPUT_FILES, bag_path
 from turnkeep.config import Settings
 from turnkeep.filebag.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId, new_file_id
@@ -285,6 +285,16 @@ class TestWritingBack:
         zipped = await again.stranger.get(await again.address())
         assert "out-1.csv" in zipfile.ZipFile(io.BytesIO(zipped.content)).namelist()
         await again.end()
+
+    async def test_too_many_at_once_do_not_cost_the_token(self, server: ApiServer, user: Client) -> None:
+        running = await Running.begin(server, user)
+        token = await running.token()
+        refused = await running.write(token, *((f"{n}.txt", b"x") for n in range(OUTPUT_FILES + 1)))
+        assert code_of(refused) == (422, "too_many_files")
+        assert "the token is still good, for one form" in refused.json()["detail"]
+        assert "next request" not in refused.json()["detail"]
+        assert (await running.write(token, ("all.txt", b"x"))).status_code == 201
+        await running.end()
 
     async def test_readers_are_told_by_an_event_before_the_end(self, server: ApiServer, user: Client) -> None:
         running = await Running.begin(server, user)

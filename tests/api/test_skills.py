@@ -116,6 +116,16 @@ class TestWhatIsRefused:
         assert code_of(response) == (422, "invalid_request")
         assert len((await service.read(agent))["skills"]) == 1
 
+    async def test_is_a_skill_that_differs_from_another_in_case_alone(self, service: Client, agent: str) -> None:
+        before = await service.read(agent)
+        [known] = [skill["name"] for skill in before["skills"]]
+        upper, lower = ("charts2.zip", zip_of({"SKILL.md": b""})), ("CHARTS2.zip", zip_of({"SKILL.md": b""}))
+        for zips in ([(f"{known.swapcase()}.zip", zip_of({"SKILL.md": b""}))], [upper, lower]):
+            response = await upload(service, agent, *zips)
+            assert code_of(response) == (422, "invalid_request")
+            assert "differ in case alone" in response.json()["detail"]
+        assert await service.read(agent) == before
+
     async def test_is_one_skill_too_many(self, service: Client, agent: str) -> None:
         many = [{"name": f"s{n}", "files": {"SKILL.md": ""}} for n in range(50)]
         await service.patch(agent, json={"skills": many})

@@ -85,6 +85,13 @@ class TestReading:
 
 
 class TestRefusing:
+    async def test_a_name_that_is_not_utf8_in_words(self) -> None:
+        body = b'--XX\r\nContent-Disposition: form-data; name="file"; filename="\xfc.txt"\r\n\r\n\r\n' + END
+        with pytest.raises(InvalidRequest) as refused:
+            await read(body)
+        assert "not UTF-8" in refused.value.detail
+        assert "Error(" not in refused.value.detail
+
     async def test_a_million_parts_stop_at_the_first_too_many(self) -> None:
         asked = 0
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.filebag.naming import NAME_BYTES, clean_name, extension_of
+from turnkeep.filebag.naming import clean_name, extension_of
+from turnkeep.model.files import NAME_BYTES
 
 
 class TestKept:
@@ -26,6 +27,9 @@ class TestKept:
             "100% done & signed (v2) [final].txt",
             "console.log",
             "nullable.py",
+            "~notes.txt",
+            "~$report.docx",
+            "~",
         ],
     )
     def test_as_it_is(self, name: str) -> None:
@@ -58,6 +62,8 @@ class TestRefused:
         [
             "../../etc/passwd",
             "..\\..\\windows\\system32",
+            "~bob/notes.txt",
+            "~bob\\notes.txt",
             "a/../../b",
             "a/..",
             "..",

@@ -58,6 +58,7 @@ def check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
         names = [item if isinstance(item, str) else item.name for item in given.get(group, ())]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidRequest(f"Two of the `{group}` have the same name: {', '.join(twice)}.")
+    check_skill_names([skill.name for skill in given.get("skills", ())])
     environment: Environment = given.get("environment", Environment())
     _check_variables("environment.variables", environment.variables)
     _check_limits(given.get("limits", Limits()), runtime)
@@ -185,6 +186,15 @@ def check_skill(skill: Skill) -> None:
         raise InvalidRequest(f"The skill `{skill.name}` has a file with an impossible name. {exc.detail}") from exc
     if sum(len(text.encode("utf-8", "replace")) for text in skill.files.values()) > MAX_SKILL_BYTES:
         raise InvalidRequest(f"The skill `{skill.name}` has more than {MAX_SKILL_BYTES:,} bytes.")
+
+
+def check_skill_names(names: Iterable[str]) -> None:
+    """Raises InvalidRequest for two that would be one folder where case does not count."""
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            raise InvalidRequest(f"The skills `{other}` and `{name}` differ in case alone. Rename one of them.")
 
 
 def _check_limits(limits: Limits, runtime: Runtime) -> None:

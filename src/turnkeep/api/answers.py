@@ -31,7 +31,8 @@ class Answer:
         headers = [(name.encode(), value.encode("latin-1")) for name, value in self.headers.items()]
         if self.media_type is not None and self.body:
             headers.append((b"content-type", self.media_type.encode()))
-        if self.status != 204:
+        # Of a 304 it would be the length of what is not sent, which is not known here; 0 is a lie.
+        if self.status not in {204, 304}:
             headers.append((b"content-length", str(len(self.body)).encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": False})

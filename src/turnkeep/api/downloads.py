@@ -26,7 +26,9 @@ SAFE_HEADERS: Mapping[str, str] = {
     "referrer-policy": "no-referrer",
 }
 
-_RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
+_RANGE = re.compile(r"bytes=([0-9]+)?-([0-9]+)?")
+_FAR = 10**18
+"""Behind the end of every file."""
 _SHOWN = frozenset({*RASTER_TYPES, "text/plain"})
 
 
@@ -87,11 +89,11 @@ def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
     if match is None or match[1] is match[2] is None:
         return None
     if match[1] is None:
-        start, end = max(0, size - int(match[2])), size
+        start, end = max(0, size - _place(match[2])), size
     else:
-        start = int(match[1])
-        end = size if match[2] is None else min(int(match[2]) + 1, size)
-        if match[2] is not None and int(match[2]) < start:
+        start = _place(match[1])
+        end = size if match[2] is None else min(_place(match[2]) + 1, size)
+        if match[2] is not None and _place(match[2]) < start:
             return None
     if start >= end:
         raise RangeNotSatisfiable(f"The file has {size} bytes; the range lies outside.", size=size)
@@ -111,6 +113,12 @@ def disposition(name: str) -> str:
     """`attachment`, with the name once for old readers in ASCII and once as it is."""
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", name)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+
+
+def _place(digits: str) -> int:
+    """The number. Of those that lie behind every end, one is as good as another."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= 18 else _FAR
 
 
 def _names(header: str, tag: str) -> bool:

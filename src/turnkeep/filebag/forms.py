@@ -42,10 +42,17 @@ class _Part(Struct, frozen=True):
     declared_type: str | None
 
 
-async def file_parts(content_type: str, body: AsyncIterator[bytes], *, max_files: int) -> AsyncIterator[FilePart]:
+async def file_parts(
+    content_type: str,
+    body: AsyncIterator[bytes],
+    *,
+    max_files: int,
+    advice: str = "Send the rest with the next request.",
+) -> AsyncIterator[FilePart]:
     """The files of a form, one after the other; the bytes of each must be read before the next is asked for.
 
-    Raises TooManyFiles at the first one over the limit, and InvalidRequest for whatever is no form of files.
+    Raises TooManyFiles, with this advice, at the first one over the limit, and InvalidRequest for whatever is no form
+    of files.
     """
     events = _Events(_boundary(content_type), body)
     found = 0
@@ -54,7 +61,7 @@ async def file_parts(content_type: str, body: AsyncIterator[bytes], *, max_files
             raise InvalidRequest("A part of the form was not read to its end.")
         found += 1
         if found > max_files:
-            raise TooManyFiles(f"At most {max_files} files can be sent at once. Send the rest with the next request.")
+            raise TooManyFiles(f"At most {max_files} files can be sent at once. {advice}")
         yield FilePart(_name(part), part.declared_type, _chunks(events))
     if not found:
         raise InvalidRequest(f"The form holds no file. Send at least one as the field `{FIELD}`.")
@@ -86,6 +93,10 @@ class _Events:
         except ParserLimitReached as exc:
             raise InvalidRequest(f"The headers of a part are too long or too many: {HEADER_BYTES} bytes.") from exc
         except MultipartError as exc:
+            if any(isinstance(reason, UnicodeError) for reason in exc.args):
+                raise InvalidRequest(
+                    "A part of the form has a header that is not UTF-8, most likely the name of its file. Send it so."
+                ) from exc
             raise InvalidRequest(f"The form is malformed or was cut off: {exc}.") from exc
 
 

@@ -9,12 +9,10 @@ import re
 import unicodedata
 
 from turnkeep.errors import InvalidRequest
-
-NAME_BYTES = 240
-"""Most systems take 255; the rest is left for `-1`, `-2`, …"""
+from turnkeep.model.files import NAME_BYTES
 
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9]|lpt[0-9])", re.IGNORECASE)
-_ABSOLUTE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
+_ABSOLUTE = re.compile(r"[/\\]|~[^/\\]*[/\\]|[A-Za-z]:[/\\]")
 _PATH_CHARACTERS = re.compile(r'[/\\:*?"<>|]')
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _JOINERS = frozenset("\u200c\u200d")

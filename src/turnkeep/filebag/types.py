@@ -82,17 +82,9 @@ _FAMILY_OF_MAIN_TYPE = {
     "audio": Family.AUDIO,
     "video": Family.VIDEO,
 }
-_EXTENSION_OF: dict[str, str] = {
-    mime_type.lower(): extensions.split()[0] for family in _TABLE.values() for mime_type, extensions in family.items()
-}
 
 
 def family_of(mime_type: str) -> Family | None:
     """The family of a type; None for a type that is not taken."""
     known = mime_type.lower()
     return _FAMILY_OF.get(known) or _FAMILY_OF_MAIN_TYPE.get(known.partition("/")[0])
-
-
-def extension_for(mime_type: str) -> str:
-    """How the key of an object of this type ends; it follows from the type, never from a name that somebody gave."""
-    return _EXTENSION_OF.get(mime_type.lower(), "bin")

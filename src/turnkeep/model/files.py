@@ -8,6 +8,8 @@ from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, Works
 from turnkeep.model.blocks import FileRef
 
 FileSource = Literal["user", "sandbox"]
+NAME_BYTES = 240
+"""The longest name, in UTF-8. Most systems take 255; the rest is left to those who put something behind it."""
 FileStatus = Literal["pending", "ready"]
 """`pending`: promised, its bytes not yet complete; no message may name it."""
 

@@ -69,7 +69,12 @@ async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Add what a turn's sandbox made to the bag. The upload token is spent with it, and not by a form that fails."""
     turn_id = sandbox_turn_id(call)
     token_hash, folder = await _folder(call, turn_id)
-    parts = file_parts(call.headers.get("content-type", ""), body_chunks(call.receive), max_files=OUTPUT_FILES)
+    parts = file_parts(
+        call.headers.get("content-type", ""),
+        body_chunks(call.receive),
+        max_files=OUTPUT_FILES,
+        advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
+    )
     files = await call.runtime.bag.write_back(token_hash, folder, parts)
     return json_answer(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
 

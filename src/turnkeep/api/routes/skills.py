@@ -7,7 +7,7 @@ import msgspec
 from litestar.types import ASGIApp
 from msgspec import structs
 
-from turnkeep.api.agent_checks import MAX_SKILLS
+from turnkeep.api.agent_checks import MAX_SKILLS, check_skill_names
 from turnkeep.api.agent_wire import Agent, agent_of
 from turnkeep.api.answers import json_answer
 from turnkeep.api.bodies import body_chunks
@@ -48,7 +48,9 @@ async def add_skills(call: Call[Nothing, Nothing]) -> ASGIApp:
         raise InvalidRequest("Two of the zips hold skills of the same name.")
     agent = await _agent(call)
     skills = [new.pop(str(skill["name"]), skill) for skill in agent.spec.skills]
-    return await _saved(call, agent, [*skills, *new.values()])
+    skills += new.values()
+    check_skill_names(str(skill["name"]) for skill in skills)
+    return await _saved(call, agent, skills)
 
 
 @endpoints.add(

@@ -145,12 +145,14 @@ BEGIN
         IF NOT FOUND THEN
             PERFORM turnkeep.refuse('TK001', 'No such file.');
         ELSIF v_file.status <> 'ready' THEN
-            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' is not complete yet.');
+            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' is not complete yet. '
+                                             || 'Attach it once its upload has ended.');
         ELSIF v_file.saved_at IS NOT NULL THEN
             PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' is one of the workspace''s Files. '
-                                             || 'Save a copy into the bag first.');
+                                             || 'Save a copy into the conversation first.');
         ELSIF v_file.conversation_id <> p_conversation.id THEN
-            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' belongs to another conversation.');
+            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' belongs to another conversation. '
+                                             || 'Upload it again for this one.');
         END IF;
         UPDATE turnkeep.files f
            SET conversation_id = p_conversation.id, message_id = coalesce(f.message_id, p_message),
@@ -183,7 +185,8 @@ BEGIN
         PERFORM turnkeep.refuse('TK003', 'The conversation is busy.',
             json_build_object('turn_id', coalesce(v_running, v_first), 'started_at', v_started_at)::text);
     ELSIF p_if_busy = 'enqueue' AND v_waiting >= p_queue_limit THEN
-        PERFORM turnkeep.refuse('TK005', v_waiting || ' turns wait in this conversation already.');
+        PERFORM turnkeep.refuse('TK005', v_waiting || ' turns wait in this conversation, which is the limit. '
+                                || 'Wait for one of them, or cancel some.');
     ELSIF p_if_busy = 'interrupt' THEN
         PERFORM turnkeep.cancel_all_waiting(p_conversation, p_now);
         UPDATE turnkeep.turns t SET cancel_requested_at = p_now
@@ -227,7 +230,8 @@ BEGIN
         END IF;
     END LOOP;
     IF v_full IS NOT NULL THEN
-        PERFORM turnkeep.refuse('TK006', 'This ' || v_full || ' may send no more: its monthly limit of ' || v_full_at
-                                || ' messages is used up. Raise the limit or wait for the next month.');
+        PERFORM turnkeep.refuse('TK006', 'This ' || CASE v_full WHEN 'key' THEN 'API key' ELSE v_full END
+                                || ' has used up its limit of ' || v_full_at
+                                || ' messages a month. Raise the limit, or wait for the next month.');
     END IF;
 END $$;
