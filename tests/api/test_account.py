@@ -54,14 +54,27 @@ class TestQuotas:
         assert (await service.patch(path, json={"monthly_message_limit": None})).json()["monthly_message_limit"] is None
         await service.ask()
 
+    @both
+    async def test_a_limited_key_is_told_how_much_of_its_own_limit_is_left(
+        self, server: ApiServer, service: Client
+    ) -> None:
+        made = (await service.post("/v1/keys", json={"name": "small", "monthly_message_limit": 3})).json()
+        limited = await server.client(made["key"])
+        await service.ask()
+        await limited.ask()
+        usage = await limited.read("/v1/usage")
+        assert (usage["messages"], usage["limit"]) == (2, None), "of the workspace"
+        assert usage["key"] == {"messages": 1, "limit": 3}
+
     async def test_usage_counts_posts_by_source_and_sums_tokens(self, service: Client, user: Client) -> None:
         first = await user.ask()
         await user.post(f"/v1/conversations/{first['conversation_id']}/turns/{first['turn']['id']}/regenerate")
         usage = await user.read("/v1/usage")
-        assert set(usage) == {"month", "messages", "by_source", "input_tokens", "output_tokens", "limit"}
+        assert set(usage) == {"month", "messages", "by_source", "input_tokens", "output_tokens", "limit", "key"}
         assert usage["messages"] == 2
         assert usage["by_source"] == {"ui": 0, "api": 2}
         assert (usage["input_tokens"], usage["output_tokens"]) == (20, 10)
+        assert usage["key"] is None, "the limits of keys are for those who have them"
         assert (await service.read("/v1/usage"))["messages"] == 2
         assert (await user.read("/v1/usage", params={"month": "2001-01"}))["messages"] == 0
         assert code_of(await user.get("/v1/usage", params={"month": "2001-13"})) == (422, "invalid_request")

@@ -68,7 +68,7 @@ class TestFiles:
 
     async def test_an_answer_asked_for_again_keeps_its_question(self, user: Client) -> None:
         path, files = await asked(user, "a.txt")
-        bodies: list[Json] = [{"attachment_ids": []}, {"message": "?"}, {"kind": "chat"}, {"workflow_id": "w"}]
+        bodies: list[Json] = [{"attachment_ids": []}, {"message": "?"}, {"workflow_id": "w"}]
         for body in bodies:
             response = await user.post(f"{path}/regenerate", json=body)
             assert code_of(response) == (422, "invalid_request")
@@ -124,3 +124,18 @@ class TestBusy:
         assert (said["turn_id"], said["events_url"]) == (first["turn_id"], first["events_url"])
         assert said["started_at"] == running["started_at"] is not None
         gate.opened.set()
+
+
+class TestKindAndWorkflow:
+    async def test_may_repeat_what_the_conversation_has_and_not_change_it(self, user: Client) -> None:
+        made = (await user.post("/v1/conversations", json={"workflow_id": "w1"})).json()["id"]
+        turn = (await user.ask(conversation_id=made))["turn"]["id"]
+        path = f"/v1/conversations/{made}/turns/{turn}"
+        for verb, body in (("edit", {"message": "Again."}), ("regenerate", {})):
+            for wrong in ({"kind": "sandbox"}, {"workflow_id": "w2"}):
+                refused = await user.post(f"{path}/{verb}", json=body | wrong)
+                assert code_of(refused) == (422, "invalid_request")
+                assert f"`{next(iter(wrong))}` of this conversation is" in refused.json()["detail"]
+            for right in ({"kind": "chat", "workflow_id": "w1"}, {"kind": None, "workflow_id": None}):
+                accepted = await user.post(f"{path}/{verb}", json=body | right)
+                assert accepted.status_code == 200, accepted.text

@@ -4,11 +4,8 @@ import asyncio
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
@@ -16,28 +13,22 @@ import psutil
 import pytest
 
 from tests import servers
+from tests.serving import Serving, environment, run_turnkeep, serving
+from turnkeep.api.keys import make_key, make_org
+from turnkeep.api.wire import NewKey
 from turnkeep.cli.main import COMMANDS
-from turnkeep.config import VARIABLES
+from turnkeep.config import VARIABLES, Settings
+from turnkeep.runtime import open_store
 
-TURNKEEP = (sys.executable, "-c", "from turnkeep.cli.main import main; main()")
-SECONDS = 60
-
-
-def environment(folder: Path, **changes: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TURNKEEP_")}
-    settings = {"TURNKEEP_DATA_DIR": str(folder / "data"), "TURNKEEP_PORT": "0", "TURNKEEP_SANDBOX_URL": "off"}
-    return inherited | settings | {"COLUMNS": "200"} | changes
+NO_SANDBOX = {"TURNKEEP_SANDBOX_URL": "off"}
 
 
 def run(folder: Path, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*TURNKEEP, *arguments],
-        env=environment(folder, **changes),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    return run_turnkeep(*arguments, env=environment(folder, **NO_SANDBOX | {"TURNKEEP_PORT": "0"} | changes))
+
+
+def a_server(folder: Path, *flags: str, **changes: str) -> AbstractContextManager[Serving]:
+    return serving(folder, environment(folder, **NO_SANDBOX | changes), *flags)
 
 
 def a_database(name: str) -> str:
@@ -45,52 +36,9 @@ def a_database(name: str) -> str:
     return asyncio.run(servers.create_database(servers.shared_postgres_uri(), f"{name}_{os.getpid()}"))
 
 
-class Serving:
-    """A server as a process of its own, and what it printed when it was ready."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process = process
-        self.printed = ""
-        assert process.stdout is not None
-        for line in process.stdout:
-            self.printed += line
-            if "Ctrl-C" in line:
-                break
-        found = re.search(r"running at (http://\S+)", self.printed)
-        assert found is not None, self.printed
-        self.url = found[1]
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS)
-
-
-@contextmanager
-def serving(folder: Path, *arguments: str, **changes: str) -> Iterator[Serving]:
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            [*TURNKEEP, "serve", *arguments],
-            env=environment(folder, **changes),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        try:
-            yield Serving(process)
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                try:
-                    process.wait(SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-
-
 class TestServing:
     def test_it_prints_where_it_is_and_a_link_that_signs_in_and_leaves_in_order(self, tmp_path: Path) -> None:
-        with serving(tmp_path) as server:
+        with a_server(tmp_path) as server:
             link = re.search(r"http://\S+/signin\?token=\S+", server.printed)
             assert link is not None
             with httpx.Client(follow_redirects=True, trust_env=False, timeout=120) as browser:
@@ -109,7 +57,7 @@ class TestServing:
         assert key not in log
 
     def test_a_second_server_on_the_same_file_is_told_why_not(self, tmp_path: Path) -> None:
-        with serving(tmp_path) as server:
+        with a_server(tmp_path) as server:
             second = run(tmp_path, "serve")
             assert second.returncode == 1
             assert "in use by process" in second.stderr
@@ -130,6 +78,19 @@ class TestServing:
             assert refused.returncode == 2
             assert len(refused.stderr.strip().splitlines()) == 1, refused.stderr
 
+    @pytest.mark.parametrize("model", ["nope/x", "openai", "demo/x"])
+    def test_a_model_that_can_never_answer_stops_it(self, tmp_path: Path, model: str) -> None:
+        refused = run(tmp_path, "serve", TURNKEEP_MODEL=model)
+        assert refused.returncode == 2
+        assert len(refused.stderr.strip().splitlines()) == 1, refused.stderr
+        assert f"TURNKEEP_MODEL (--model) cannot be '{model}'" in refused.stderr
+        assert not (tmp_path / "data").exists()
+
+    def test_a_model_that_only_wants_a_key_is_told_of(self, tmp_path: Path) -> None:
+        with a_server(tmp_path, "--model", "anthropic/claude-x") as server:
+            assert "Set ANTHROPIC_API_KEY" in server.printed
+            assert httpx.get(f"{server.url}/healthz", trust_env=False, timeout=120).status_code == 200
+
     def test_every_setting_is_a_flag(self, tmp_path: Path) -> None:
         printed = run(tmp_path, "serve", "--help").stdout
         assert [variable.flag for variable in VARIABLES if variable.flag not in printed] == []
@@ -138,7 +99,7 @@ class TestServing:
 class TestWorkers:
     def test_several_processes_share_one_address(self, tmp_path: Path) -> None:
         uri = a_database("workers")
-        with serving(tmp_path, "--workers", "2", TURNKEEP_DATABASE_URL=uri, TURNKEEP_BOOTSTRAP_KEY="boot") as server:
+        with a_server(tmp_path, "--workers", "2", TURNKEEP_DATABASE_URL=uri, TURNKEEP_BOOTSTRAP_KEY="boot") as server:
             headers = {"authorization": "Bearer boot"}
             accepted: dict[str, str] = {}
             for _ in range(10):
@@ -158,7 +119,7 @@ class TestTenants:
         if not is_running:
             self.check(tmp_path)
             return
-        with serving(tmp_path) as server:
+        with a_server(tmp_path) as server:
             key = self.check(tmp_path)
             headers = {"authorization": f"Bearer {key}"}
             answer = httpx.get(f"{server.url}/v1/usage", headers=headers, timeout=120, trust_env=False)
@@ -176,6 +137,22 @@ class TestTenants:
         assert {one["name"]: one["revoked_at"] is None for one in keys} == {"first key": True, "web": False}
         assert run(folder, "keys", "list", "--org", "nobody").returncode == 1
         return found[0]
+
+    def test_the_list_of_keys_tells_which_are_pinned_to_a_workspace(self, tmp_path: Path) -> None:
+        async def make() -> tuple[str, str]:
+            store = await open_store(Settings(data_dir=tmp_path / "data"))
+            try:
+                org, workspace, _ = await make_org(store, "acme")
+                key, _ = await make_key(store, org.id, NewKey(name="own page"), workspace_id=workspace.id)
+                return key.id, workspace.id
+            finally:
+                await store.close()
+
+        key_id, workspace_id = asyncio.run(make())
+        listed = run(tmp_path, "keys", "list", "--org", "acme").stdout
+        rows = {name: rest for *rest, name in (line.split("\t") for line in listed.splitlines())}
+        assert rows["own page"] == [key_id, "valid", workspace_id]
+        assert rows["first key"][1:] == ["valid", "all"]
 
 
 class TestDatabase:

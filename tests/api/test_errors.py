@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.api.harness import ApiServer, Client, code_of, settings_for
+from tests.api.harness import ApiServer, Client, code_of, fake_id, settings_for
 from turnkeep import errors
 from turnkeep.api.errors import STATUSES, problem, status_of
 from turnkeep.config import Settings
@@ -82,6 +82,30 @@ class TestMalformedRequests:
         assert code_of(response) == (422, "invalid_request")
         assert "modle" in response.json()["detail"]
         assert (await user.read("/v1/conversations"))["data"] == []
+
+    async def test_an_unknown_word_is_told_together_with_those_that_are_known(self, user: Client) -> None:
+        for body, words in (
+            ({"kind": "run"}, "`chat`, `sandbox`"),
+            ({"if_busy": "wait"}, "`enqueue`, `interrupt`, `reject`"),
+            ({"message": [{"type": "video"}]}, "`text`, `image`, `file`"),
+        ):
+            response = await user.post("/v1/turns", json={"message": "Hi", **body})
+            assert code_of(response) == (422, "invalid_request")
+            assert response.json()["detail"].endswith(f"Allowed: {words}.")
+        response = await user.get(f"/v1/turns/{fake_id('turn')}/events", params={"format": "xml"})
+        assert response.json()["detail"].endswith("Allowed: `anthropic`, `native`, `openai`.")
+
+    async def test_a_character_that_cannot_be_kept_is_refused_by_the_field_it_is_in(
+        self, service: Client, user: Client
+    ) -> None:
+        for field, value in (("message", "a\0b"), ("metadata", {"a": "\0"}), ("workflow_id", "a\0b")):
+            response = await user.post("/v1/turns", json={"message": "Hi", field: value})
+            assert code_of(response) == (422, "invalid_request")
+            assert response.json()["detail"].startswith(f"`{field}` holds a NUL character")
+        response = await user.post("/v1/conversations", json={"metadata": {"a": "\0"}})
+        assert response.json()["detail"].startswith("`metadata` holds a NUL character")
+        response = await service.post("/v1/tokens", json={"user": "a\0b"})
+        assert response.json()["detail"].startswith("user holds a NUL character")
 
     async def test_unknown_routes_and_methods_are_problems_too(self, user: Client) -> None:
         assert code_of(await user.get("/v1/nothing")) == (404, "not_found")

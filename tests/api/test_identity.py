@@ -80,6 +80,21 @@ class TestServiceKeys:
         lower = await stranger.get("/v1/conversations", headers={"authorization": f"bearer {service.key}"})
         assert lower.status_code == 200
 
+    async def test_who_asks_is_said_once(self, server: ApiServer, service: Client) -> None:
+        bare = await server.client(None)
+        key = ("authorization", f"Bearer {service.key}")
+        for doubled, expected in (
+            ("authorization", (401, "unauthorized")),
+            ("turnkeep-user", (422, "invalid_request")),
+            ("turnkeep-workspace", (422, "invalid_request")),
+            ("idempotency-key", (422, "invalid_request")),
+        ):
+            twice = [(doubled, key[1] if doubled == key[0] else "ann")] * 2
+            headers = twice if doubled == key[0] else [key, *twice]
+            response = await bare.post("/v1/turns", json={"message": "Hi"}, headers=headers)
+            assert code_of(response) == expected, doubled
+            assert doubled in response.json()["detail"].lower()
+
     async def test_a_key_in_a_query_string_is_refused_even_if_it_is_valid(
         self, server: ApiServer, service: Client
     ) -> None:
@@ -259,6 +274,38 @@ class TestCors:
             assert simple.headers["access-control-allow-origin"] == "https://app.example"
             foreign = await client.get("/v1/conversations", headers={"origin": "https://evil.example"})
             assert "access-control-allow-origin" not in foreign.headers
+            for answer in (allowed, simple, foreign, await client.get("/v1/conversations")):
+                assert "Origin" in answer.headers.get_list("vary"), "a cache must not give one's answer to another"
+
+    async def test_pages_may_send_what_the_api_reads_and_read_what_it_says(self, settings: Settings) -> None:
+        changed = settings_for(settings.data_dir, allowed_origins=("https://app.example",))
+        async with ApiServer.start(changed) as server:
+            client = await server.operator(origin="https://app.example")
+            for name in ("x-request-id", "Idempotency-Key, Content-Type", "last-event-id", "range, if-range", ""):
+                asked = {"access-control-request-method": "POST", "access-control-request-headers": name}
+                allowed = await client.options("/v1/turns", headers=asked)
+                assert allowed.status_code == 204, name
+                offered = allowed.headers["access-control-allow-headers"].lower().split(", ")
+                assert set(name.lower().split(", ")) - {""} <= set(offered)
+            missing = await client.get(f"/v1/turns/{fake_id('turn')}")
+            assert missing.headers["access-control-allow-origin"] == "https://app.example"
+            readable = set(missing.headers["access-control-expose-headers"].lower().split(", "))
+            assert readable >= {"x-should-retry", "retry-after", "turnkeep-turn", "x-request-id", "location"}
+            assert readable >= {"content-disposition", "content-range", "etag"}
+
+    async def test_a_preflight_is_refused_with_a_problem(self, settings: Settings) -> None:
+        changed = settings_for(settings.data_dir, allowed_origins=("https://app.example",))
+        async with ApiServer.start(changed) as server:
+            client = await server.client(None)
+            for origin, method, header, expected in (
+                ("https://evil.example", "POST", "authorization", (403, "forbidden")),
+                ("https://app.example", "TRACE", "authorization", (422, "invalid_request")),
+                ("https://app.example", "POST", "turnkeep-user", (422, "invalid_request")),
+            ):
+                asked = {"access-control-request-method": method, "access-control-request-headers": header}
+                refused = await client.options("/v1/turns", headers={"origin": origin, **asked})
+                assert code_of(refused) == expected
+                assert "Origin" in refused.headers.get_list("vary")
 
     async def test_without_a_list_nobody_is(self, server: ApiServer, service: Client) -> None:
         response = await service.get("/v1/conversations", headers={"origin": "https://app.example"})

@@ -67,6 +67,10 @@ class TestSecrets:
         record = logging.LogRecord("x", logging.INFO, "", 0, text, (), None)
         assert json.loads(formatter.format(record))["message"] == "*** *** *** *** ***"
 
+    def test_a_secret_of_a_few_letters_is_none(self) -> None:
+        record = logging.LogRecord("x", logging.INFO, "", 0, "six exits", (), None)
+        assert json.loads(JsonFormatter(["x", "s", '"']).format(record))["message"] == "six exits"
+
 
 class TestLines:
     async def test_each_line_is_json_and_turns_are_named(self, log: io.StringIO, server: ApiServer) -> None:

@@ -182,6 +182,26 @@ class TestStreaming:
             response = await user.get(f"/v1/turns/{turn}/events", params={"after": cursor})
             assert code_of(response) == (422, "invalid_request"), cursor
 
+    async def test_a_place_that_a_live_turn_has_not_reached_is_refused(self, server: ApiServer, user: Client) -> None:
+        gate = Gate()
+        server.scripts.say("Half of ", gate(), "it.")
+        accepted = await user.ask(background=True)
+        await gate.reached.wait()
+        for cursor in ("1.100000", "1.9", "2"):
+            refused = await user.get(accepted["events_url"], params={"after": cursor})
+            assert code_of(refused) == (422, "invalid_request"), cursor
+        gate.opened.set()
+        rest = await user.get(accepted["events_url"], params={"after": "1.8"})
+        assert b"event: result" in rest.content
+
+    async def test_a_place_of_another_format_is_refused(self, user: Client) -> None:
+        turn = (await user.ask())["turn"]["id"]
+        for cursor in ("1~2", "1.1~1.0"):
+            refused = await user.get(f"/v1/turns/{turn}/events", params={"after": cursor})
+            assert code_of(refused) == (422, "invalid_request"), cursor
+        resumed = await user.get(f"/v1/turns/{turn}/events", params={"after": "1.1~1.0", "format": "openai"})
+        assert resumed.status_code == 200
+
     async def test_a_settled_turn_replays_the_same_events(self, user: Client) -> None:
         turn = (await user.ask())["turn"]["id"]
         first = await user.get(f"/v1/turns/{turn}/events")
@@ -489,6 +509,10 @@ class TestBranches:
             assert code_of(response) == (409, "conversation_busy")
             assert response.json()["turn_id"] == first["turn_id"]
             assert response.json()["events_url"] == first["events_url"]
+        base = path.partition("/turns/")[0]
+        switching = await user.patch(base, json={"head_turn_id": first["turn_id"]})
+        assert code_of(switching) == (409, "conversation_busy")
+        assert "if_busy" not in switching.json()["detail"], "a PATCH cannot wait in the queue"
         gate.opened.set()
 
     async def test_a_turn_of_another_conversation_is_not_found(self, user: Client) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -13,7 +13,7 @@ from turnkeep.ids import TurnId
 from turnkeep.streaming.connection import WatchedProtocol
 from turnkeep.streaming.cursor import START, parse
 from turnkeep.streaming.follow import follow
-from turnkeep.streaming.formats import encoder_for, format_named
+from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import EventSource, Hub
 from turnkeep.streaming.response import OpenStreams
@@ -43,7 +43,7 @@ class Site:
         turn_id = TurnId(scope["path"][1:])
         sent = dict(scope["headers"]).get(b"last-event-id", b"").decode()
         cursor = parse(sent) if sent else START
-        format = format_named(scope["query_string"].decode() or "native")
+        format = cast(FormatName, scope["query_string"].decode() or "native")
         encoder = encoder_for(format, turn_id=turn_id, model="demo", created_at=0, cursor=cursor)
         batches = follow(self.source, self.hub, turn_id, cursor, poll_seconds=self.poll_seconds)
         await self.streams.respond(batches, encoder, attach=self._attach)(scope, receive, send)

@@ -21,18 +21,6 @@ PATIENCE_SECONDS = 30.0
 """For what takes a moment, unless it hangs or the machine is very busy."""
 
 
-@pytest.fixture
-def source() -> ListSource:
-    return ListSource()
-
-
-@pytest.fixture
-def worker(source: ListSource) -> Worker:
-    worker = Worker(source)
-    worker.begin()
-    return worker
-
-
 class Reading:
     """A reader in the background."""
 
@@ -90,7 +78,7 @@ class TestASettledTurn:
 
     async def test_nothing_follows_its_terminal_event(self, source: ListSource, worker: Worker) -> None:
         worker.answer()
-        assert await is_over(source, worker.turn_id, Cursor(2))
+        assert await is_over(source, LocalHub(), worker.turn_id, Cursor(2))
         reading = Reading(source, LocalHub(), worker, Cursor(2))
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.frames == []
@@ -98,7 +86,7 @@ class TestASettledTurn:
     async def test_a_cursor_before_its_end_gets_the_rest(self, source: ListSource, worker: Worker) -> None:
         worker.step()
         worker.answer()
-        assert not await is_over(source, worker.turn_id, Cursor(2, 17))
+        assert not await is_over(source, LocalHub(), worker.turn_id, Cursor(2, 17))
         reading = Reading(source, LocalHub(), worker, Cursor(2, 17))
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.shown() == [3]
@@ -110,18 +98,48 @@ class TestImpossiblePlaces:
         self, source: ListSource, worker: Worker, cursor: Cursor
     ) -> None:
         with pytest.raises(InvalidRequest):
-            await is_over(source, worker.turn_id, cursor)
+            await is_over(source, LocalHub(), worker.turn_id, cursor)
         with pytest.raises(InvalidRequest):
             await anext(follow(source, LocalHub(), worker.turn_id, cursor))
 
     async def test_words_after_the_end(self, source: ListSource, worker: Worker) -> None:
         worker.answer()
         with pytest.raises(InvalidRequest):
-            await is_over(source, worker.turn_id, Cursor(2, 1))
+            await is_over(source, LocalHub(), worker.turn_id, Cursor(2, 1))
+
+    async def test_words_that_this_worker_has_not_said_yet(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        hub.preview(worker.say("Hello"))
+        for offset in (1, 5):
+            assert not await is_over(source, hub, worker.turn_id, Cursor(1, offset))
+        with pytest.raises(InvalidRequest, match="has not been said yet"):
+            await is_over(source, hub, worker.turn_id, Cursor(1, 6))
+        hub.preview(worker.say("!"))
+        assert not await is_over(source, hub, worker.turn_id, Cursor(1, 6))
+
+    async def test_words_that_another_worker_may_have_said_are_waited_for(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        ahead = Cursor(1, 100)
+        assert not await is_over(source, LocalHub(), worker.turn_id, ahead), "nothing is said here"
+        listening, speaking = LocalHub(), LocalHub()
+        speaking.preview(worker.say("Hello"))
+        async with listening.subscribe(worker.turn_id):
+            listening.overhear(worker.say(" there"))
+            assert not await is_over(source, listening, worker.turn_id, ahead), "it is only overheard"
+        speaking.forget(worker.turn_id)
+        assert not await is_over(source, speaking, worker.turn_id, ahead), "it runs elsewhere now"
+
+    async def test_words_of_the_worker_that_took_over_are_waited_for(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        hub.preview(worker.say("Hello"))
+        worker.take_over()
+        hub.overhear(worker.say("Hel"))  # this worker does not know yet that the turn is no longer its own
+        assert not await is_over(source, hub, worker.turn_id, Cursor(2, 5))
 
     async def test_a_turn_without_events(self, source: ListSource) -> None:
         with pytest.raises(NotFound):
-            await is_over(source, new_turn_id(), START)
+            await is_over(source, LocalHub(), new_turn_id(), START)
         with pytest.raises(NotFound):
             await anext(follow(source, LocalHub(), new_turn_id()))
 

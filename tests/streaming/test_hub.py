@@ -14,11 +14,6 @@ from turnkeep.streaming.log import TAIL_BYTES, TAIL_EVENTS, TAIL_PIECES, TurnLog
 
 
 @pytest.fixture
-def source() -> ListSource:
-    return ListSource()
-
-
-@pytest.fixture
 def worker(source: ListSource) -> Worker:
     return Worker(source)
 

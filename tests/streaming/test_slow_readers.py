@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from tests.streaming.serving import Client, Site, served
 from tests.streaming.turns import ListSource, NativeReader, Worker
 from turnkeep.streaming.hub import LocalHub
@@ -18,18 +16,6 @@ from turnkeep.streaming.sse import SseParser
 WORDS = "x" * 20_000
 PIECES = 500
 """More than the kernel buffers for a socket."""
-
-
-@pytest.fixture
-def source() -> ListSource:
-    return ListSource()
-
-
-@pytest.fixture
-def worker(source: ListSource) -> Worker:
-    worker = Worker(source)
-    worker.begin()
-    return worker
 
 
 class Sloth:

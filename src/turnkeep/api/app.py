@@ -4,12 +4,12 @@ import logging
 from typing import Any
 
 from litestar import Litestar, Request, Response
-from litestar.config.cors import CORSConfig
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from turnkeep.api.answers import head_of
 from turnkeep.api.auth import Authenticator
+from turnkeep.api.cors import Cors
 from turnkeep.api.errors import problem, status_of, translated
 from turnkeep.api.front import Front
 from turnkeep.api.gate import Gate
@@ -42,7 +42,6 @@ from turnkeep.api.routes import (
 from turnkeep.api.routing import Endpoint
 from turnkeep.api.signing import Signer
 from turnkeep.api.tracing import Tracing
-from turnkeep.config import Settings
 from turnkeep.runtime import Runtime
 
 _logger = logging.getLogger("turnkeep.http")
@@ -63,10 +62,10 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
         exception_handlers={Exception: _answer_error},
         openapi_config=None,
         logging_config=None,
-        cors_config=_cors(settings),
         debug=False,
     )
-    return Front(routes, Page(), runtime, metrics, tracing)
+    app = Cors(routes, settings.allowed_origins) if settings.allowed_origins else routes
+    return Front(app, Page(), runtime, metrics, tracing)
 
 
 def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
@@ -131,24 +130,3 @@ def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response
         _logger.error("a request failed", exc_info=error, extra={FIELDS: dict(notes)})
     answer = problem(error, request_id=notes.get("request_id", ""))
     return Response(answer.body, status_code=answer.status, media_type=answer.media_type, headers=answer.headers)
-
-
-def _cors(settings: Settings) -> CORSConfig | None:
-    """Pages of the host may call the API with a token of their own; never with the bundled page's cookie."""
-    if not settings.allowed_origins:
-        return None
-    return CORSConfig(
-        allow_origins=list(settings.allowed_origins),
-        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=[
-            "Authorization",
-            "Content-Type",
-            "Idempotency-Key",
-            "Last-Event-ID",
-            "Range",
-            "Turnkeep-Workspace",
-        ],
-        expose_headers=["Content-Disposition", "Content-Range", "Turnkeep-Turn", "X-Request-Id", "Retry-After"],
-        allow_credentials=False,
-        max_age=600,
-    )

@@ -1,21 +1,19 @@
 """From a body to a question, and from a claimed turn to one of its three answers: stream, wait, or 202."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-import msgspec
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.auth import header_text
 from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.links import events_url
 from turnkeep.api.pictures import picture_of
 from turnkeep.api.queries import StreamQuery
 from turnkeep.api.reading import read_answer
+from turnkeep.api.repeating import idempotency_key, request_hash
 from turnkeep.api.routing import Call, known_id
 from turnkeep.api.streams import stream_turn
 from turnkeep.config import Settings
@@ -28,8 +26,6 @@ from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claimed
 
 TURN_HEADER = "turnkeep-turn"
-
-_canonical = msgspec.json.Encoder(order="deterministic")
 
 
 async def blocks_of(
@@ -67,13 +63,9 @@ def check_attachments(file_ids: Sequence[str], settings: Settings) -> tuple[File
 
 
 def options_of(call: Call[Any, Any]) -> Options:
-    """How the turn is asked for. The hash stands for route and body, however the JSON was spelled."""
+    """How the turn is asked for."""
     body = call.body
-    key = call.headers.get("idempotency-key")
-    request_hash: str | None = None
-    if key is not None:
-        key = header_text(key)
-        request_hash = hashlib.sha256(call.target.encode() + b"\n" + _canonical.encode(body)).hexdigest()
+    key = idempotency_key(call)
     return Options(
         agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
         model=body.model,
@@ -82,7 +74,7 @@ def options_of(call: Call[Any, Any]) -> Options:
         source=call.identity.source,
         metadata=body.metadata,
         idempotency_key=key,
-        request_hash=request_hash,
+        request_hash=None if key is None else request_hash(call),
     )
 
 
@@ -100,8 +92,11 @@ async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
         return _accepted(turn)
     if wants_stream(call.headers):
         return stream_turn(call.runtime, turn, format=call.query.format)
+    if not claimed.is_new:
+        # Who repeats a request is answered with what it may see now; who made it, with what became of it.
+        await call.runtime.store.turn(call.principal, turn.id)
     try:
-        settled = await while_connected(call.receive, call.runtime.engine.wait(call.principal, turn.id))
+        settled = await while_connected(call.receive, call.runtime.engine.wait(turn.id))
     except Draining:
         return _accepted(turn)
     except CallerLeft:

@@ -252,7 +252,7 @@ def _thoughts(message: ChatMessage) -> list[Reasoning]:
 def _use(call: _Call) -> ToolUse:
     try:
         given = msgspec.json.decode(call.function.arguments or "{}", type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         given = {}
     return ToolUse(id=CallId(call.id), name=call.function.name, input=given)
 

@@ -70,7 +70,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     detail: str
     code: str
     turn_id: str | UnsetType = UNSET
-    """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key."""
+    """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key, if it was one."""
     events_url: str | UnsetType = UNSET
     started_at: int | UnsetType | None = UNSET
     request_id: str | UnsetType = UNSET
@@ -145,7 +145,7 @@ def _where(error: TurnkeepError) -> dict[str, Any]:
                 "events_url": events_url(error.turn_id),
                 "started_at": error.started_at,
             }
-        case IdempotencyConflict():
+        case IdempotencyConflict() if error.turn_id is not None:
             return {"turn_id": error.turn_id}
         case _:
             return {}

@@ -1,5 +1,6 @@
 """The gate before every handler: who asks, may they, how often, and is what they sent well-formed."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -13,8 +14,14 @@ from turnkeep.api.identity import Identity
 from turnkeep.api.limits import RateLimiter
 from turnkeep.api.notes import notes_of
 from turnkeep.api.routing import Call, Endpoint, Nothing
-from turnkeep.errors import InvalidRequest, RateLimited, TooLarge, Unavailable
+from turnkeep.api.wording import refusal
+from turnkeep.errors import InvalidRequest, RateLimited, TooLarge, Unauthorized, Unavailable
 from turnkeep.runtime import Runtime
+
+_SAID_ONCE = {
+    name.lower().encode(): name
+    for name in ("Authorization", "Turnkeep-User", "Turnkeep-Workspace", "Idempotency-Key", "Last-Event-ID")
+}
 
 
 class Gate:
@@ -30,6 +37,7 @@ class Gate:
         scope = request.scope
         notes = notes_of(scope)
         notes["route"] = endpoint.path
+        refuse_doubled_headers(scope["headers"])
         identity = await self._identity(endpoint, request)
         over_limit = self._count(identity)
         if over_limit is not None and not endpoint.limits_itself:
@@ -82,9 +90,20 @@ class Gate:
         try:
             return decoder.decode(raw)
         except msgspec.ValidationError as exc:
-            raise InvalidRequest(f"{exc}.") from exc
+            raise refusal(exc, endpoint.body) from exc
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
+
+
+def refuse_doubled_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Who asks, for whom and which request it is must be said once: with two answers, one would count unseen."""
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in seen:
+            kind = Unauthorized if name == b"authorization" else InvalidRequest
+            raise kind(f"The header `{_SAID_ONCE[name]}` is sent twice. Send it once.")
+        if name in _SAID_ONCE:
+            seen.add(name)
 
 
 def _is_raw(endpoint: Endpoint, headers: Headers) -> bool:
@@ -132,4 +151,4 @@ def parse_query(kind: Any, query_string: bytes) -> Any:
     try:
         return msgspec.convert(given, type=kind, strict=False)
     except msgspec.ValidationError as exc:
-        raise InvalidRequest(f"{exc}.") from exc
+        raise refusal(exc, kind) from exc

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from turnkeep.config import MASK, LogLevel
+from turnkeep.config import MASK, LogLevel, masked
 
 FIELDS = "fields"
 """`extra={"fields": {...}}` adds these keys to the line."""
@@ -32,7 +32,7 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        self._secrets = tuple(secret for secret in secrets if secret)
+        self._secrets = tuple(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -48,9 +48,7 @@ class JsonFormatter(logging.Formatter):
         return self._masked(msgspec.json.encode(line, enc_hook=repr).decode("utf-8", "replace"))
 
     def _masked(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        return _SHAPES.sub(MASK, text)
+        return _SHAPES.sub(MASK, masked(text, self._secrets))
 
 
 def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:

@@ -41,7 +41,7 @@ _STREAM_EVENTS: dict[str, type] = {
     "error": events.Failure,
 }
 _HEADERS = {
-    "Idempotency-Key": "The same key with the same body answers with the same turn.",
+    "Idempotency-Key": "Up to 255 characters. The same key with the same body does nothing twice and answers the same.",
     "If-None-Match": "The `ETag` of what you have: 304 if it is still the same.",
     "If-Range": "The `ETag` that the range belongs to; without a match the whole file is sent.",
     "Range": "One range of bytes, as `bytes=0-1023`; several are passed over.",

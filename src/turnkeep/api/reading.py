@@ -1,8 +1,10 @@
 """Reads that take more than one verb of the store: a turn with its outcome, the message of a settled turn."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from turnkeep.api import showing, wire
+from turnkeep.errors import NotFound
 from turnkeep.ids import TurnId
 from turnkeep.model.display import parts_of
 from turnkeep.model.events import Failure, Recorded, Result
@@ -31,7 +33,7 @@ async def read_turn(store: Store, turn: Turn) -> wire.Turn:
 
 
 async def read_answer(store: Store, principal: Principal, turn: Turn) -> wire.Answered:
-    """A settled turn and the message it left, if it left one."""
+    """A settled turn and the message it left, if it left one; also of a conversation that was deleted meanwhile."""
     events = await read_events(store, turn.id)
     message = await _message(store, principal, turn, events)
     return wire.Answered(
@@ -45,15 +47,16 @@ async def _message(store: Store, principal: Principal, turn: Turn, events: Seque
     terminal = events[-1].event if events else None
     if not isinstance(terminal, Result | Failure) or not terminal.message_id:
         return None
-    page = await store.transcript(principal, turn.conversation_id, order="desc", limit=NEWEST)
-    for message in page.data:
-        if message.id == terminal.message_id:
-            return message
+    with suppress(NotFound):  # deleted: what the turn has left is told to who waited for it
+        page = await store.transcript(principal, turn.conversation_id, order="desc", limit=NEWEST)
+        for message in page.data:
+            if message.id == terminal.message_id:
+                return message
     return await _message_of_branch(store, turn)
 
 
 async def _message_of_branch(store: Store, turn: Turn) -> PublicMessage | None:
-    """The visible answer of a turn that is no longer on the visible chain, or far back on it."""
+    """The visible answer of a turn that is no longer on the visible chain, or far back on it, or deleted."""
     for row in reversed(await store.turn_rows(turn.id)):
         if row.role == "assistant" and not row.internal:
             return PublicMessage(

@@ -4,23 +4,27 @@ from typing import cast
 
 from litestar.types import ASGIApp
 
+from turnkeep.errors import InvalidRequest
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
-from turnkeep.store.ports import Store
 from turnkeep.streaming.cursor import START, Cursor, parse
 from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats import FormatName, encoder_for
 
 
-async def cursor_of(store: Store, turn: Turn, text: str | None) -> tuple[Cursor, bool]:
+async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: FormatName) -> tuple[Cursor, bool]:
     """Where a reader wants to go on, and whether nothing will ever follow it.
 
-    Raises InvalidRequest for a cursor that is malformed or that the turn has not reached.
+    Raises InvalidRequest for a cursor that is malformed, that the turn has not reached, or that is of another format.
     """
     if not text:
         return START, False
     cursor = parse(text)
-    return cursor, await is_over(store, turn.id, cursor)
+    if cursor.state and format == "native":
+        raise InvalidRequest(
+            f"The cursor {text} is of another format. Go on in the format that gave it, or leave it out."
+        )
+    return cursor, await is_over(runtime.store, runtime.hub, turn.id, cursor)
 
 
 def stream_turn(runtime: Runtime, turn: Turn, *, format: FormatName, cursor: Cursor = START) -> ASGIApp:

@@ -25,11 +25,14 @@ from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
-from turnkeep.streaming.ports import Hub
+from turnkeep.streaming.cursor import WHOLE
+from turnkeep.streaming.ports import Hub, Subscription
 from turnkeep.tools.ports import Tools
 
 POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25
+GLANCE_SECONDS = 0.25
+"""How often one who waits looks whether this worker drains."""
 
 
 class Draining(Unavailable):
@@ -61,7 +64,6 @@ class Engine:
         self.draining = asyncio.Event()
         self._leases = Leases(
             store,
-            worker=worker,
             lease_seconds=settings.lease_seconds,
             renew_seconds=settings.renew_seconds,
             observer=observer,
@@ -178,7 +180,10 @@ class Engine:
         return await self.ask(question)
 
     async def cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
-        """Stop a turn wherever it runs; return it once it is settled. A settled one is returned as it is."""
+        """Stop a turn wherever it runs; return it once it is settled. A settled one is returned as it is.
+
+        Raises NotFound for a turn that the principal does not see now; what is deleted after that changes nothing.
+        """
         turn = await self._store.request_cancel(principal, turn_id)
         if turn.is_settled:
             self._hub.publish(turn_id, (await self._store.events(turn_id, after=turn.last_seq - 1))[-1:])
@@ -189,36 +194,47 @@ class Engine:
             if not self._worker.holds(turn_id):
                 await self._worker.adopt(limit=1, turn_id=turn_id)
 
-        return await self._settled(principal, turn_id, every=CANCEL_POLL_SECONDS, meanwhile=take_over)
+        return await self._settled(turn_id, every=CANCEL_POLL_SECONDS, meanwhile=take_over)
 
-    async def wait(self, principal: Principal, turn_id: TurnId) -> Turn:
-        """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first."""
+    async def wait(self, turn_id: TurnId) -> Turn:
+        """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first.
+
+        For who claimed the turn, or has seen it: no principal is asked for, so that a conversation which is deleted
+        meanwhile leaves its waiters with the turn as the delete has ended it.
+        """
         with self.attach(turn_id):
-            return await self._settled(principal, turn_id, every=POLL_SECONDS)
+            return await self._settled(turn_id, every=POLL_SECONDS)
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
         """A reader is here for as long as this is open."""
         return self._watching.attach(turn_id)
 
     async def _settled(
-        self,
-        principal: Principal,
-        turn_id: TurnId,
-        *,
-        every: float,
-        meanwhile: Callable[[], Awaitable[None]] | None = None,
+        self, turn_id: TurnId, *, every: float, meanwhile: Callable[[], Awaitable[None]] | None = None
     ) -> Turn:
         """The hub only says when to look; whether the turn has ended is the store's to say."""
         async with self._hub.subscribe(turn_id) as subscription:
             while True:
-                turn = await self._store.turn(principal, turn_id)
+                head = subscription.head
+                turn = await self._store.claimed_turn(turn_id)
                 if turn.is_settled:
                     return turn
-                if self.is_draining and not self._worker.holds(turn_id):
+                if self._leaves(turn_id):
                     raise Draining("This server is shutting down; the turn goes on. Follow its events.")
                 if meanwhile is not None:
                     await meanwhile()
-                await subscription.wait(every)
+                await self._news(turn_id, subscription, after=head, seconds=every)
+
+    async def _news(self, turn_id: TurnId, subscription: Subscription, *, after: int, seconds: float) -> None:
+        """Until an event later than `after` was heard of, this worker leaves the turn, or so long has passed."""
+        now = asyncio.get_running_loop().time
+        until = now() + seconds
+        while subscription.head <= after and now() < until and not self._leaves(turn_id):
+            await subscription.wait(min(until, now() + GLANCE_SECONDS))
+            subscription.frames(after, WHOLE)  # what was said is heard now: only an event is a reason to look
+
+    def _leaves(self, turn_id: TurnId) -> bool:
+        return self.is_draining and not self._worker.holds(turn_id)
 
 
 def _first_event(claimed: Claimed) -> Recorded:

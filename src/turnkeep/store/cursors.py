@@ -1,24 +1,55 @@
-"""Cursors of pages: opaque to clients, a JSON list inside."""
+"""Cursors of pages: opaque to clients, a JSON list inside. Its first item tells the list that the cursor is of."""
 
 import base64
 import binascii
+import zlib
 from typing import TypeVar
 
 import msgspec
 
 from turnkeep.errors import InvalidRequest
+from turnkeep.ids import ConversationId
+from turnkeep.model.conversations import Hit
+from turnkeep.model.messages import Order
 
 Key = TypeVar("Key")
 
 
-def encode_cursor(*key: int | str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
+def encode_cursor(of: str, *key: int | str) -> str:
+    """`of` names the list, and whatever else decides its order."""
+    return base64.urlsafe_b64encode(msgspec.json.encode((_mark(of), *key))).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str, key: type[Key]) -> Key:
-    """The key that was encoded, as that type; InvalidRequest for anything that we never handed out."""
+def decode_cursor(cursor: str, of: str, key: type[Key]) -> Key:
+    """The key that was encoded, as that type; InvalidRequest for anything that we never handed out for this list."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(raw, type=key)
+        mark, *rest = msgspec.json.decode(raw, type=tuple[int | str, ...])
+        if isinstance(mark, int) and mark != _mark(of):
+            raise InvalidRequest("This cursor is of another list. Use the next_cursor of the page before.")
+        return msgspec.convert(rest, type=key)
     except (binascii.Error, ValueError) as exc:  # msgspec's errors are ValueErrors
         raise InvalidRequest("This cursor is malformed. Use the next_cursor of the page before.") from exc
+
+
+def list_of(query: str | None) -> str:
+    """The list of conversations, or those that a search finds."""
+    return "conversations" if query is None else f"conversations that have {query}"
+
+
+def list_cursor(of: str, hit: Hit) -> str:
+    return encode_cursor(of, hit.conversation.updated_at, hit.conversation.id)
+
+
+def messages_of(conversation_id: ConversationId, order: Order) -> str:
+    return f"messages of {conversation_id}, {order}"
+
+
+def rows_of(conversation_id: ConversationId) -> str:
+    """Those of its trace."""
+    return f"trace of {conversation_id}"
+
+
+def _mark(of: str) -> int:
+    """Short, since cursors travel in addresses. It finds mistakes; it keeps nobody out."""
+    return zlib.crc32(of.encode(errors="replace"))

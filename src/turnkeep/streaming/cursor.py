@@ -1,7 +1,7 @@
 """Cursors: how far a reader has come, as it says it itself. `12`, or `12.345` in the middle of a preview.
 
 To a client a cursor is opaque. A format that must remember more than a position (which block is open, how much of
-the iteration was sent) writes that behind a tilde, `12.345~300.45`; whoever does not know it may ignore it.
+the iteration was sent) writes that behind a tilde, `12.345~300.45`; it can be followed in that format alone.
 """
 
 import re

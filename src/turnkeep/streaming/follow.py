@@ -33,11 +33,11 @@ _AGAIN_SECONDS = 0.05
 _logger = logging.getLogger(__name__)
 
 
-async def is_over(source: EventSource, turn_id: TurnId, cursor: Cursor) -> bool:
+async def is_over(source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor) -> bool:
     """Whether nothing will ever follow this cursor. For a caller that must answer before a stream begins.
 
     Raises InvalidRequest if the turn has not come that far, NotFound if it has no events at all. Words that are still
-    being said are not counted here, since another worker may be ahead.
+    being said are counted where this worker says them; another one may be ahead of what is known here.
     """
     here = await source.events(turn_id, after=max(cursor.seq - 1, 0), limit=2 if cursor.offset else 1)
     if not here and not cursor.seq:
@@ -49,7 +49,14 @@ async def is_over(source: EventSource, turn_id: TurnId, cursor: Cursor) -> bool:
         raise InvalidRequest(f"The cursor {cursor} lies in the future: the turn ended with event {cursor.seq}.")
     if len(here) > 1 and cursor.offset != WHOLE and cursor.offset > _most_said(here[1]):
         raise InvalidRequest(f"The cursor {cursor} lies in the future: so much was not said after event {cursor.seq}.")
+    if len(here) == 1 and cursor.offset != WHOLE and cursor.offset > _spoken(hub, turn_id, cursor.seq):
+        raise InvalidRequest(f"The cursor {cursor} lies in the future: so much has not been said yet.")
     return ended
+
+
+def _spoken(hub: Hub, turn_id: TurnId, seq: int) -> float:
+    spoken = hub.spoken(turn_id, seq)
+    return math.inf if spoken is None else spoken
 
 
 def _most_said(following: Recorded) -> float:
@@ -70,7 +77,7 @@ async def follow(
     While nothing happens an empty batch comes every `poll_seconds` or sooner. A store that is away is asked again;
     the reader only waits. Raises as `is_over` does, before the first batch.
     """
-    if cursor.seq and await is_over(source, turn_id, cursor):
+    if cursor.seq and await is_over(source, hub, turn_id, cursor):
         return
     async with hub.subscribe(turn_id) as subscription:
         seq, offset, must_look = cursor.seq, cursor.offset, False

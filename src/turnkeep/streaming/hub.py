@@ -43,7 +43,7 @@ class LocalHub:
         room.is_live = True
         if not piece.text.isascii():
             piece = _encodable(piece)
-        room.log.say(piece)
+        room.attempt = piece.attempt if room.log.say(piece) else None
         for ear in room.ears:
             ear.wake()
 
@@ -53,6 +53,14 @@ class LocalHub:
             room.is_live = False
             room.log.speech = None
             self._close_if_empty(room)
+
+    def spoken(self, turn_id: TurnId, seq: int) -> int | None:
+        room = self._rooms.get(turn_id)
+        speech = None if room is None or not room.is_live else room.log.speech
+        # A speech of another attempt was overheard: its speaker may be ahead of what is known here.
+        if room is None or speech is None or speech.base != seq or speech.attempt != room.attempt:
+            return None
+        return speech.end
 
     def subscribe(self, turn_id: TurnId) -> "Ear":
         return Ear(self, turn_id)
@@ -120,7 +128,7 @@ class LocalHub:
 class _Room:
     """One turn: its log, and the ears at it."""
 
-    __slots__ = ("ears", "is_live", "log", "reads", "turn_id")
+    __slots__ = ("attempt", "ears", "is_live", "log", "reads", "turn_id")
 
     def __init__(self, turn_id: TurnId) -> None:
         self.turn_id = turn_id
@@ -128,6 +136,8 @@ class _Room:
         self.ears: dict[Ear, None] = {}
         self.is_live = False
         """The engine of this process speaks the turn."""
+        self.attempt: int | None = None
+        """The attempt under which it last spoke, if the log has all of that."""
         self.reads: dict[int, asyncio.Task[list[EventFrame]]] = {}
 
     def wake(self) -> None:

@@ -76,4 +76,8 @@ class Hub(Publisher, Protocol):
 
     def subscribe(self, turn_id: TurnId) -> AbstractAsyncContextManager[Subscription]: ...
 
+    def spoken(self, turn_id: TurnId, seq: int) -> int | None:
+        """How many code points were said since that event, if it is this worker that says them; None if it cannot
+        tell. Nobody anywhere has read more than that: what is said here is counted before it is sent."""
+
     async def close(self) -> None: ...

@@ -101,6 +101,9 @@ class RedisHub:
 
     # What readers call
 
+    def spoken(self, turn_id: TurnId, seq: int) -> int | None:
+        return self._local.spoken(turn_id, seq)
+
     def subscribe(self, turn_id: TurnId) -> "_SharedEar":
         return _SharedEar(self, self._local.subscribe(turn_id))
 

@@ -80,7 +80,8 @@ async def delete_page(call: Call[Nothing, Nothing]) -> ASGIApp:
 
 async def _found(call: Call[Nothing, PagesQuery], query: str) -> wire.Page[PageItem]:
     store, limit = call.runtime.store, call.query.limit
-    offset = decode_cursor(call.query.cursor, tuple[int])[0] if call.query.cursor else 0
+    of = f"pages that have {query}"
+    offset = decode_cursor(call.query.cursor, of, tuple[int])[0] if call.query.cursor else 0
     found = await store.search_pages(call.principal, query, limit=limit, offset=offset, chars=SNIPPET_CHARS)
     data = [
         structs.replace(
@@ -88,7 +89,7 @@ async def _found(call: Call[Nothing, PagesQuery], query: str) -> wire.Page[PageI
         )
         for hit in found.hits
     ]
-    return wire.Page(data=data, next_cursor=None if found.next_offset is None else encode_cursor(found.next_offset))
+    return wire.Page(data=data, next_cursor=None if found.next_offset is None else encode_cursor(of, found.next_offset))
 
 
 def _page_id(call: Call[Any, Any]) -> PageId:

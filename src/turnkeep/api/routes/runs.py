@@ -12,6 +12,7 @@ from turnkeep.api.asking import TURN_HEADER, check_attachments
 from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.engine import Draining, Options, Question
+from turnkeep.errors import NotFound
 from turnkeep.ids import AgentId, TurnId
 from turnkeep.model.blocks import Text
 from turnkeep.model.events import Failure, Result
@@ -107,7 +108,8 @@ class RunResponse:
                 is_complete = await while_connected(receive, self._forward(send))
         finally:
             if not is_complete:
-                await self._runtime.engine.cancel(self._principal, self._turn_id)
+                with suppress(NotFound):  # deleted meanwhile, and stopped by that
+                    await self._runtime.engine.cancel(self._principal, self._turn_id)
 
     async def _forward(self, send: Send) -> bool:
         """Every line as it comes, then the last one. False for a reader that does not keep up."""
@@ -131,7 +133,7 @@ class RunResponse:
         """The last line: what the turn came to, whoever ended it."""
         store = self._runtime.store
         try:
-            turn = await self._runtime.engine.wait(self._principal, self._turn_id)
+            turn = await self._runtime.engine.wait(self._turn_id)
         except Draining as exc:
             return ErrorLine(code=exc.code, message=exc.detail)
         [last] = await store.events(turn.id, after=turn.last_seq - 1)

@@ -1,7 +1,7 @@
 """Whole conversations that leave, and histories that come in: our own exports, and those of others."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from litestar.types import ASGIApp
@@ -17,11 +17,9 @@ from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.store.commands import Exported
 from turnkeep.store.portable import exported_from_rows, read_export, write_export
-from turnkeep.transfer.foreign import read_transcript
+from turnkeep.transfer.foreign import Form, read_transcript
 
 endpoints = Endpoints("conversations")
-
-Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
 
 
 class ImportQuery(Struct, frozen=True, kw_only=True):

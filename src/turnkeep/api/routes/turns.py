@@ -24,6 +24,7 @@ from turnkeep.api.streams import cursor_of, stream_turn
 from turnkeep.engine import Options, Question
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, FileId, TurnId
+from turnkeep.model.conversations import Conversation
 from turnkeep.store.commands import NewConversation, TurnTrace
 
 endpoints = Endpoints("turns")
@@ -63,7 +64,8 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
         options = msgspec.structs.replace(options, agent_id=None, model=None)
     else:
         conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
-        await _check_fits(call, conversation_id)
+        if body.kind is not None or body.workflow_id is not None:
+            _check_fits(body, await call.runtime.store.conversation(call.principal, conversation_id))
     question = Question(
         principal=call.principal,
         message=blocks,
@@ -100,11 +102,10 @@ async def cancel_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
 )
 async def follow_turn(call: Call[Nothing, EventsQuery]) -> ASGIApp:
     """The stream of a turn, from its beginning or from a cursor."""
-    store = call.runtime.store
-    turn = await store.turn(call.principal, turn_id_of(call))
+    turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
     # A browser that reconnects repeats the address it began with, and says in the header how far it really came.
     text = call.headers.get("last-event-id") or call.query.after
-    cursor, is_at_end = await cursor_of(store, turn, text)
+    cursor, is_at_end = await cursor_of(call.runtime, turn, text, format=call.query.format)
     if is_at_end:
         return no_content()
     return stream_turn(call.runtime, turn, format=call.query.format, cursor=cursor)
@@ -164,30 +165,28 @@ def turn_id_of(call: Call[Any, Any]) -> TurnId:
     return turn_id
 
 
-async def _check_fits(call: Call[wire.NewTurn, StreamQuery], conversation_id: ConversationId) -> None:
+def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conversation) -> None:
     """Kind and workflow are the conversation's, for good: a turn may repeat them, and not change them."""
     for field in ("kind", "workflow_id"):
-        asked = getattr(call.body, field)
-        if asked is None:
-            continue
-        actual = getattr(await call.runtime.store.conversation(call.principal, conversation_id), field)
-        if asked != actual:
+        asked, actual = getattr(body, field), getattr(conversation, field)
+        if asked is not None and asked != actual:
             raise InvalidRequest(
                 f"`{field}` of this conversation is {'not set' if actual is None else actual!r} and stays so. "
                 "Leave it out, or begin another conversation."
             )
 
 
-async def _beside(call: Call[Any, Any]) -> tuple[TurnId, Options]:
+async def _beside(call: Call[wire.Again, Any] | Call[wire.Edit, Any]) -> tuple[TurnId, Options]:
     """The turn of the path, which must be one of the conversation of the path."""
     options = options_of(call)
     await check_rate(call, options)
     turn_id = turn_id_of(call)
     conversation_id = ConversationId(call.id("conversation_id", "conv"))
-    await call.runtime.store.conversation(call.principal, conversation_id)
+    conversation = await call.runtime.store.conversation(call.principal, conversation_id)
     turn = await call.runtime.store.turn(call.principal, turn_id)
     if turn.conversation_id != conversation_id:
         raise NotFound("No such turn in this conversation.")
+    _check_fits(call.body, conversation)
     return turn_id, options
 
 

@@ -1,0 +1,35 @@
+"""Waiting for a turn: how often the store is asked, and what wakes those who wait."""
+
+import asyncio
+
+import pytest
+
+from tests.engine.rooms import Gate, Room
+from turnkeep.ids import TurnId
+from turnkeep.model.turns import Turn
+from turnkeep.providers.scripted import Until
+
+
+class TestWaiting:
+    async def test_asks_the_store_when_something_happened_and_not_without_end(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks = 0
+        claimed_turn = room.store.claimed_turn
+
+        async def counted(turn_id: TurnId) -> Turn:
+            nonlocal looks
+            looks += 1
+            return await claimed_turn(turn_id)
+
+        monkeypatch.setattr(room.store, "claimed_turn", counted)
+        gate = Gate()
+        engine = await room.enter([[*("word " for _ in range(200)), Until(gate.pass_through), "the end."]])
+        claimed = await room.ask(engine)
+        waiting = asyncio.create_task(engine.wait(claimed.turn.id))
+        await gate.reached.wait()
+        await asyncio.sleep(0.5)
+        gate.open()
+        turn = await waiting
+        assert turn.status == "succeeded"
+        assert looks < 10, "words are no reason to look, and time passes without asking"
