@@ -25,7 +25,6 @@
     │   ├── LeaseLost
     │   └── TurnSettled
     └── Defect                 a bug or a broken installation; an operator must look
-        ├── IllegalMove
         ├── SchemaMismatch
         └── BoundaryBroken
 
@@ -103,16 +102,17 @@ class Conflict(CallerError):
     code = "conflict"
 
 
+BUSY_ADVICE = "Follow its events, send with if_busy=enqueue or interrupt, or cancel it first."
+
+
 class ConversationBusy(Conflict):
     """A turn of this conversation is running. Follow its stream, wait in the queue, or cancel it first."""
 
     code = "conversation_busy"
 
-    def __init__(self, turn_id: str, started_at: int | None) -> None:
-        super().__init__(
-            f"Turn {turn_id} of this conversation is running. "
-            "Follow its events, send with if_busy=enqueue or interrupt, or cancel it first."
-        )
+    def __init__(self, turn_id: str, started_at: int | None, *, advice: str = BUSY_ADVICE) -> None:
+        """`advice` says what can be done about it, where that is not a turn which could wait its turn."""
+        super().__init__(f"Turn {turn_id} of this conversation is running. {advice}")
         self.turn_id = turn_id
         self.started_at = started_at
 
@@ -122,7 +122,8 @@ class IdempotencyConflict(Conflict):
 
     code = "idempotency_conflict"
 
-    def __init__(self, turn_id: str) -> None:
+    def __init__(self, turn_id: str | None = None) -> None:
+        """`turn_id` is the turn that used the key; rows that were added under it have none."""
         super().__init__("This Idempotency-Key was already used with another request. Use a new key for a new request.")
         self.turn_id = turn_id
 
@@ -197,10 +198,6 @@ class TurnSettled(Fenced):
 
 class Defect(TurnkeepError):
     """We have a bug, or the installation is broken."""
-
-
-class IllegalMove(Defect):
-    """A turn was asked to change state in a way that its life does not allow."""
 
 
 class SchemaMismatch(Defect):

@@ -88,7 +88,7 @@ class Room:
     async def answer(self, engine: Engine, text: str = "Hello", **fields: Any) -> Turn:
         """Ask, and wait for the end."""
         claimed = await self.ask(engine, text, **fields)
-        return await engine.wait(self.ann, claimed.turn.id)
+        return await engine.wait(claimed.turn.id)
 
     async def events(self, turn_id: TurnId) -> list[TurnEvent]:
         recorded = await self.store.events(turn_id)

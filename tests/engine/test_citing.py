@@ -29,6 +29,12 @@ class TestNumbering:
         assert [(source.title, source.number) for source in two.sources] == [("B", 2), ("C", 3)]
         assert str(two.result).endswith("[3] C\ntext of C")
 
+    def test_a_place_is_named_unless_it_is_called_like_the_whole(self) -> None:
+        sources = [a_source("Returns", place=place) for place in ("Returns", "How long", "")]
+        found = Outcome(passages=tuple(Passage(source=source, text="30 days") for source in sources))
+        told = str(Citations().numbered(found).result)
+        assert told == "[1] Returns\n30 days\n\n[2] Returns, How long\n30 days\n\n[3] Returns\n30 days"
+
     def test_an_outcome_without_sources_stays_as_it_is(self) -> None:
         outcome = Outcome(result={"rain": True})
         assert Citations().numbered(outcome) is outcome

@@ -37,8 +37,8 @@ class SlowLine:
         self._clock = clock
         self._seconds = seconds
 
-    async def renew(self, worker: str, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
-        answers = await self._store.renew(worker, held, lease_seconds=lease_seconds)
+    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+        answers = await self._store.renew(held, lease_seconds=lease_seconds)
         self._clock.now += self._seconds
         return answers
 
@@ -53,7 +53,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
 def leases_over(store: object) -> Leases:
     return Leases(
         cast(TurnStore, store),
-        worker="worker-1",
         lease_seconds=LEASE_SECONDS,
         renew_seconds=1.0,
         observer=Observer(),

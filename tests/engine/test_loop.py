@@ -115,7 +115,7 @@ class TestAToolRound:
 
         await room.until(quick_is_kept)
         gate.open()
-        turn = await engine.wait(room.ann, claimed.turn.id)
+        turn = await engine.wait(claimed.turn.id)
         steps = [event for event in await room.events(turn.id) if isinstance(event, Step)]
         assert [(step.name, step.status) for step in steps] == [
             ("slow", "running"),
@@ -176,7 +176,7 @@ class TestPreviews:
             assert spoken(subscription.frames(1, 5)) == "upon"
             assert kinds(await room.events(claimed.turn.id)) == ["turn"]
         gate.open()
-        await engine.wait(room.ann, claimed.turn.id)
+        await engine.wait(claimed.turn.id)
 
     async def test_start_anew_after_each_recorded_iteration(self, room: Room) -> None:
         gate = Gate()
@@ -192,7 +192,7 @@ class TestPreviews:
             frames = subscription.frames(len(events), 0)
             assert [(frame.iteration, frame.text) for frame in frames if isinstance(frame, DeltaFrame)] == [(1, "Cle")]
         gate.open()
-        await engine.wait(room.ann, claimed.turn.id)
+        await engine.wait(claimed.turn.id)
 
 
 class TestTheModelOfATurn:

@@ -9,12 +9,16 @@ import pytest
 from msgspec import structs
 
 from tests.engine.rooms import QUICK, Gate, Room, kinds
-from turnkeep.engine import Draining, Options
-from turnkeep.errors import Defect, Unavailable
+from turnkeep.engine import Draining, Observer, Options
+from turnkeep.engine.recovery import open_calls
+from turnkeep.errors import Defect, TooLarge, Unavailable
+from turnkeep.ids import TurnId
 from turnkeep.model.blocks import Text, ToolResult
 from turnkeep.model.events import Reset, TurnBegan
+from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import ModelRequest
-from turnkeep.providers.scripted import Call, Script, Until
+from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
+from turnkeep.store.commands import Settlement
 from turnkeep.tools.functions import tool
 
 
@@ -32,7 +36,7 @@ class TestAWorkerThatDies:
         claimed = await room.ask(dead)
         await gate.reached.wait()
         heir = await room.enter([["A whole answer."]])
-        turn = await heir.wait(room.ann, claimed.turn.id)
+        turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt) == ("succeeded", 2)
         events = await room.events(turn.id)
         assert kinds(events) == ["turn", "reset", "result"]
@@ -46,7 +50,7 @@ class TestAWorkerThatDies:
         claimed = await room.ask(dead)
         await gate.reached.wait()
         async with asyncio.timeout(30):
-            assert (await heir.wait(room.ann, claimed.turn.id)).status == "succeeded"
+            assert (await heir.wait(claimed.turn.id)).status == "succeeded"
 
     async def test_that_wakes_up_again_writes_nothing(self, room: Room) -> None:
         gate = Gate()
@@ -54,7 +58,7 @@ class TestAWorkerThatDies:
         claimed = await room.ask(sleeper)
         await gate.reached.wait()
         heir = await room.enter([["A whole answer."]])
-        turn = await heir.wait(room.ann, claimed.turn.id)
+        turn = await heir.wait(claimed.turn.id)
         before = (await room.events(turn.id), await room.rows(turn.id))
         gate.open()
         await asyncio.sleep(0.3)
@@ -74,7 +78,7 @@ class TestAWorkerThatDies:
         claimed = await room.ask(dead)
         await gate.reached.wait()
         heir = await room.enter(call_then_answer, tools=[act])
-        turn = await heir.wait(room.ann, claimed.turn.id)
+        turn = await heir.wait(claimed.turn.id)
         assert turn.status == "succeeded"
         assert calls == [1]
         (result,) = [block for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)]
@@ -96,7 +100,7 @@ class TestAWorkerThatDies:
         claimed = await room.ask(dead)
         await gate.reached.wait()
         heir = await room.enter(call_then_answer, tools=[act])
-        turn = await heir.wait(room.ann, claimed.turn.id)
+        turn = await heir.wait(claimed.turn.id)
         assert turn.status == "succeeded"
         assert calls == [1, 1]
         results = [block for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)]
@@ -113,7 +117,7 @@ class TestAWorkerThatDies:
             adopted = await room.store.adopt("also dead", lease_seconds=0.2, turn_id=claimed.turn.id)
             assert len(adopted) == 1
         heir = await room.enter([["Never asked."]], settings=settings)
-        turn = await heir.wait(room.ann, claimed.turn.id)
+        turn = await heir.wait(claimed.turn.id)
         assert turn.error is not None
         assert (turn.status, turn.error.code) == ("failed", "worker_lost")
 
@@ -143,7 +147,7 @@ class TestADatabaseThatWasAway:
         await asyncio.sleep(0.5)
         assert (await room.store.turn(room.ann, claimed.turn.id)).attempt == 1
         gate.open()
-        turn = await other.wait(room.ann, claimed.turn.id)
+        turn = await other.wait(claimed.turn.id)
         assert (turn.status, turn.attempt) == ("succeeded", 1)
 
     async def test_has_what_was_dropped_meanwhile_handed_over_as_soon_as_it_is_back(
@@ -166,7 +170,7 @@ class TestADatabaseThatWasAway:
         await leaving.drain(seconds=5)
         monkeypatch.setattr(room.store, "adopt", away_once(room.store.adopt, after=True))
         heir = await room.enter([["Hello."]], settings=settings)
-        turn = await heir.wait(room.ann, claimed.turn.id)
+        turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 3, 0)
 
 
@@ -199,6 +203,85 @@ class TestATurnThatCannotBeRead:
         assert kinds(await room.events(turn.id)) == ["turn", "error"]
 
 
+class TestATurnThatCannotBeSettled:
+    @pytest.mark.parametrize(
+        "usage",
+        [Usage(input_tokens=5.5), Usage(input_tokens=float("nan")), Usage(input_tokens=2**70)],  # type: ignore[arg-type]
+        ids=repr,
+    )
+    async def test_for_what_its_provider_counted_fails_once(self, room: Room, usage: Usage) -> None:
+        engine = await room.enter(ScriptedProvider([["Hello."]], usage=usage), observer=Observer())
+        turn = await room.answer(engine)
+        assert turn.error is not None
+        assert (turn.status, turn.error.code, turn.attempt) == ("failed", "internal", 1)
+        assert turn.usage == Usage()
+        assert kinds(await room.events(turn.id)) == ["turn", "error"]
+        follower = await room.enter([["And on."]])
+        assert (await room.answer(follower, conversation_id=turn.conversation_id)).status == "succeeded"
+
+    async def test_leaves_no_step_and_no_call_open(self, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+        @tool
+        async def never() -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+        monkeypatch.setattr(room.store, "settle", refusing_a_message(room.store.settle))
+        engine = await room.enter([["Let me look.", Call("never")]], tools=[never], observer=Observer())
+        claimed = await room.ask(engine)
+        await room.until(lambda: has_event(room, claimed.turn.id, "step running"))
+        await engine.cancel(room.ann, claimed.turn.id)
+        turn = await engine.wait(claimed.turn.id)
+        assert turn.error is not None
+        assert (turn.status, turn.error.code, turn.attempt) == ("failed", "internal", 1)
+        assert kinds(await room.events(turn.id)) == ["turn", "tool_calls", "step running", "step failed", "error"]
+        assert not open_calls(await room.rows(turn.id), await room.events(turn.id))
+
+    async def test_because_the_database_is_away_is_handed_over_as_ever(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings = structs.replace(QUICK, lease_seconds=600.0)
+        engine = await room.enter([["Hello."], ["Hello again."]], settings=settings)
+        monkeypatch.setattr(room.store, "settle", away_once(room.store.settle))
+        turn = await room.answer(engine)
+        assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
+
+    async def test_and_then_the_database_goes_away_is_handed_over_too(
+        self, room: Room, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings = structs.replace(QUICK, lease_seconds=600.0)
+        engine = await room.enter([["Hello."], ["Hello again."]], settings=settings)
+        monkeypatch.setattr(room.store, "settle", broken_then_away(room.store.settle))
+        turn = await room.answer(engine)
+        assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
+
+
+def refusing_a_message(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """A store that takes no ending with words in it."""
+
+    async def settle(held: Any, *, after: int, settlement: Settlement) -> Any:
+        if settlement.final is not None:
+            raise TooLarge("The settlement takes too many bytes.")
+        return await real(held, after=after, settlement=settlement)
+
+    return settle
+
+
+def broken_then_away(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Two endings are refused, and the third meets no database."""
+    faults: list[Exception] = [Defect("refused"), Defect("refused"), Unavailable("away")]
+
+    async def settle(*args: Any, **fields: Any) -> Any:
+        if faults:
+            raise faults.pop(0)
+        return await real(*args, **fields)
+
+    return settle
+
+
+async def has_event(room: Room, turn_id: TurnId, kind: str) -> bool:
+    return kind in kinds(await room.events(turn_id))
+
+
 class TestDraining:
     async def test_hands_running_turns_over_without_a_failure(self, room: Room) -> None:
         gate = Gate()
@@ -207,7 +290,7 @@ class TestDraining:
         await gate.reached.wait()
         await leaving.drain(seconds=5)
         heir = await room.enter([["Whole."]])
-        turn = await heir.wait(room.ann, claimed.turn.id)
+        turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
         assert (await room.events(turn.id))[1] == Reset(attempt=2, reason="handover")
 
@@ -216,7 +299,7 @@ class TestDraining:
         leaving = await room.enter([["Half", Until(gate.pass_through)]])
         claimed = await room.ask(leaving)
         await gate.reached.wait()
-        waiting = asyncio.create_task(leaving.wait(room.ann, claimed.turn.id))
+        waiting = asyncio.create_task(leaving.wait(claimed.turn.id))
         await asyncio.sleep(0)
         await leaving.drain(seconds=5)
         with pytest.raises(Draining):
@@ -238,7 +321,7 @@ class TestTheQueue:
         assert [claimed.turn.status for claimed in waiting] == ["queued", "queued"]
         gate.open()
         for claimed in waiting:
-            assert (await engine.wait(room.ann, claimed.turn.id)).status == "succeeded"
+            assert (await engine.wait(claimed.turn.id)).status == "succeeded"
         events = await room.events(waiting[0].turn.id)
         began = [(event.status, event.attempt) for event in events if isinstance(event, TurnBegan)]
         assert began == [("queued", 0), ("running", 1)]
@@ -253,8 +336,8 @@ class TestTheQueue:
         await gate.reached.wait()
         second = await room.ask(dead, "b", conversation_id=first.turn.conversation_id, if_busy="enqueue")
         heir = await room.enter([["One."], ["Two."]])
-        assert (await heir.wait(room.ann, second.turn.id)).status == "succeeded"
-        assert (await heir.wait(room.ann, first.turn.id)).status == "succeeded"
+        assert (await heir.wait(second.turn.id)).status == "succeeded"
+        assert (await heir.wait(first.turn.id)).status == "succeeded"
 
     async def test_is_interrupted_by_a_question_that_cannot_wait(self, room: Room) -> None:
         gate = Gate()
@@ -264,9 +347,9 @@ class TestTheQueue:
         conversation_id = first.turn.conversation_id
         second = await room.ask(engine, "b", conversation_id=conversation_id, if_busy="enqueue")
         urgent = await room.ask(engine, "now", conversation_id=conversation_id, if_busy="interrupt")
-        assert (await engine.wait(room.ann, urgent.turn.id)).status == "succeeded"
-        assert (await engine.wait(room.ann, first.turn.id)).status == "cancelled"
-        assert (await engine.wait(room.ann, second.turn.id)).status == "cancelled"
+        assert (await engine.wait(urgent.turn.id)).status == "succeeded"
+        assert (await engine.wait(first.turn.id)).status == "cancelled"
+        assert (await engine.wait(second.turn.id)).status == "cancelled"
 
 
 class TestAskingAgain:
@@ -274,7 +357,7 @@ class TestAskingAgain:
         engine = await room.enter([["One."], ["Another."]])
         first = await room.answer(engine, "Tell me")
         claimed = await engine.regenerate(room.ann, first.id, Options())
-        second = await engine.wait(room.ann, claimed.turn.id)
+        second = await engine.wait(claimed.turn.id)
         page = await room.store.transcript(room.ann, first.conversation_id)
         assert [message.turn_id for message in page.data] == [second.id, second.id]
         assert set(page.data[-1].siblings) == {first.id, second.id}
@@ -284,7 +367,7 @@ class TestAskingAgain:
         first = await room.answer(engine, "a")
         await room.answer(engine, "b", conversation_id=first.conversation_id)
         claimed = await engine.edit(room.ann, first.id, (Text(text="c"),), Options())
-        await engine.wait(room.ann, claimed.turn.id)
+        await engine.wait(claimed.turn.id)
         page = await room.store.transcript(room.ann, first.conversation_id)
         said = [part.text for message in page.data for part in message.content]  # type: ignore[union-attr]
         assert said == ["c", "Edited."]

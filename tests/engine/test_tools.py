@@ -11,6 +11,7 @@ from tests.engine.rooms import QUICK, Room, kinds
 from turnkeep.engine.held_turn import WHOLE_RESULT
 from turnkeep.engine.tooling import KEPT_BYTES, SHOWN_CHARS
 from turnkeep.model.blocks import ToolResult
+from turnkeep.model.depth import MAX_DEPTH, TOO_DEEP
 from turnkeep.model.events import Step
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import ModelRequest
@@ -74,6 +75,23 @@ class TestAToolThatFails:
         assert "Expecting value at 7" in result.content
         assert called == []
 
+    @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 500, 5_000])
+    async def test_is_called_with_arguments_without_a_bottom(self, room: Room, levels: int) -> None:
+        called = []
+
+        @tool
+        def known(a: Any) -> str:
+            called.append(a)
+            return "here"
+
+        args: Any = 1
+        for _ in range(levels):
+            args = {"a": args}
+        _, result, _ = await outcome_of(room, known, call=Call("known", args))
+        assert result.is_error
+        assert TOO_DEEP in result.content
+        assert called == []
+
     async def test_raises_a_time_out_of_its_own(self, room: Room) -> None:
         @tool
         async def impatient() -> str:
@@ -134,6 +152,45 @@ class TestAResult:
 
         _, result, _ = await outcome_of(room, odd, call=Call("odd"))
         assert result.content.startswith("1000")
+
+    @pytest.mark.parametrize("levels", [101, 600, 950, 5_000])
+    @pytest.mark.parametrize("innermost", ["x", "\ud800"], ids=["text", "half a character"])
+    async def test_that_is_nested_too_deeply_is_plain_text(self, room: Room, levels: int, innermost: str) -> None:
+        value: Any = innermost
+        for _ in range(levels):
+            value = [value]
+
+        @tool
+        def deep() -> Outcome:
+            return Outcome(result=value)
+
+        _, result, step = await outcome_of(room, deep, call=Call("deep"))
+        assert not result.is_error
+        assert isinstance(step.result, str)
+        if levels < 950 and innermost == "x":
+            assert step.result == "[" * levels + '"x"' + "]" * levels
+
+    async def test_may_be_nested_as_deep_as_anybody_needs(self, room: Room) -> None:
+        value = msgspec.json.decode("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+
+        @tool
+        def deep() -> Outcome:
+            return Outcome(result=value)
+
+        _, _, step = await outcome_of(room, deep, call=Call("deep"))
+        assert step.result == value
+
+    async def test_that_cannot_even_be_written_says_so(self, room: Room) -> None:
+        class Shy:
+            def __str__(self) -> str:
+                raise RuntimeError("no")
+
+        @tool
+        def shy() -> Outcome:
+            return Outcome(result=Shy())
+
+        _, result, _ = await outcome_of(room, shy, call=Call("shy"))
+        assert result.content == "(a result that cannot be written: RuntimeError)"
 
     async def test_may_be_empty(self, room: Room) -> None:
         @tool

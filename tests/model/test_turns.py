@@ -4,8 +4,7 @@ from typing import get_args
 
 import pytest
 
-from turnkeep.errors import IllegalMove
-from turnkeep.model.turns import MOVES, FinalStatus, TurnStatus, move
+from turnkeep.model.turns import MOVES, FinalStatus, TurnStatus
 
 STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
 
@@ -22,11 +21,7 @@ class TestMoves:
     @pytest.mark.parametrize("before", STATUSES)
     @pytest.mark.parametrize("after", STATUSES)
     def test_only_these_five_are_legal(self, before: TurnStatus, after: TurnStatus) -> None:
-        if (before, after) in LEGAL:
-            assert move(before, after) == after
-        else:
-            with pytest.raises(IllegalMove, match=f"from {before} to {after}"):
-                move(before, after)
+        assert (after in MOVES[before]) == ((before, after) in LEGAL)
 
     def test_every_status_has_its_moves_and_the_final_ones_none(self) -> None:
         assert set(MOVES) == set(STATUSES)

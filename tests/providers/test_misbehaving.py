@@ -258,6 +258,11 @@ class TestGarbage:
         failed, _ = await failure(line)
         assert failed.code == "provider_error"
 
+    async def test_without_a_bottom_is_no_answer(self, line: Line) -> None:
+        line.server.says([Raw(b"event: message_start\ndata: " + b'{"a":' * 100_000 + b"\n\n")])
+        failed, _ = await failure(line)
+        assert failed.code == "provider_error"
+
 
 class TestAModelThatDeclines:
     async def test_claude_says_why(self) -> None:
@@ -283,10 +288,17 @@ class TestAModelThatDeclines:
 
 class TestSecrets:
     async def test_a_key_is_never_repeated(self) -> None:
-        for vendor, key in ((ANTHROPIC, "sk-ant-wrong-key-12345"), (CHAT, "hunter2")):
+        for vendor, key in ((ANTHROPIC, "sk-ant-wrong-key-12345"), (CHAT, "hunter22")):
             async with connected(vendor) as line:
                 line.provider._api_key = key
                 failed, _ = await failure(line)
                 assert "401" in failed.detail
                 assert key not in failed.detail
                 assert "***" in failed.detail
+
+    async def test_a_word_that_is_sent_for_want_of_a_key_is_none(self) -> None:
+        async with connected(CHAT, wire=CHAT.wire(key="x")) as line:
+            line.provider._api_key = "x"
+            line.server.says([Refuse(400, "Expecting a text, as in the example")])
+            failed, _ = await failure(line)
+            assert "Expecting a text, as in the example" in failed.detail

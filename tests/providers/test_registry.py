@@ -12,7 +12,7 @@ from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.openai import OpenAIProvider, reasons
 from turnkeep.providers.ports import Provider, ProviderFailed
-from turnkeep.providers.registry import AWAY_SECONDS, KEPT_SECONDS, ProviderRegistry
+from turnkeep.providers.registry import AWAY_SECONDS, KEPT_SECONDS, NotSetUp, ProviderRegistry
 from turnkeep.runtime import default_providers
 
 LOCAL = "http://127.0.0.1:11434/v1"
@@ -55,9 +55,21 @@ class TestConfiguring:
         with pytest.raises(InvalidRequest, match="This server has: demo, openai"):
             configured_providers({"OPENAI_API_KEY": "k"}).named(model)
 
-    def test_a_provider_without_a_model_is_refused(self) -> None:
-        with pytest.raises(InvalidRequest, match="no name after the slash"):
-            configured_providers({"OPENAI_API_KEY": "k"}).named("openai/")
+    @pytest.mark.parametrize("name", ["", "/", "/ ", "/ x", "/x ", "/fast\n", "/a\tb", "/a\0b"])
+    @pytest.mark.parametrize("provider", ["openai", "anthropic"])
+    def test_a_provider_without_a_model_is_refused(self, provider: str, name: str) -> None:
+        with pytest.raises(InvalidRequest, match=f"write {provider}/ and then the provider's own name") as refused:
+            configured_providers({"OPENAI_API_KEY": "k"}).named(provider + name)
+        assert not isinstance(refused.value, NotSetUp), "no key would make it a name"
+
+    @pytest.mark.parametrize("name", ["x", "org/with-a-slash", "qwen3:8b", "my own model", "größer"])
+    def test_the_providers_own_name_is_its_own_affair(self, name: str) -> None:
+        assert configured_providers({"OPENAI_API_KEY": "k"}).named(f"openai/{name}").name == "openai"
+
+    @pytest.mark.parametrize("model", ["demo/x", "demo/", "demo/demo"])
+    def test_there_is_one_demo_model(self, model: str) -> None:
+        with pytest.raises(InvalidRequest, match="does not name a model"):
+            configured_providers({}).named(model)
 
     def test_the_settings_reach_the_providers(self, tmp_path: Path) -> None:
         settings = settings_for(tmp_path, openai_api="chat")
@@ -183,3 +195,26 @@ class TestTheRoutes:
                 refused = await service.post("/v1/turns", json={"message": "Hi", "model": "openai/gpt-x"})
                 assert code_of(refused) == (422, "invalid_request")
                 assert "OPENAI_API_KEY" in refused.json()["detail"]
+
+    async def test_take_no_name_that_is_none_anywhere(self, tmp_path: Path) -> None:
+        providers = configured_providers({"OPENAI_API_KEY": "a-key-of-nobody"})
+        async with ApiServer.start(settings_for(tmp_path, model="demo"), providers=providers) as api:
+            service = await api.tenant()
+            workspace = (await service.read("/v1/workspaces"))["data"][0]["id"]
+            conversation = (await service.post("/v1/conversations", json={})).json()["id"]
+            places: tuple[tuple[str, str, dict[str, str]], ...] = (
+                ("POST", "/v1/turns", {"message": "Hi"}),
+                ("POST", "/v1/conversations", {}),
+                ("PATCH", f"/v1/conversations/{conversation}", {}),
+                ("POST", "/v1/agents", {"name": "A"}),
+                ("POST", "/v1/workspaces", {"name": "W"}),
+                ("PATCH", f"/v1/workspaces/{workspace}", {}),
+            )
+            for model in ("openai", "openai/", "openai/ x", "openai/fast\n", "demo/x"):
+                for method, path, body in places:
+                    refused = await service.request(method, path, json={**body, "model": model})
+                    assert code_of(refused) == (422, "invalid_request"), (path, model)
+                    assert "does not name a model" in refused.json()["detail"]
+            assert len((await service.read("/v1/conversations"))["data"]) == 1
+            assert (await service.read("/v1/agents"))["data"] == []
+            assert [each["model"] for each in (await service.read("/v1/workspaces"))["data"]] == [None]

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from tests.providers.asking import WEATHER, answer, ask, request_for, row, shown
+from tests.providers.wire import anthropic, openai_chat, openai_responses
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Hang, HangBeforeHeaders, Raw, Say, Stop, Think
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
 from turnkeep.model.blocks import Image, Reasoning, Text, ToolResult, ToolUse
+from turnkeep.model.depth import MAX_DEPTH, TOO_DEEP
 from turnkeep.model.usage import Usage
+from turnkeep.providers.drafts import MAX_TOKENS, tokens
 from turnkeep.providers.ports import Delta, Reply, ToolOffer
 
 PICTURE = Image(media_type="image/png", data="iVBORw0KGgo=")
@@ -56,6 +59,62 @@ class TestAReply:
         assert (await answer(line)).blocks == (Text(text="And then"),)
 
 
+class TestOddCounts:
+    """Servers that speak a vendor's protocol write into `usage` what they like; the answer is not lost for it."""
+
+    @pytest.mark.parametrize(
+        "given, counted",
+        [
+            (5.0, 5),
+            (5.7, 5),
+            (-3, 0),
+            (-0.5, 0),
+            (2**63, MAX_TOKENS),
+            (1e300, MAX_TOKENS),
+            (float("inf"), 0),
+            (float("nan"), 0),
+            ("five", 0),
+            (None, 0),
+            ([5], 0),
+        ],
+        ids=repr,
+    )
+    async def test_are_numbers_in_reason_or_none(
+        self, line: Line, monkeypatch: pytest.MonkeyPatch, given: Any, counted: int
+    ) -> None:
+        odd = {
+            anthropic: {"input_tokens": given, "cache_read_input_tokens": given},
+            openai_chat: {"prompt_tokens": given, "prompt_tokens_details": {"cached_tokens": given}},
+            openai_responses: {"input_tokens": given, "input_tokens_details": {"cached_tokens": given}},
+        }
+        for wire, usage in odd.items():
+            monkeypatch.setattr(wire, "USAGE", usage)
+        line.server.says([Say("Hi")])
+        reply = await answer(line)
+        assert reply.blocks == (Text(text="Hi"),)
+        read_at_anthropic = 2 * counted  # which counts what came from the cache apart
+        assert reply.usage.input_tokens == (read_at_anthropic if line.vendor is ANTHROPIC else counted)
+        assert reply.usage.cache_read_tokens == counted
+        assert type(reply.usage.input_tokens) is type(reply.usage.cache_read_tokens) is int
+
+    def test_are_not_read_into_what_is_no_number(self) -> None:
+        assert [tokens(value) for value in (True, "5", None, [5], 1 + 2j)] == [0] * 5
+
+    @pytest.mark.parametrize(
+        "given", [[], "none", 7, {"prompt_tokens_details": "x", "input_tokens_details": 3}], ids=repr
+    )
+    async def test_are_none_where_there_is_nothing_to_count(
+        self, line: Line, monkeypatch: pytest.MonkeyPatch, given: Any
+    ) -> None:
+        for wire in (openai_chat, openai_responses):
+            monkeypatch.setattr(wire, "USAGE", given)
+        monkeypatch.setattr(anthropic, "USAGE", {})
+        line.server.says([Say("Hi")])
+        reply = await answer(line)
+        assert reply.blocks == (Text(text="Hi"),)
+        assert reply.usage.input_tokens == 0
+
+
 class TestToolCalls:
     async def test_get_ids_of_ours(self, line: Line) -> None:
         line.server.says([Say("Let me see."), Call("weather", {"city": "Bern"})])
@@ -94,7 +153,14 @@ class TestToolCalls:
 
     @pytest.mark.parametrize(
         "arguments, wrong",
-        [('{"city": "Be', "not JSON"), ('["Bern"]', "a JSON object is expected"), ("nope", "not JSON")],
+        [
+            ('{"city": "Be', "not JSON"),
+            ('["Bern"]', "a JSON object is expected"),
+            ("nope", "not JSON"),
+            *[('{"a":' * levels + "1" + "}" * levels, TOO_DEEP) for levels in (MAX_DEPTH + 1, 500, 990, 3_000)],
+            ('{"a":"\n' + '","b":[' * 1 + "[" * 3_000, TOO_DEEP),
+        ],
+        ids=lambda value: value[:20],
     )
     async def test_that_cannot_be_read_are_told_with_the_reason(self, line: Line, arguments: str, wrong: str) -> None:
         line.server.says([Call("weather", arguments), Call("weather", {"city": "Bern"})])
@@ -105,6 +171,10 @@ class TestToolCalls:
         assert bad.input == {}
         assert wrong in reply.malformed[bad.id]
         assert good.id not in reply.malformed
+
+    async def test_may_be_nested_as_deep_as_anybody_needs(self, line: Line) -> None:
+        line.server.says([Call("weather", '{"a":' * MAX_DEPTH + "1" + "}" * MAX_DEPTH)])
+        assert not (await answer(line)).malformed
 
     async def test_with_bare_line_breaks_in_their_texts_are_understood(self, line: Line) -> None:
         line.server.says([Call("weather", '{"city": "Be\nrn"}')])

@@ -343,7 +343,7 @@ class TestTheEngine:
                 )
                 claimed = await engine.ask(question)
                 conversation = claimed.turn.conversation_id
-                turn = await engine.wait(tenant.ann, claimed.turn.id)
+                turn = await engine.wait(claimed.turn.id)
                 assert turn.status == "succeeded"
             assert observer.defects == []
             pictures = [str(body).count("iVBORw0KGgo=") for body in line.server.bodies]

@@ -6,7 +6,7 @@ from typing import Any
 
 from turnkeep.engine.tooling import call_tool
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
-from turnkeep.model.agents import AgentSpec
+from turnkeep.model.agents import AgentSpec, with_secrets
 from turnkeep.model.blocks import ToolUse
 from turnkeep.model.principals import Principal
 from turnkeep.tools.addresses import AddressGuard
@@ -29,7 +29,8 @@ def a_principal(*, org: str = ORG, allowed_tools: tuple[str, ...] | None = None)
 
 def an_agent(*tools: Any, mcp_servers: tuple[Any, ...] = ()) -> AgentSpec:
     """An agent as the store has it: its secrets are sealed."""
-    return VAULT.seal_spec(ORG, AgentSpec(name="A", tools=tools, mcp_servers=mcp_servers))
+    spec = AgentSpec(name="A", tools=tools, mcp_servers=mcp_servers)
+    return with_secrets(spec, lambda _, text: VAULT.seal(ORG, text))
 
 
 @asynccontextmanager

@@ -18,6 +18,10 @@ from turnkeep.tools.ports import Outcome
 SECRET = "Bearer a-secret-of-the-agent"
 
 
+def nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[WebServer]:
     async with web_server() as running:
@@ -90,6 +94,17 @@ class TestAResult:
             (web.Response(body="ü".encode("latin-1"), headers={"content-type": "text/html; charset=latin-1"}), "ü"),
             (web.Response(body=b"\xff", headers={"content-type": "text/plain; charset=idna"}), "\ufffd"),
             (web.Response(body=b"[" * 100_000, content_type="application/json"), "[" * 100_000),
+            *[
+                (web.Response(text=deep, content_type="application/json"), deep)
+                for deep in map(nested, (101, 600, 950))
+            ],
+            (web.Response(body=b'{"name":"M\xfcller"}', content_type="application/json"), '{"name":"M\ufffdller"}'),
+            (
+                web.Response(
+                    body=b'{"name":"M\xfcller"}', headers={"content-type": "application/json; charset=latin-1"}
+                ),
+                '{"name":"Müller"}',
+            ),
             (web.Response(status=204), "(HTTP 204, no body)"),
             (
                 web.Response(body=b"\x89PNG\xff\x00", content_type="image/png"),

@@ -83,6 +83,6 @@ class TestAnAgentsSecrets:
 
     def test_are_nowhere_in_a_sealed_spec(self) -> None:
         vault = Vault(["k"])
-        sealed = vault.seal_spec(ORG, SPEC)
+        sealed = with_secrets(SPEC, lambda _, text: vault.seal(ORG, text))
         assert SECRET not in str(sealed)
         assert vault.open_spec(ORG, sealed) == SPEC

@@ -24,6 +24,23 @@ async def settle_failed(run: HeldTurn, code: str, message: str) -> None:
     await _settle(run, "failed", TurnError(code=code, message=message))
 
 
+async def settle_bare(run: HeldTurn, code: str, message: str) -> None:
+    """For a turn whose ending the store does not take: without the words, files and tokens of this attempt, one of
+    which must be at fault. Made only of what is in the store already, so that it can be kept."""
+    await run.recorder.quiesce()
+    recorder, error = run.recorder, TurnError(code=code, message=message)
+    await run.settle(
+        Settlement(
+            status="failed",
+            terminal=Failure(code=error.code, message=error.message),
+            usage=run.turn.usage,
+            rows=tuple(run.result_row(call.use, stopped()) for call in open_calls(recorder.rows, recorder.events)),
+            events=tuple(closed_steps(recorder.display())),
+            error=error,
+        )
+    )
+
+
 def closed_steps(display: Display) -> list[Step]:
     """An end for every step that has begun and not ended. Nobody knows what it came to."""
     return [Step(id=step.id, name=step.name, status="failed", error=stopped().error) for step in display.open_steps()]

@@ -42,11 +42,8 @@ class HeldLease:
 class Leases:
     """All leases of one worker."""
 
-    def __init__(
-        self, store: TurnStore, *, worker: str, lease_seconds: float, renew_seconds: float, observer: Observer
-    ) -> None:
+    def __init__(self, store: TurnStore, *, lease_seconds: float, renew_seconds: float, observer: Observer) -> None:
         self._store = store
-        self._worker = worker
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
         self._observer = observer
@@ -83,9 +80,7 @@ class Leases:
         if not leases:
             return
         sent_at = time.monotonic()
-        answers = await self._store.renew(
-            self._worker, [lease.held for lease in leases], lease_seconds=self._lease_seconds
-        )
+        answers = await self._store.renew([lease.held for lease in leases], lease_seconds=self._lease_seconds)
         for lease, answer in zip(leases, answers, strict=True):
             if answer.is_held:
                 lease.trusted_until = sent_at + self._lease_seconds

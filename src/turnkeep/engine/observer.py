@@ -1,11 +1,17 @@
 """What the engine tells those who watch it: metrics, logs, spans, and tests that pull the plug."""
 
-from typing import Literal
+import logging
+from collections.abc import Callable
+from typing import Literal, ParamSpec
 
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.model.usage import Usage
+
+P = ParamSpec("P")
+
+_logger = logging.getLogger("turnkeep.turns")
 
 Boundary = Literal[
     "claimed",
@@ -41,3 +47,40 @@ class Observer:
 
     def defect(self, turn_id: TurnId | None, error: BaseException) -> None:
         """Something unexpected was caught: a bug, or the world in a shape nobody thought of."""
+
+
+class Unfailing(Observer):
+    """Another observer, whose own failures harm no turn. The first of each kind is logged."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._failed: set[str] = set()
+
+    def reached(self, boundary: Boundary, turn_id: TurnId) -> None:
+        self._tell(self._observer.reached, boundary, turn_id)
+
+    def turn_began(self, turn: Turn) -> None:
+        self._tell(self._observer.turn_began, turn)
+
+    def turn_ended(self, turn: Turn) -> None:
+        self._tell(self._observer.turn_ended, turn)
+
+    def turn_let_go(self, turn_id: TurnId, reason: TurnkeepError) -> None:
+        self._tell(self._observer.turn_let_go, turn_id, reason)
+
+    def model_called(self, model: str, *, seconds: float, usage: Usage | None) -> None:
+        self._tell(self._observer.model_called, model, seconds=seconds, usage=usage)
+
+    def tool_called(self, name: str, *, seconds: float, failed: bool) -> None:
+        self._tell(self._observer.tool_called, name, seconds=seconds, failed=failed)
+
+    def defect(self, turn_id: TurnId | None, error: BaseException) -> None:
+        self._tell(self._observer.defect, turn_id, error)
+
+    def _tell(self, tell: Callable[P, None], *args: P.args, **fields: P.kwargs) -> None:
+        try:
+            tell(*args, **fields)
+        except Exception:
+            if tell.__name__ not in self._failed:
+                self._failed.add(tell.__name__)
+                _logger.exception("the observer failed at %s; this is said once", tell.__name__)

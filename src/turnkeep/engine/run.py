@@ -13,7 +13,7 @@ from turnkeep.clock import Clock
 from turnkeep.compiler import Contents, budget_for, compile, safe_name
 from turnkeep.engine.announcing import Announcer
 from turnkeep.engine.citing import Citations
-from turnkeep.engine.cleaning import clean_blocks, clean_text
+from turnkeep.engine.cleaning import clean_reply, clean_text
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, HeldTurn, shown
 from turnkeep.engine.loop import run_turn
 from turnkeep.engine.observer import Observer
@@ -269,8 +269,8 @@ class Run(HeldTurn):
                         case Restarted():
                             await self._record_restart(piece.reason)
                         case Reply():
-                            blocks = self._with_own_names(clean_blocks(piece.blocks))
-                            return msgspec.structs.replace(piece, blocks=blocks)
+                            reply = clean_reply(piece)
+                            return msgspec.structs.replace(reply, blocks=self._with_own_names(reply.blocks))
         except TimeoutError as exc:
             raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
         raise ProviderFailed("The model's stream ended without an answer.")

@@ -6,6 +6,7 @@ import msgspec
 
 from turnkeep.engine.cleaning import clean_json, clean_text
 from turnkeep.model.blocks import JsonValue, ToolUse
+from turnkeep.model.depth import is_too_deep
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 
 KEPT_BYTES = 1024 * 1024
@@ -93,10 +94,18 @@ def _kept(result: JsonValue) -> JsonValue:
     except UnicodeEncodeError:
         return _kept(clean_json(result))
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return _kept(str(result))
-    if len(encoded) > KEPT_BYTES:
+        return _kept(_written(result))
+    if len(encoded) > KEPT_BYTES or is_too_deep(result):
         return _kept(encoded.decode())
     return clean_json(msgspec.json.decode(encoded))
+
+
+def _written(result: object) -> str:
+    """What Python makes of a value that is no JSON. Foreign code takes part in that, too."""
+    try:
+        return str(result)
+    except Exception as exc:
+        return f"(a result that cannot be written: {type(exc).__name__})"
 
 
 def _words_of(exc: BaseException) -> str:

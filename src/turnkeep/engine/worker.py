@@ -8,7 +8,7 @@ from typing import Any
 
 from turnkeep.clock import Clock, system_clock
 from turnkeep.engine.announcing import Announcer
-from turnkeep.engine.endings import settle_cancelled, settle_failed
+from turnkeep.engine.endings import settle_bare, settle_cancelled, settle_failed
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.leases import HeldLease, Leases
 from turnkeep.engine.observer import Observer
@@ -29,6 +29,8 @@ from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Publisher
 from turnkeep.tools.ports import Toolbox, Tools
 from turnkeep.tools.registry import FixedToolbox
+
+DEFECT = "Something went wrong on our side; the log has the details."
 
 SETTLE_PATIENCE_SECONDS = 5.0
 """How long a stopped turn may take to let go of its model or tool before it is settled over its head."""
@@ -183,8 +185,7 @@ class Worker:
             self._dropped.append(grip.held)
         except Exception as exc:
             self._observer.defect(turn.id, exc)
-            if run is None:
-                await self._give_up(turn, grip.held)
+            await self._give_up(turn, grip.held, run)
         finally:
             self._leases.remove(turn.id)
             if self._grips.get(turn.id) is grip:
@@ -195,18 +196,31 @@ class Worker:
             if run.settled.promoted is not None and not self._is_draining:
                 await self._adopt_promoted(run.settled.promoted)
 
-    async def _give_up(self, turn: Turn, held: Held) -> None:
-        """A turn that cannot even be read would fail on every worker, for ever: it ends here instead."""
+    async def _give_up(self, turn: Turn, held: Held, run: HeldTurn | None) -> None:
+        """A turn that cannot be read, or not be settled with what it has, would fail on every worker, for ever: it ends
+        here instead."""
+        if run is not None and run.settled is not None:
+            return
+        try:
+            if run is None:
+                await self._settle_unread(turn, held)
+            else:
+                await settle_bare(run, "internal", DEFECT)
+        except WorldError as exc:
+            self._observer.turn_let_go(turn.id, exc)
+            self._dropped.append(held)
+        except TurnkeepError as exc:
+            self._observer.turn_let_go(turn.id, exc)
+        except Exception as exc:
+            self._observer.defect(turn.id, exc)
+
+    async def _settle_unread(self, turn: Turn, held: Held) -> None:
         error = TurnError(code="internal", message="This turn could not be continued; the log has the details.")
         failure = Failure(code=error.code, message=error.message)
         settlement = Settlement(status="failed", terminal=failure, usage=turn.usage, error=error)
-        try:
-            settled = await self._store.settle(held, after=turn.last_seq, settlement=settlement)
-        except TurnkeepError as exc:
-            self._observer.turn_let_go(turn.id, exc)
-        else:
-            self._observer.turn_ended(settled.turn)
-            self._hub.publish(turn.id, [Recorded(seq=settled.turn.last_seq, event=failure)])
+        settled = await self._store.settle(held, after=turn.last_seq, settlement=settlement)
+        self._observer.turn_ended(settled.turn)
+        self._hub.publish(turn.id, [Recorded(seq=settled.turn.last_seq, event=failure)])
 
     async def _adopt_promoted(self, turn_id: TurnId) -> None:
         try:
@@ -328,7 +342,7 @@ class Worker:
             raise
         except Exception as exc:
             self._observer.defect(run.turn.id, exc)
-            await settle_failed(run, "internal", "Something went wrong on our side; the log has the details.")
+            await settle_failed(run, "internal", DEFECT)
 
     def _time_left(self, run: HeldTurn) -> float:
         started_at = run.turn.started_at if run.turn.started_at is not None else self._clock()

@@ -4,7 +4,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnkeep.errors import IllegalMove
 from turnkeep.ids import ConversationId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.blocks import JsonObject
@@ -22,13 +21,6 @@ MOVES: dict[TurnStatus, frozenset[TurnStatus]] = {
     "cancelled": frozenset(),
 }
 """A turn only ever moves forward. An adoption is not a move: the turn stays `running` and its attempt rises."""
-
-
-def move(before: TurnStatus, after: TurnStatus) -> TurnStatus:
-    """`after`, if a turn may go there from `before`; else IllegalMove."""
-    if after not in MOVES[before]:
-        raise IllegalMove(f"A turn cannot go from {before} to {after}.")
-    return after
 
 
 class TurnError(Struct, frozen=True, kw_only=True):

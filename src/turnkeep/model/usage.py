@@ -38,6 +38,13 @@ class Messages(Struct, frozen=True, kw_only=True):
     api: int = 0
 
 
+class KeyUsage(Struct, frozen=True, kw_only=True):
+    """What one service key has used in one month, in whatever workspaces, and what it may."""
+
+    messages: int
+    limit: int | None
+
+
 class MonthlyUsage(Struct, frozen=True, kw_only=True):
     """What one scope has used in one month. `messages` counts POSTs, never rows."""
 
@@ -47,3 +54,5 @@ class MonthlyUsage(Struct, frozen=True, kw_only=True):
     input_tokens: int
     output_tokens: int
     limit: int | None = None
+    key: KeyUsage | None = None
+    """The service key that asks; None for everybody else, and for the operator's own keys, which have no limit."""

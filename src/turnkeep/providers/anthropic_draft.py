@@ -4,7 +4,7 @@ from typing import Any
 
 from turnkeep.model.blocks import Reasoning, Text
 from turnkeep.model.usage import Usage
-from turnkeep.providers.drafts import ALIVE, Arguments, Calls, whole
+from turnkeep.providers.drafts import ALIVE, Arguments, Calls, tokens, whole
 from turnkeep.providers.failures import Trouble
 from turnkeep.providers.ports import Delta, Reply
 
@@ -106,8 +106,8 @@ class AnthropicDraft:
         """Counts are totals so far; a later one replaces an earlier one."""
         for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
             value = getattr(usage, name, None)
-            if isinstance(value, int):
-                self._counts[name] = value
+            if value is not None:
+                self._counts[name] = tokens(value)
 
     def _usage(self) -> Usage:
         count = self._counts.get

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
+from turnkeep.errors import InvalidRequest
 from turnkeep.ids import new_call_id
 from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolUse
 from turnkeep.model.usage import Usage
@@ -81,6 +82,10 @@ class DemoProvider:
 
     def __init__(self, *, word_seconds: float = WORD_SECONDS) -> None:
         self._word_seconds = word_seconds
+
+    def check_name(self, model: str) -> None:
+        if model != self.name:
+            raise InvalidRequest(f"{model!r} does not name a model: there is one of this kind, called {self.name}.")
 
     async def abilities(self, model: str) -> Abilities:
         return Abilities()
@@ -187,7 +192,7 @@ def _arguments(asked: str, offer: ToolOffer) -> JsonObject:
     if match := _JSON_OBJECT.search(asked):
         try:
             return msgspec.json.decode(match[0], type=dict)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass
     spoken = r"[\s_]+".join(re.escape(word) for word in offer.name.replace("_user_", "_").split("_"))
     name = rf"(?:{re.escape(offer.name)}|{spoken})"

@@ -5,12 +5,14 @@ It does no I/O, so that each protocol can be read, and tested, by itself.
 """
 
 import json
+import math
 from typing import Any, Protocol
 
 import msgspec
 
 from turnkeep.ids import CallId, new_call_id
 from turnkeep.model.blocks import Block, JsonObject, ToolUse
+from turnkeep.model.depth import TOO_DEEP, is_too_deep
 from turnkeep.providers.failures import Trouble
 from turnkeep.providers.ports import Delta, Reply
 
@@ -19,6 +21,9 @@ ALIVE = Delta(text="")
 
 MAX_ARGUMENT_CHARS = 2_000_000
 """A model that writes more into the arguments of one reply has lost its way."""
+
+MAX_TOKENS = 2**31 - 1
+"""No call has more. A month of them still fits into what the databases add up."""
 
 CUT_OFF = "the model reached its output limit while it wrote them"
 
@@ -81,16 +86,24 @@ def read_arguments(text: str) -> tuple[JsonObject, str | None]:
     if not text.strip():
         return {}, None
     try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError as exc:
-        try:
-            # Small models put line breaks into strings as they are. That much can be understood.
-            value = json.loads(text, strict=False, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            return {}, f"not JSON ({exc})"
+        value = _decoded(text)
+    except RecursionError:
+        return {}, TOO_DEEP
+    except ValueError as exc:
+        return {}, f"not JSON ({exc})"
     if not isinstance(value, dict):
         return {}, f"a JSON object is expected, not {type(value).__name__}"
-    return value, None
+    return ({}, TOO_DEEP) if is_too_deep(value) else (value, None)
+
+
+def tokens(value: object) -> int:
+    """A count as a server reports it. Whatever a server writes there, it is no reason to lose the answer: what is no
+    number counts as none, and what no call can have is cut to what one can."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0
+    return int(min(max(value, 0), MAX_TOKENS))
 
 
 def whole(blocks: Calls, *, is_cut_off: bool) -> tuple[Block, ...]:
@@ -98,6 +111,19 @@ def whole(blocks: Calls, *, is_cut_off: bool) -> tuple[Block, ...]:
     if is_cut_off and not any(block.__struct_config__.tag in {"text", "tool_use"} for block in blocks.blocks):
         raise Trouble("the model reached its output limit before it gave an answer")
     return tuple(blocks.blocks)
+
+
+def _decoded(text: str) -> Any:
+    """Raises ValueError, which says what is wrong, or RecursionError."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as exc:
+        try:
+            # Small models put line breaks into strings as they are, and servers halve characters. That much can be
+            # understood.
+            return json.loads(text, strict=False, parse_constant=_refuse)
+        except ValueError:
+            raise exc from None
 
 
 def _refuse(constant: str) -> None:

@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from turnkeep.config import MASK, masked
 from turnkeep.providers.ports import ProviderFailed, ProviderTimedOut
 
 MAX_WORDS = 2_000
-GARBLED = (ValueError, TypeError, AttributeError, LookupError)
+GARBLED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """What reading an answer raises that does not keep to the protocol."""
 
 _TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
@@ -97,10 +98,7 @@ def root_error(sdk: Sdk) -> type[Exception]:
 
 def clean(words: str, secrets: Sequence[str] = ()) -> str:
     """The words on one line, of a bearable length, with every key struck out."""
-    for secret in secrets:
-        if secret:
-            words = words.replace(secret, "***")
-    words = " ".join(_KEY.sub("***", words).split())
+    words = " ".join(_KEY.sub(MASK, masked(words, secrets)).split())
     return words if len(words) <= MAX_WORDS else words[:MAX_WORDS] + "…"
 
 

@@ -1,14 +1,14 @@
 """A reply of OpenAI's Chat Completions while it is being streamed, from OpenAI or from a server that speaks like it.
 
 Servers differ in small things: reasoning comes as `reasoning_content` or `reasoning`, if at all; parallel calls may
-share one index; usage may be missing.
+share one index; usage may be missing, or hold anything.
 """
 
 from typing import Any
 
 from turnkeep.model.blocks import Reasoning, Text
 from turnkeep.model.usage import Usage
-from turnkeep.providers.drafts import ALIVE, Arguments, Calls, whole
+from turnkeep.providers.drafts import ALIVE, Arguments, Calls, tokens, whole
 from turnkeep.providers.failures import Trouble
 from turnkeep.providers.ports import Delta, Reply
 
@@ -99,10 +99,10 @@ class _Call:
 
 
 def _usage_of(usage: Any) -> Usage:
-    details = usage.prompt_tokens_details
+    details = getattr(usage, "prompt_tokens_details", None)
     return Usage(
-        input_tokens=usage.prompt_tokens or 0,
-        output_tokens=usage.completion_tokens or 0,
-        cache_read_tokens=(getattr(details, "cached_tokens", None) or 0),
-        cache_write_tokens=(getattr(details, "cache_write_tokens", None) or 0),
+        input_tokens=tokens(getattr(usage, "prompt_tokens", None)),
+        output_tokens=tokens(getattr(usage, "completion_tokens", None)),
+        cache_read_tokens=tokens(getattr(details, "cached_tokens", None)),
+        cache_write_tokens=tokens(getattr(details, "cache_write_tokens", None)),
     )

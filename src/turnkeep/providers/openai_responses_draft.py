@@ -4,7 +4,7 @@ from typing import Any
 
 from turnkeep.model.blocks import Reasoning, Text
 from turnkeep.model.usage import Usage
-from turnkeep.providers.drafts import ALIVE, MAX_ARGUMENT_CHARS, Calls, whole
+from turnkeep.providers.drafts import ALIVE, MAX_ARGUMENT_CHARS, Calls, tokens, whole
 from turnkeep.providers.failures import Trouble
 from turnkeep.providers.ports import Delta, Reply
 
@@ -96,12 +96,10 @@ def _trouble(error: Any) -> Trouble:
 
 
 def _usage_of(usage: Any) -> Usage:
-    if usage is None:
-        return Usage()
-    details = usage.input_tokens_details
+    details = getattr(usage, "input_tokens_details", None)
     return Usage(
-        input_tokens=usage.input_tokens or 0,
-        output_tokens=usage.output_tokens or 0,
-        cache_read_tokens=getattr(details, "cached_tokens", None) or 0,
-        cache_write_tokens=getattr(details, "cache_write_tokens", None) or 0,
+        input_tokens=tokens(getattr(usage, "input_tokens", None)),
+        output_tokens=tokens(getattr(usage, "output_tokens", None)),
+        cache_read_tokens=tokens(getattr(details, "cached_tokens", None)),
+        cache_write_tokens=tokens(getattr(details, "cache_write_tokens", None)),
     )

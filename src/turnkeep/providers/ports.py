@@ -1,7 +1,7 @@
 """The port of a model provider: a compiled request goes in, deltas and one complete reply come out."""
 
 from collections.abc import AsyncGenerator
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -109,6 +109,14 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Let go of connections. Nobody speaks any more."""
+
+
+@runtime_checkable
+class NamesModels(Protocol):
+    """A provider that can tell, without asking anybody, that a name is none of a model of its own."""
+
+    def check_name(self, model: str) -> None:
+        """Raises InvalidRequest, which says how its models are named."""
 
 
 class Providers(Protocol):

@@ -5,11 +5,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from turnkeep.errors import InvalidRequest, WorldError
-from turnkeep.providers.ports import Provider
+from turnkeep.providers.naming import check_full_name
+from turnkeep.providers.ports import NamesModels, Provider
 
 KEPT_SECONDS = 60.0
 AWAY_SECONDS = 10.0
 """A provider that is away is not asked for its models by every reader of the list."""
+
+
+class NotSetUp(InvalidRequest):
+    """A provider that this release has and this server does not. The message says what to set."""
 
 
 class ProviderRegistry:
@@ -32,18 +37,21 @@ class ProviderRegistry:
         self._listing: dict[str, asyncio.Lock] = {name: asyncio.Lock() for name in self._providers}
 
     def named(self, model: str) -> Provider:
-        """Raises InvalidRequest, with the names there are, when no provider serves that model."""
-        name, slash, rest = model.partition("/")
+        """Raises InvalidRequest, with the names there are, when no provider serves that model.
+
+        Whether a provider has a model of that name is not asked; but whether it is a name at all.
+        """
+        name, slash, _ = model.partition("/")
         provider = self._providers.get(name)
-        if provider is None and name in self._unset:
-            raise InvalidRequest(f"The model {model!r} cannot be used yet. {self._unset[name]}")
-        if provider is None:
+        if provider is None and name not in self._unset:
             names = ", ".join(sorted(self._providers))
             raise InvalidRequest(f"No provider serves the model {model!r}. This server has: {names}.")
-        if slash and not rest.strip():
-            raise InvalidRequest(
-                f"The model {model!r} has no name after the slash. GET /v1/models lists what there is."
-            )
+        if slash or provider is None:
+            check_full_name(model)
+        if provider is None:
+            raise NotSetUp(f"The model {model!r} cannot be used yet. {self._unset[name]}")
+        if isinstance(provider, NamesModels):
+            provider.check_name(model)
         return provider
 
     async def models(self) -> list[str]:

@@ -15,6 +15,7 @@ from turnkeep.model.blocks import JsonObject
 from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import GARBLED, Sdk, Setback, Trouble, root_error, setback_of
 from turnkeep.providers.lessons import Lesson, Lessons
+from turnkeep.providers.naming import check_full_name
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Spoken, Target, ToolOffer
 from turnkeep.providers.retrying import Patience, Retrying
 
@@ -44,6 +45,9 @@ class SdkProvider(ABC):
         self._lessons = Lessons(lessons)
         self._client: Any = None
         self._connecting = asyncio.Lock()
+
+    def check_name(self, model: str) -> None:
+        check_full_name(model)
 
     @abstractmethod
     async def abilities(self, model: str) -> Abilities: ...

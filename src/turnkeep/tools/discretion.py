@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from turnkeep.config import MASK
+from turnkeep.config import masked
 from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.tools.ports import CallContext, Outcome, Tool
 from turnkeep.tools.vault import SecretUnreadable
 
 SHORTEST = 6
-"""A shorter value is no key, and would be found in innocent words."""
+"""A shorter value would be found in innocent words. Keys of vendors are long (`config.masking`); these here are chosen
+by people, and a password may be short."""
 
 OpenSecrets = Callable[[], Iterable[str]]
 
@@ -42,7 +43,7 @@ class Mask:
         self._open_secrets = open_secrets
 
     def text(self, text: str) -> str:
-        return _masked(text, self._words())
+        return _struck(text, self._words())
 
     def value(self, value: JsonValue) -> JsonValue:
         words = self._words()
@@ -51,31 +52,28 @@ class Mask:
         try:
             return _walked(value, words)
         except RecursionError:
-            return _masked(msgspec.json.encode(value).decode(), words)
+            return _struck(msgspec.json.encode(value).decode(), words)
 
-    def _words(self) -> list[str]:
-        """The longest first, so that no half of a secret is left over."""
+    def _words(self) -> set[str]:
         try:
             secrets = list(self._open_secrets())
         except SecretUnreadable:
-            return []  # then none was sent either
+            return set()  # then none was sent either
         words = {word for secret in secrets for word in (secret, *secret.split()) if len(word) >= SHORTEST}
-        return sorted(words - {"Bearer", "bearer"}, key=len, reverse=True)
+        return words - {"Bearer", "bearer"}
 
 
-def _walked(value: JsonValue, words: list[str]) -> JsonValue:
+def _walked(value: JsonValue, words: set[str]) -> JsonValue:
     match value:
         case str():
-            return _masked(value, words)
+            return _struck(value, words)
         case list():
             return [_walked(item, words) for item in value]
         case dict():
-            return {_masked(name, words): _walked(item, words) for name, item in value.items()}
+            return {_struck(name, words): _walked(item, words) for name, item in value.items()}
         case _:
             return value
 
 
-def _masked(text: str, words: list[str]) -> str:
-    for word in words:
-        text = text.replace(word, MASK)
-    return text
+def _struck(text: str, words: set[str]) -> str:
+    return masked(text, words, shortest=SHORTEST)

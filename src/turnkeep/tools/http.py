@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError
 from turnkeep.model.blocks import JsonObject, JsonValue
+from turnkeep.model.depth import is_too_deep
 from turnkeep.tools.addresses import PORTS, AddressGuard, AddressRefused
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 
@@ -198,10 +199,11 @@ def _result(response: httpx2.Response, body: bytes, *, is_cut: bool) -> JsonValu
     if not is_cut and (media_type == "application/json" or media_type.endswith("+json")):
         try:
             decoded: JsonValue = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         else:
-            return decoded
+            if not is_too_deep(decoded):
+                return decoded
     text = _text(body, media_type, parameters, is_cut=is_cut)
     if text is None:
         return f"(HTTP {response.status_code}, {len(body):,} bytes of {media_type or 'unknown type'}, not shown)"

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from turnkeep.config import MASK
+from turnkeep.config import masked
+from turnkeep.tools.discretion import SHORTEST
 
 KEPT_BYTES = 4_096
 SHOWN_CHARS = 300
@@ -16,7 +17,7 @@ class LastWords:
     """Reads a program's standard error for as long as it runs. `secrets` are masked, should it print them."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = tuple(sorted((secret for secret in secrets if secret), key=len, reverse=True))
+        self._secrets = tuple(secrets)
         self._kept = b""
         self._writer: TextIO | None = None
 
@@ -44,9 +45,7 @@ class LastWords:
 
     def __call__(self) -> str:
         """The last line or so, on one line."""
-        text = self._kept.decode(errors="replace")
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
+        text = masked(self._kept.decode(errors="replace"), self._secrets, shortest=SHORTEST)
         return " ".join(text.split())[-SHOWN_CHARS:]
 
     def _read(self, descriptor: int) -> None:

@@ -42,8 +42,10 @@ class Passage(Struct, frozen=True, kw_only=True):
     text: str
 
     def rendered(self, number: int) -> str:
-        place = f", {self.source.place}" if self.source.place else ""
-        return f"[{number}] {self.source.title}{place}\n{self.text}"
+        """As the model reads it. A place that has the title's own name is not said twice."""
+        title, place = self.source.title, self.source.place
+        where = title if place in {None, "", title} else f"{title}, {place}"
+        return f"[{number}] {where}\n{self.text}"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

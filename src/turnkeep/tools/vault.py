@@ -73,11 +73,6 @@ class Vault:
     def open_all(self, org_id: OrgId, texts: Mapping[str, str]) -> dict[str, str]:
         return {name: self.open(org_id, text) for name, text in texts.items()}
 
-    def seal_spec(self, org_id: OrgId, spec: AgentSpec) -> AgentSpec:
-        """The spec as it may be stored. What is sealed already stays as it is, so callers seal what came from outside
-        before they mix it with what was stored."""
-        return with_secrets(spec, lambda _, text: text if is_sealed(text) else self.seal(org_id, text))
-
     def open_spec(self, org_id: OrgId, spec: AgentSpec) -> AgentSpec:
         return with_secrets(spec, lambda _, text: self.open(org_id, text))
 
