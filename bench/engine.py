@@ -98,7 +98,7 @@ async def _overhead(store: Any, database: str, turns: int) -> list[dict[str, Any
             metered.committing = 0.0
             began = time.perf_counter()
             claimed = await engine.ask(_question(principal))
-            await engine.wait(principal, claimed.turn.id)
+            await engine.wait(claimed.turn.id)
             elapsed = time.perf_counter() - began
             if number >= 20:
                 whole.append(elapsed)
@@ -126,7 +126,7 @@ async def _crowd(store: Any, live: int) -> list[dict[str, Any]]:
     claims = await asyncio.gather(*(engine.ask(_question(principal)) for _ in range(live)))
     delays: list[float] = []
     await asyncio.gather(*(_listen(store, hub, claimed.turn.id, delays) for claimed in claims))
-    settled = await asyncio.gather(*(engine.wait(principal, claimed.turn.id) for claimed in claims))
+    settled = await asyncio.gather(*(engine.wait(claimed.turn.id) for claimed in claims))
     elapsed = time.perf_counter() - began
     await engine.close()
     succeeded = sum(turn.status == "succeeded" for turn in settled)

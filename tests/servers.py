@@ -293,30 +293,31 @@ def database_uri(uri: str, database: str, user: str | None = None) -> str:
     return f"{parts.scheme}://{login}@{host}/{quote(database, safe='')}?{parts.query}"
 
 
+async def execute(uri: str, statement: str) -> None:
+    """Run a statement on a connection of its own."""
+    connection = await asyncpg.connect(uri)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
 async def create_database(uri: str, name: str, template: str | None = None) -> str:
     """Create a database, as a copy of `template` if one is named, and return its address.
 
     Nobody may be connected to the template meanwhile; PostgreSQL refuses otherwise.
     """
     source = f" TEMPLATE {_identifier(template)}" if template is not None else ""
-    await _execute(uri, f"CREATE DATABASE {_identifier(name)}{source}")
+    await execute(uri, f"CREATE DATABASE {_identifier(name)}{source}")
     return database_uri(uri, name)
 
 
 async def drop_database(uri: str, name: str) -> None:
     """Drop a database if it exists, and cut the connections to it."""
-    await _execute(uri, f"DROP DATABASE IF EXISTS {_identifier(name)} WITH (FORCE)")
+    await execute(uri, f"DROP DATABASE IF EXISTS {_identifier(name)} WITH (FORCE)")
 
 
 _SHARED = pytest.StashKey[PostgresServer]()
-
-
-async def _execute(uri: str, statement: str) -> None:
-    connection = await asyncpg.connect(uri)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
 
 
 def _identifier(name: str) -> str:

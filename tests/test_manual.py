@@ -1,6 +1,5 @@
 """Programs that the manual shows, run as they stand."""
 
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import apsw
 import msgspec
 import pytest
 
-from tests.serving import SECONDS, serving
+from tests.serving import SECONDS, clean_environment, serving
 from turnkeep.client import Turnkeep
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
@@ -33,9 +32,7 @@ def program(page: str, words: str) -> str:
 
 
 def environment(**own: str) -> dict[str, str]:
-    foreign = ("TURNKEEP_", "ANTHROPIC_", "OPENAI_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return kept | {"NO_PROXY": "127.0.0.1"} | own
+    return clean_environment(NO_PROXY="127.0.0.1", **own)
 
 
 def stored_secrets(folder: Path, key: str) -> list[str]:

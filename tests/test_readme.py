@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import SECONDS, TURNKEEP, serving
+from tests.serving import SECONDS, TURNKEEP, clean_environment, serving
 
 README = Path(__file__).parents[1] / "README.md"
 ADDRESS = "http://127.0.0.1:8787"
@@ -50,8 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(folder: Path) -> dict[str, str]:
-    foreign = ("TURNKEEP_", "ANTHROPIC_", "OPENAI_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    kept = clean_environment()
     commands = folder / "bin"
     commands.mkdir()
     command = commands / "turnkeep"
@@ -63,8 +62,8 @@ def environment(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def address(folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """`make run`, but for the port."""
-    with serving(folder, environment) as address:
-        yield address
+    with serving(folder, environment) as server:
+        yield server.url
 
 
 def test_there_is_one_of_each_main_use() -> None:

@@ -1,5 +1,6 @@
 """From what an operator sets to what the parts are built with: nothing is lost on the way."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -8,10 +9,17 @@ from tests.providers.asking import answer
 from tests.providers.wire.script import Say
 from tests.providers.wire.server import WireServer
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, Vendor
+from tests.store.factories import a_tenant
 from turnkeep.config import VARIABLES, Settings, read_settings
-from turnkeep.engine import EngineSettings
+from turnkeep.engine import EngineSettings, Observer, Question
+from turnkeep.errors import InvalidRequest
+from turnkeep.model.blocks import Text
+from turnkeep.providers.registry import ProviderRegistry
+from turnkeep.providers.scripted import Call, ScriptedProvider
 from turnkeep.providers.speaking import SdkProvider
-from turnkeep.runtime import default_providers, engine_settings
+from turnkeep.runtime import default_providers, engine_settings, open_runtime
+from turnkeep.tools.functions import tool
+from turnkeep.tools.registry import ToolRegistry
 
 NAMESAKES = sorted(set(EngineSettings.__struct_fields__) & set(Settings.__struct_fields__))
 OWN = {"default_model", "queue_limit", "max_running", "sweep_seconds", "max_failures"}
@@ -32,6 +40,63 @@ class TestTheEngine:
 
     def test_is_told_the_model(self) -> None:
         assert engine_settings(read_settings({"TURNKEEP_MODEL": "openai/some"})).default_model == "openai/some"
+
+
+class ClosingProviders(ProviderRegistry):
+    """Remembers that it was closed."""
+
+    is_closed = False
+
+    async def close(self) -> None:
+        await super().close()
+        self.is_closed = True
+
+
+class TestOpening:
+    async def test_what_was_opened_is_closed_when_a_later_step_fails(self, tmp_path: Path) -> None:
+        settings, providers = Settings(data_dir=tmp_path, tools=("nothing_like_it.py",)), ClosingProviders([])
+        with pytest.raises(InvalidRequest, match="nothing_like_it"):
+            async with open_runtime(settings, providers=providers):
+                pass
+        assert providers.is_closed
+        async with open_runtime(Settings(data_dir=tmp_path), providers=ClosingProviders([])) as runtime:
+            assert await runtime.store.orgs(), "the file is free for another server"
+
+
+class Clumsy(Observer):
+    """Fails at everything that it is told."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return super().__getattribute__(name)
+
+        def fail(*args: object, **fields: object) -> None:
+            raise ValueError("Counters can only be incremented by non-negative amounts.")
+
+        fail.__name__ = name
+        return fail
+
+
+class TestAnObserverThatFails:
+    async def test_harms_no_turn_and_is_heard_of_once(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        @tool
+        def look() -> str:
+            return "here"
+
+        provider = ScriptedProvider([[Call("look")], ["Done."]] * 2)
+        async with open_runtime(
+            Settings(data_dir=tmp_path, model="scripted"),
+            providers=ProviderRegistry([provider]),
+            tools=ToolRegistry([look], offered_to_all=["look"]),
+            observer=Clumsy(),
+        ) as runtime:
+            ann = (await a_tenant(runtime.store)).ann
+            for _ in range(2):
+                claimed = await runtime.engine.ask(Question(principal=ann, message=(Text(text="Hi"),)))
+                turn = await runtime.engine.wait(claimed.turn.id)
+                assert (turn.status, turn.attempt) == ("succeeded", 1), turn.error
+        said = [record.getMessage() for record in caplog.records if "the observer failed" in record.getMessage()]
+        assert len(said) == len(set(said)) == 5, said
 
 
 class TestTheProviders:

@@ -8,7 +8,8 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from turnkeep.config import Settings
 from turnkeep.engine import Engine, EngineSettings, Observer
 from turnkeep.engine.attachments import BagReader
 from turnkeep.engine.gateway_tokens import GatewayTokens
+from turnkeep.engine.observer import Unfailing
 from turnkeep.engine.sandboxes import SandboxAccess, Sandboxes
 from turnkeep.errors import InvalidRequest
 from turnkeep.filebag.bag import Bag
@@ -37,10 +39,17 @@ from turnkeep.streaming.response import OpenStreams
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.loading import load_tools
 from turnkeep.tools.ports import Tools
-from turnkeep.tools.registry import open_tools
+from turnkeep.tools.registry import ToolRegistry, open_tools
 from turnkeep.tools.vault import Vault
 
 HOME_ORG = "default"
+
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+Closable = TypeVar("Closable", bound=_Closes)
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -64,7 +73,6 @@ class Runtime(Struct, frozen=True, kw_only=True):
     """The runner of turns in sandboxes, if one is known."""
     gateway_tokens: GatewayTokens
     streams: OpenStreams
-    worker: str
     home_org: OrgId
     """The org of the operator's own keys and of the bundled page."""
 
@@ -82,42 +90,35 @@ async def open_runtime(
 
     On the way out running turns are handed over first, so that another worker or the next start goes on with them.
     """
-    worker, observer = worker_name(), observer or Observer()
+    observer = Unfailing(observer or Observer())
     async with AsyncExitStack() as stack:
-        store = await open_store(settings)
-        stack.push_async_callback(store.close)
-        hub = await _open_hub(settings)
-        stack.push_async_callback(hub.close)
-        providers = providers or default_providers(settings, os.environ)
-        stack.push_async_callback(providers.close)
-        vault = Vault(secret_keys(settings))
-        bag = Bag(
-            store,
-            open_objects(settings.files_url, folder=settings.files_path),
-            max_file_bytes=settings.max_file_bytes,
-        )
-        texts = FileTexts(store, bag)
-        stack.push_async_callback(texts.close)
+        store = _closed_by(stack, await open_store(settings))
+        hub = _closed_by(stack, await _open_hub(settings))
+        providers = _closed_by(stack, providers or default_providers(settings, os.environ))
+        keys = secret_keys(settings)
+        vault = Vault(keys)
+        bag = _open_bag(settings, store)
+        texts = _closed_by(stack, FileTexts(store, bag))
         if tools is None:
-            guard = AddressGuard(allow_private=settings.allow_private_addresses)
-            native = [*knowledge_tools(store, texts), *load_tools(settings.tools)]
-            tools = await stack.enter_async_context(open_tools(vault, guard, native=native))
+            tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts))
         pictures = Pictures()
         files = BagReader(store, bag, pictures)
-        sandboxes = await _open_sandboxes(settings, sandbox, stack)
+        sandboxes = _open_sandboxes(settings, sandbox)
+        if sandboxes is not None:
+            _closed_by(stack, sandboxes)
         engine = Engine(
             store=store,
             hub=hub,
             providers=providers,
             tools=tools,
             settings=engine_settings(settings),
-            worker=worker,
+            worker=worker_name(),
             observer=observer,
             files=files,
             bag=BagSweeper(store, bag.objects),
             sandboxes=sandboxes,
         )
-        stack.push_async_callback(engine.close)
+        _closed_by(stack, engine)
         await engine.start()
         stack.push_async_callback(engine.drain, seconds=settings.drain_seconds)
         yield Runtime(
@@ -131,13 +132,12 @@ async def open_runtime(
             pictures=pictures,
             texts=texts,
             files=files,
-            addresses=UrlSigner(secret_keys(settings)),
+            addresses=UrlSigner(keys),
             engine=engine,
             observer=observer,
             sandboxes=sandboxes,
-            gateway_tokens=GatewayTokens(secret_keys(settings)),
+            gateway_tokens=GatewayTokens(keys),
             streams=OpenStreams(draining=engine.draining),
-            worker=worker,
             home_org=await home_org(store),
         )
 
@@ -208,15 +208,10 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-async def _open_sandboxes(settings: Settings, access: SandboxAccess | None, stack: AsyncExitStack) -> Sandboxes | None:
-    """The runner that was started beside this server, or the one of the settings."""
-    if access is None and settings.runner_url is not None:
-        access = SandboxAccess(url=settings.runner_url, server_url=settings.address())
-    if access is None:
-        return None
-    sandboxes = Sandboxes(access)
-    stack.push_async_callback(sandboxes.close)
-    return sandboxes
+def _closed_by(stack: AsyncExitStack, opened: Closable) -> Closable:
+    """The same, which the stack closes in its turn."""
+    stack.push_async_callback(opened.close)
+    return opened
 
 
 async def _open_hub(settings: Settings) -> Hub:
@@ -229,3 +224,23 @@ async def _open_hub(settings: Settings) -> Hub:
     except ImportError as exc:
         raise InvalidRequest("TURNKEEP_REDIS_URL is set: install `turnkeep[redis]`, or unset it.") from exc
     return await RedisHub.open(settings.redis_url)
+
+
+def _open_bag(settings: Settings, store: Store) -> Bag:
+    objects = open_objects(settings.files_url, folder=settings.files_path)
+    return Bag(store, objects, max_file_bytes=settings.max_file_bytes)
+
+
+def _open_tools(
+    settings: Settings, vault: Vault, store: Store, texts: FileTexts
+) -> AbstractAsyncContextManager[ToolRegistry]:
+    """Those of knowledge, the operator's own, and whatever agents declare."""
+    guard = AddressGuard(allow_private=settings.allow_private_addresses)
+    return open_tools(vault, guard, native=[*knowledge_tools(store, texts), *load_tools(settings.tools)])
+
+
+def _open_sandboxes(settings: Settings, access: SandboxAccess | None) -> Sandboxes | None:
+    """The runner that was started beside this server, or the one of the settings."""
+    if access is None and settings.runner_url is not None:
+        access = SandboxAccess(url=settings.runner_url, server_url=settings.address())
+    return None if access is None else Sandboxes(access)

@@ -1,4 +1,4 @@
-"""Sockets: to listen on, and to notice by them that somebody is gone."""
+"""Sockets: to listen on, how to reach one, and to notice by them that somebody is gone."""
 
 import socket
 
@@ -26,6 +26,12 @@ def listen(host: str, port: int, *, variable: str, backlog: int) -> socket.socke
         ) from exc
     listener.setblocking(False)
     return listener
+
+
+def http_address(host: str, port: int | str) -> str:
+    """Where programs of this machine reach who listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def keep_alive(made: socket.socket) -> socket.socket:

@@ -34,6 +34,7 @@ class TestTheBuiltPage:
             assert (head.status_code, head.content) == (200, b"")
             again = await client.get(server.url, headers={"if-none-match": answer.headers["etag"]})
             assert (again.status_code, again.content) == (304, b"")
+            assert "content-length" not in again.headers
 
     async def test_assets_are_kept_for_ever_and_packed(self, built_page: Path, tmp_path: Path) -> None:
         async with (

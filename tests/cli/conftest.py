@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ import pytest
 
 from tests.cli.terminal import Terminal
 from tests.client.site import Model, Site
-from tests.serving import SECONDS, TURNKEEP
+from tests.serving import SECONDS, TURNKEEP, environment, run_turnkeep
 from turnkeep.cli.main import main
 from turnkeep.cli.operating import remember_server
 from turnkeep.config import Settings
@@ -40,15 +39,7 @@ class Shell:
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(SECONDS)
 
     def run(self, *arguments: str | Path, input: str = "", **changes: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*TURNKEEP, *map(str, arguments)],
-            env=environment(self.folder, **changes),
-            input=input,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        return run_turnkeep(*arguments, env=environment(self.folder, **changes), input=input)
 
     def here(self, *arguments: str | Path, input: str = "") -> "subprocess.CompletedProcess[str]":
         """The same inside this process, which is quicker: for the many ways in which a command can be refused."""
@@ -86,20 +77,6 @@ class Shell:
 
     def terminal(self, *arguments: str | Path) -> Terminal:
         return Terminal([*TURNKEEP, *map(str, arguments)], environment(self.folder))
-
-
-def environment(folder: Path, **changes: str) -> dict[str, str]:
-    """A clean one: no Turnkeep of the caller's own, no keys of theirs, no proxies."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("TURNKEEP_", "ANTHROPIC_", "OPENAI_", "AWS_", "_TURNKEEP"))
-    }
-    return (
-        kept
-        | {"TURNKEEP_DATA_DIR": str(folder / "data"), "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
-        | changes
-    )
 
 
 @pytest.fixture(scope="module")

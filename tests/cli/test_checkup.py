@@ -9,7 +9,7 @@ import pytest
 
 from tests import buckets
 from tests.cli.conftest import Shell
-from tests.faults.redis_server import RedisServer
+from tests.redis_server import RedisServer
 from tests.store.databases import make_postgres_database
 from turnkeep.filebag.objects import open_objects
 from turnkeep.filebag.ports import Objects

@@ -1,10 +1,8 @@
 """Tools that an operator wrote: `turnkeep serve --tools`."""
 
-import subprocess
 from pathlib import Path
 
-from tests.cli.conftest import environment
-from tests.serving import SECONDS, TURNKEEP, serving
+from tests.serving import environment, run_turnkeep, serving
 from turnkeep.client import Turnkeep
 
 WEATHER = """
@@ -31,16 +29,8 @@ class TestToolsOfOnesOwn:
     def test_that_cannot_be_loaded_stop_the_server_with_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "weather.py").write_text(WEATHER.replace("sunny days", "{rain}"))
         (tmp_path / "broken.py").write_text("import nothing_like_it\n")
-        command = [*TURNKEEP, "serve", "--port", "0", "--tools", "weather.py,broken.py", "--sandbox-url", "off"]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        flags = ("--port", "0", "--tools", "weather.py,broken.py", "--sandbox-url", "off")
+        done = run_turnkeep("serve", *flags, env=environment(tmp_path), cwd=tmp_path)
         assert done.returncode == 2
         assert done.stdout == ""
         assert "turnkeep: TURNKEEP_TOOLS names broken.py, which fails: ModuleNotFoundError" in done.stderr

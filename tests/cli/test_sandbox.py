@@ -3,22 +3,13 @@
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
-TURNKEEP = (sys.executable, "-c", "from turnkeep.cli.main import main; main()")
+from tests.serving import clean_environment, run_turnkeep
 
 
 def run(*arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TURNKEEP_")}
-    return subprocess.run(
-        [*TURNKEEP, "sandbox", *arguments],
-        env=inherited | {"COLUMNS": "200"} | changes,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_turnkeep("sandbox", *arguments, env=clean_environment(**{"COLUMNS": "200"} | changes))
 
 
 def test_its_help_names_every_setting() -> None:

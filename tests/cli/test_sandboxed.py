@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import environment
-from tests.serving import SECONDS, TURNKEEP, serving
+from tests.serving import environment, run_turnkeep, serving
 from turnkeep.client import Step, Turnkeep
 from turnkeep.client.runs import RunFailed, RunResult
 
@@ -28,10 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def run(folder: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    command = [*TURNKEEP, *map(str, arguments)]
-    return subprocess.run(
-        command, env=environment(folder), capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    return run_turnkeep(*arguments, env=environment(folder))
 
 
 class TestAChat:

@@ -11,10 +11,10 @@ import pytest
 
 from tests.faults.processes import WorkerProcess
 from tests.faults.reading import Reading, read_in_pieces, read_whole
-from tests.faults.redis_server import RedisServer
 from tests.faults.script import question
 from tests.faults.sites import SERVICE_KEY, Site
 from tests.faults.talk import Fault
+from tests.redis_server import RedisServer
 from turnkeep.ids import TurnId
 
 Trouble = Literal["killed", "paused", "flushed"]

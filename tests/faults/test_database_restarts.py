@@ -49,7 +49,7 @@ async def restart_under_turns(
         waiting: list[asyncio.Task[object]] = []
 
         async def settled(n: int, turn_id: TurnId) -> None:
-            await engines[n % 2].wait(site.tenant.ann, turn_id)
+            await engines[n % 2].wait(turn_id)
 
         for n in range(turns):
             claimed = await ask(engines[n % 2], site.tenant.ann, question(f"q{n}", *ROUNDS))

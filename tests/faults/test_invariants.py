@@ -36,7 +36,7 @@ async def sound(site: Site) -> Site:
     async with site.store() as store, running_engine(store, site.journal) as engine:
         claimed = await ask(engine, site.tenant.ann, question("q", "pay"))
         site.acknowledged.append(claimed.turn.id)
-        await engine.wait(site.tenant.ann, claimed.turn.id)
+        await engine.wait(claimed.turn.id)
     return site
 
 

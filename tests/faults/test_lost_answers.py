@@ -52,7 +52,7 @@ async def answer(engine: Engine, site: Site, text: str, *, behind: Turn | None =
     claimed = await ask(engine, site.tenant.ann, text, conversation_id=conversation_id)
     site.acknowledged.append(claimed.turn.id)
     async with asyncio.timeout(30):
-        return await engine.wait(site.tenant.ann, claimed.turn.id)
+        return await engine.wait(claimed.turn.id)
 
 
 def only_write(k: int) -> Cut:
@@ -87,10 +87,10 @@ class TestAWriteWhoseAnswerIsLost:
             )
             proxy.begin(lambda called, _: called == name and not proxy.cuts)
             if name in {"renew", "promote_waiting"}:
-                await leaving.wait(postgres_site.tenant.ann, first.turn.id)
+                await leaving.wait(first.turn.id)
         async with engine_behind(proxy, postgres_site, "worker-2") as engine, asyncio.timeout(30):
             for claimed in (first, second):
-                turn = await engine.wait(postgres_site.tenant.ann, claimed.turn.id)
+                turn = await engine.wait(claimed.turn.id)
                 assert turn.status == "succeeded"
         assert proxy.cuts == 1
         postgres_site.acknowledged += [first.turn.id, second.turn.id]

@@ -68,7 +68,7 @@ class TestAThousandTurnsAtOnce:
             await engine.start()
             asked = [ask(engine, site.tenant.ann, question(f"q{n}", "look")) for n in range(TURNS)]
             site.acknowledged = [claimed.turn.id for claimed in await asyncio.gather(*asked)]
-            turns = await asyncio.gather(*(engine.wait(site.tenant.ann, each) for each in site.acknowledged))
+            turns = await asyncio.gather(*(engine.wait(each) for each in site.acknowledged))
             seconds = time.monotonic() - began
             await engine.drain(seconds=10)
             await engine.close()

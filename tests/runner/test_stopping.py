@@ -19,10 +19,10 @@ from msgspec import structs
 from tests.runner.boxing import eventually, mounts, processes_called
 from tests.runner.fake_server import FakeServer, FakeTurn, zip_of
 from tests.runner.harness import SMALL, ending, site
+from tests.serving import TURNKEEP
 from turnkeep.providers.scripted import Call, Until
 from turnkeep.runner.boxes.watchdog import family_of
 
-TURNKEEP = (sys.executable, "-c", "from turnkeep.cli.main import main; main()")
 GRACE_SECONDS = 15.0
 """One second is the promise, on a machine that has nothing else to do. What is not killed sleeps for years."""
 

@@ -354,7 +354,7 @@ class TwoStores(RuleBasedStateMachine):
     @rule(numbers=st.lists(index, max_size=3, unique=True), stale=st.sampled_from([0, 0, 1]))
     def renew(self, numbers: list[int], stale: int) -> None:
         helds = [self.held(number, stale) for number in numbers]
-        self.both(lambda side: side.store.renew("worker-1", [held(side) for held in helds], lease_seconds=30))
+        self.both(lambda side: side.store.renew([held(side) for held in helds], lease_seconds=30))
 
     @precondition(lambda self: self.helds)
     @rule(number=index, stale=st.sampled_from([0, 0, 1]))
@@ -513,6 +513,9 @@ class TwoStores(RuleBasedStateMachine):
             lambda side: side.store.window(side.conversation(place), turns=turns, row_limit=row_limit), again=False
         )
         self.both(lambda side: side.store.conversation(side.principal(by), side.conversation(place)), again=False)
+        self.both(
+            lambda side: side.store.conversation_with_queue(side.principal(by), side.conversation(place)), again=False
+        )
         self.both(lambda side: side.store.files(side.principal(by), side.conversation(place)), again=False)
         self.both(lambda side: side.store.conversation_trace(side.principal(by), side.conversation(place)), again=False)
 

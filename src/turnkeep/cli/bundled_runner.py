@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from turnkeep.config import Settings
 from turnkeep.engine.sandboxes import SandboxAccess
 from turnkeep.errors import SandboxUnavailable, TurnkeepError
+from turnkeep.sockets import http_address
 
 CLOSE_SECONDS = 5.0
 STARTING_SECONDS = 15.0
@@ -104,9 +105,7 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
 
 def local_address(listener: socket.socket) -> str:
     """Where a program of this machine reaches the server, whatever its public address is."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return http_address(*listener.getsockname()[:2])
 
 
 def runner_environment(environ: Mapping[str, str]) -> dict[str, str]:

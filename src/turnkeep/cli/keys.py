@@ -6,6 +6,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
+from turnkeep.cli.printing import print_json, print_table
 from turnkeep.config import Settings
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, OrgId, check_id
@@ -56,7 +57,7 @@ def create(
 
     made = either(settings, direct, ask)
     if as_json:
-        print(msgspec.json.encode(made).decode())
+        print_json(made)
         return
     print(f"id   {made['id']}  {made['name']}")
     print(f"key  {made['key']}")
@@ -66,7 +67,7 @@ def create(
 def list_keys(
     org: Org = None, data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """List the service keys of a tenant, revoked ones included.
+    """List the service keys of a tenant, revoked ones included, and the workspace to which a key is pinned.
 
     **Example**
 
@@ -81,10 +82,13 @@ def list_keys(
 
     found = either(settings, direct, lambda: list_from_server(settings, _path(settings, org)))
     if as_json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
         return
-    for key in found:
-        print(f"{key['id']}  {'revoked' if key['revoked_at'] else 'valid  '}  {key['name']}")
+    rows = [
+        [key["id"], "revoked" if key["revoked_at"] else "valid", key["workspace_id"] or "all", key["name"]]
+        for key in found
+    ]
+    print_table(["id", "state", "workspace", "name"], rows, nothing="The org has no keys.")
 
 
 @keys.command()

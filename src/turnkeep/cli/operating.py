@@ -16,6 +16,7 @@ from turnkeep.client import finding
 from turnkeep.client.finding import SERVER_FILE, RunningServer
 from turnkeep.config import Settings, read_settings
 from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, TurnkeepError, Unavailable
+from turnkeep.sockets import http_address
 from turnkeep.store.ports import Store
 
 Outcome = TypeVar("Outcome")
@@ -87,8 +88,7 @@ def either(settings: Settings, direct: Callable[[Store], Awaitable[Outcome]], as
 
 def remember_server(settings: Settings, port: int) -> None:
     """Write down where the server of this data directory is."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    url = http_address(settings.host, port)
     _server_file(settings).write_bytes(msgspec.json.encode(RunningServer(url=url, pid=os.getpid())))
 
 

@@ -6,6 +6,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
+from turnkeep.cli.printing import print_json, print_table
 from turnkeep.store.ports import Store
 
 orgs = typer.Typer(no_args_is_help=True, help="Make and list tenants.")
@@ -35,7 +36,7 @@ def create(
 
     made = either(settings, direct, lambda: ask_server(settings, "POST", "/v1/orgs", {"name": name}))
     if as_json:
-        print(msgspec.json.encode(made).decode())
+        print_json(made)
         return
     print(f"org  {made['id']}  {made['name']}")
     print(f"key  {made['key']}")
@@ -58,7 +59,6 @@ def list_orgs(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_jso
 
     found = either(settings, direct, lambda: list_from_server(settings, "/v1/orgs"))
     if as_json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
         return
-    for org in found:
-        print(f"{org['id']}  {org['name']}")
+    print_table(["id", "name"], [[org["id"], org["name"]] for org in found], nothing="There is no tenant yet.")

@@ -9,6 +9,7 @@ import typer
 
 from turnkeep.cli.flags import with_flags
 from turnkeep.runner.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
+from turnkeep.sockets import http_address
 
 
 def _sandbox(**options: Any) -> None:
@@ -33,8 +34,7 @@ def _sandbox(**options: Any) -> None:
 
 
 def _announce(settings: RunnerSettings, listener: socket.socket) -> None:
-    host, port = listener.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    address = http_address(*listener.getsockname()[:2])
     print(f"Turnkeep sandbox runner at {address}")
     print(f"  boxes      {settings.driver}, {settings.turns} at once")
     print(f"  to use it  TURNKEEP_SANDBOX_URL={address} turnkeep serve")

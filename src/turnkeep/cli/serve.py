@@ -46,15 +46,30 @@ def _serve(**options: Any) -> None:
         )
     from turnkeep.api.server import bind
 
+    missing = _check_model(settings)
     with bind(settings) as listener, _sandbox(settings, listener) as (access, note):
 
         def announce() -> None:
-            _announce(settings, listener, sandbox=note)
+            _announce(settings, listener, sandbox=note, missing=missing)
 
         if workers == 1:
             _run(settings, listener, announce, access)
         else:
             Supervisor(settings, listener, workers, announce=announce, sandbox=access).run()
+
+
+def _check_model(settings: Settings) -> str | None:
+    """What the default model still needs, if anything. Raises InvalidRequest for a name that can never be one."""
+    from turnkeep.providers.registry import NotSetUp
+    from turnkeep.runtime import default_providers
+
+    try:
+        default_providers(settings, os.environ).named(settings.model)
+    except NotSetUp as exc:
+        return exc.detail
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"TURNKEEP_MODEL (--model) cannot be {settings.model!r}. {exc.detail}") from exc
+    return None
 
 
 @contextlib.contextmanager
@@ -123,7 +138,7 @@ async def _work(
             tracing.close()
 
 
-def _announce(settings: Settings, listener: socket.socket, *, sandbox: str) -> None:
+def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None) -> None:
     """Say where the server is. The link signs browsers in, until the server is started again."""
     from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
 
@@ -137,6 +152,8 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str) -> N
     print(f"  API key    in {settings.data_dir / LOCAL_KEY}")
     print(f"  database   {mask_url(settings.database_url)}")
     print(f"  sandbox    {sandbox}")
+    if missing is not None:
+        print(f"  model      {missing}")
     print("Stop it with Ctrl-C.", flush=True)
 
 

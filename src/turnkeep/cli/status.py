@@ -3,9 +3,8 @@
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
-
 from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, either, list_from_server, running_server, settings_of
+from turnkeep.cli.printing import print_json
 from turnkeep.config import mask_url
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.ports import Store
@@ -33,7 +32,7 @@ def status(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: 
         "server": None if server is None else server.url,
     }
     if as_json:
-        print(msgspec.json.encode(report).decode())
+        print_json(report)
         return
     print(f"turnkeep   {report['version']}")
     print(f"database   {report['database']}, schema {report['schema']}, {orgs} {'org' if orgs == 1 else 'orgs'}")

@@ -98,7 +98,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepEr
         case "conversation_busy":
             return ConversationBusy(problem.turn_id, problem.started_at)
         case "idempotency_conflict":
-            return IdempotencyConflict(problem.turn_id)
+            return IdempotencyConflict(problem.turn_id or None)
         case "rate_limited":
             return RateLimited(detail, retry_after_seconds=int(retry_after(headers) or DEFAULT_RETRY_SECONDS))
     known = _BY_CODE.get(problem.code)

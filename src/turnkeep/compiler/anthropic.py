@@ -7,8 +7,6 @@ from turnkeep.compiler.exchange import Utterance
 from turnkeep.compiler.naming import ANTHROPIC_ID_CHARS, CallNames, safe_name
 from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
-MAX_MARKERS = 4
-
 
 def translate(lines: Sequence[Utterance], names: CallNames) -> list[JsonObject]:
     """One message per utterance. Results take the names of the calls before them, in order."""

@@ -1,7 +1,18 @@
 """What an operator may set, and where it is read from."""
 
+from turnkeep.config.masking import masked
 from turnkeep.config.parsing import MASK, mask_url
 from turnkeep.config.settings import LOOPBACK_HOSTS, Settings, read_settings
 from turnkeep.config.variables import VARIABLES, LogLevel, Variable
 
-__all__ = ["LOOPBACK_HOSTS", "MASK", "VARIABLES", "LogLevel", "Settings", "Variable", "mask_url", "read_settings"]
+__all__ = [
+    "LOOPBACK_HOSTS",
+    "MASK",
+    "VARIABLES",
+    "LogLevel",
+    "Settings",
+    "Variable",
+    "mask_url",
+    "masked",
+    "read_settings",
+]

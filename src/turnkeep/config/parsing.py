@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 MASK = "***"
+
+Amount = TypeVar("Amount", int, float)
 
 
 def mask_url(text: str) -> str:
@@ -21,19 +23,9 @@ def mask_url(text: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:{MASK}@{host}"))
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    return parse
-
-
-def _number(low: float, high: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        value = float(text)
+def _within(kind: Callable[[str], Amount], low: Amount, high: Amount) -> Callable[[str], Amount]:
+    def parse(text: str) -> Amount:
+        value = kind(text)
         if not low <= value <= high:  # false for NaN too
             raise ValueError(text)
         return value
@@ -101,8 +93,8 @@ def one_of(*choices: str) -> dict[str, Any]:
 
 
 def count(low: int, high: int) -> dict[str, Any]:
-    return {"parse": _whole(low, high), "allowed": f"a whole number from {low} to {high}"}
+    return {"parse": _within(int, low, high), "allowed": f"a whole number from {low} to {high}"}
 
 
 def seconds(low: float, high: float, unit: str = "seconds") -> dict[str, Any]:
-    return {"parse": _number(low, high), "allowed": f"a number of {unit} from {low:g} to {high:g}"}
+    return {"parse": _within(float, low, high), "allowed": f"a number of {unit} from {low:g} to {high:g}"}

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.config.parsing import MASK, mask_url
-from turnkeep.config.variables import SECRETS, VARIABLES, LogLevel, OpenAIApi, ReasoningEffort
+from turnkeep.config.variables import SECRETS, VARIABLES, LogLevel, OpenAIApi, ReasoningEffort, read_variables
+from turnkeep.sockets import http_address
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -98,21 +99,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Where people reach the server: the public address, or host and port (the port that was really bound)."""
         if self.public_url:
             return self.public_url
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{port or self.port}"
+        return http_address(self.host, port or self.port)
 
 
 def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> Settings:
-    """Settings from `flags` (by field; None where absent) over `environ`. An empty variable counts as absent."""
-    flags = flags or {}
-    values: dict[str, Any] = {}
-    for variable in VARIABLES:
-        flag = flags.get(variable.field)
-        if flag is not None:
-            values[variable.field] = variable.read(flag, origin=variable.flag)
-        elif text := environ.get(variable.name, "").strip():
-            values[variable.field] = variable.read(text, origin=variable.name)
-    return Settings(**values)
+    """Settings from `flags` over `environ`. Raises InvalidRequest with the name, what is allowed and what was given."""
+    return Settings(**read_variables(VARIABLES, environ, flags))
 
 
 def _shown(field: str, value: Any) -> Any:

@@ -1,8 +1,8 @@
 """The table of settings. Everything else follows it: reading, the flags of `turnkeep serve`, and the reference page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -22,12 +22,8 @@ from turnkeep.config.parsing import (
 from turnkeep.errors import InvalidRequest
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
-
 OpenAIApi = Literal["auto", "responses", "chat"]
-OPENAI_APIS: tuple[OpenAIApi, ...] = ("auto", "responses", "chat")
 ReasoningEffort = Literal["auto", "off", "low", "medium", "high"]
-REASONING_EFFORTS: tuple[ReasoningEffort, ...] = ("auto", "off", "low", "medium", "high")
 
 _BIG = 1_000_000_000
 
@@ -58,6 +54,20 @@ class Variable(Struct, frozen=True, kw_only=True):
         except ValueError as exc:
             given = "what it is" if self.is_secret else repr(mask_url(text))
             raise InvalidRequest(f"{origin} must be {self.allowed}, not {given}.") from exc
+
+
+def read_variables(
+    table: Sequence[Variable], environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None
+) -> dict[str, Any]:
+    """What is set, by field: `flags` (None where absent) over `environ`, where an empty text counts as absent."""
+    values: dict[str, Any] = {}
+    for variable in table:
+        flag = (flags or {}).get(variable.field)
+        if flag is not None:
+            values[variable.field] = variable.read(flag, origin=variable.flag)
+        elif text := environ.get(variable.name, "").strip():
+            values[variable.field] = variable.read(text, origin=variable.name)
+    return values
 
 
 VARIABLES: tuple[Variable, ...] = (
@@ -186,12 +196,12 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         field="reasoning_effort",
-        **one_of(*REASONING_EFFORTS),
+        **one_of(*get_args(ReasoningEffort)),
         meaning="How much models that can reason do so before they answer; `auto` leaves it to each model.",
     ),
     Variable(
         field="openai_api",
-        **one_of(*OPENAI_APIS),
+        **one_of(*get_args(OpenAIApi)),
         meaning="How `openai/…` is asked: through Responses, through Chat Completions, or (`auto`) the first at OpenAI "
         "itself and the second at any other `OPENAI_BASE_URL`.",
     ),
@@ -237,7 +247,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         field="log_level",
-        **one_of(*LOG_LEVELS),
+        **one_of(*get_args(LogLevel)),
         meaning="What the log (JSON lines on standard error) leaves out.",
     ),
 )

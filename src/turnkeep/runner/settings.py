@@ -1,15 +1,15 @@
 """What an operator may set about a runner: one frozen value, read once from flags and environment."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
-from turnkeep.config import Variable
+from turnkeep.config.parsing import count, one_of, public_url, seconds
+from turnkeep.config.variables import Variable, read_variables
 from turnkeep.runner.boxes.ports import MIB, Limits
 
 DriverName = Literal["bubblewrap", "docker"]
-DRIVERS: tuple[DriverName, ...] = ("bubblewrap", "docker")
 
 
 class RunnerSettings(Struct, frozen=True, kw_only=True):
@@ -58,46 +58,7 @@ class RunnerVariable(Variable, frozen=True, kw_only=True):
 
 def read_runner_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> RunnerSettings:
     """Settings from `flags` over `environ`. Raises InvalidRequest with the name, what is allowed and what was given."""
-    values: dict[str, Any] = {}
-    for variable in RUNNER_VARIABLES:
-        flag = (flags or {}).get(variable.field)
-        if flag is not None:
-            values[variable.field] = variable.read(flag, origin=variable.flag)
-        elif text := environ.get(variable.name, "").strip():
-            values[variable.field] = variable.read(text, origin=variable.name)
-    return RunnerSettings(**values)
-
-
-def _whole(low: int, high: int) -> dict[str, Any]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    return {"parse": parse, "allowed": f"a whole number from {low} to {high}"}
-
-
-def _seconds(low: float, high: float) -> dict[str, Any]:
-    def parse(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:  # false for NaN too
-            raise ValueError(text)
-        return value
-
-    return {"parse": parse, "allowed": f"a number of seconds from {low:g} to {high:g}"}
-
-
-def _driver(text: str) -> str:
-    if text not in DRIVERS:
-        raise ValueError(text)
-    return text
-
-
-def _address(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise ValueError(text)
-    return text.rstrip("/")
+    return RunnerSettings(**read_variables(RUNNER_VARIABLES, environ, flags))
 
 
 RUNNER_VARIABLES: tuple[RunnerVariable, ...] = (
@@ -107,11 +68,10 @@ RUNNER_VARIABLES: tuple[RunnerVariable, ...] = (
         allowed="an address or name to listen on",
         meaning="The address to listen on. Whoever reaches it can run code in boxes: keep it private.",
     ),
-    RunnerVariable(field="port", **_whole(0, 65_535), meaning="The port to listen on; 0 takes a free one."),
+    RunnerVariable(field="port", **count(0, 65_535), meaning="The port to listen on; 0 takes a free one."),
     RunnerVariable(
         field="driver",
-        parse=_driver,
-        allowed=f"one of {', '.join(DRIVERS)}",
+        **one_of(*get_args(DriverName)),
         meaning="What boxes are made of. There is no way to run without one.",
     ),
     RunnerVariable(
@@ -129,29 +89,29 @@ RUNNER_VARIABLES: tuple[RunnerVariable, ...] = (
     ),
     RunnerVariable(
         field="server",
-        parse=_address,
+        parse=public_url,
         allowed="http://… or https://…",
         meaning="Run only turns of this server: the beginning of their `agent_url`.",
         default="any server",
     ),
-    RunnerVariable(field="turns", **_whole(1, 1_000), meaning="So many turns run at once."),
-    RunnerVariable(field="queue", **_whole(0, 10_000), meaning="So many more may wait; others are refused (503)."),
-    RunnerVariable(field="queue_seconds", **_seconds(0, 86_400), meaning="How long a turn may wait for its place."),
-    RunnerVariable(field="turn_seconds", **_seconds(1, 604_800), meaning="How long one turn may take."),
-    RunnerVariable(field="step_seconds", **_seconds(0.1, 86_400), meaning="How long one step may take."),
+    RunnerVariable(field="turns", **count(1, 1_000), meaning="So many turns run at once."),
+    RunnerVariable(field="queue", **count(0, 10_000), meaning="So many more may wait; others are refused (503)."),
+    RunnerVariable(field="queue_seconds", **seconds(0, 86_400), meaning="How long a turn may wait for its place."),
+    RunnerVariable(field="turn_seconds", **seconds(1, 604_800), meaning="How long one turn may take."),
+    RunnerVariable(field="step_seconds", **seconds(0.1, 86_400), meaning="How long one step may take."),
     RunnerVariable(
         field="tool_rounds",
-        **_whole(0, 1_000),
+        **count(0, 1_000),
         meaning="So often one turn may call tools, unless the server says otherwise.",
     ),
-    RunnerVariable(field="memory_mib", **_whole(32, 1 << 20), meaning="Memory of one box."),
+    RunnerVariable(field="memory_mib", **count(32, 1 << 20), meaning="Memory of one box."),
     RunnerVariable(
         field="disk_mib",
-        **_whole(1, 1 << 20),
+        **count(1, 1 << 20),
         meaning="The workspace and /tmp of one box together. With bubblewrap they lie in memory.",
     ),
-    RunnerVariable(field="files", **_whole(100, 10_000_000), meaning="Files and folders in them."),
-    RunnerVariable(field="processes", **_whole(16, 32_768), meaning="Processes and threads of one box."),
-    RunnerVariable(field="output_kib", **_whole(1, 65_536), meaning="So much may one step print; then it is stopped."),
-    RunnerVariable(field="assets", **_whole(0, 10_000), meaning="So many files may one turn hand back."),
+    RunnerVariable(field="files", **count(100, 10_000_000), meaning="Files and folders in them."),
+    RunnerVariable(field="processes", **count(16, 32_768), meaning="Processes and threads of one box."),
+    RunnerVariable(field="output_kib", **count(1, 65_536), meaning="So much may one step print; then it is stopped."),
+    RunnerVariable(field="assets", **count(0, 10_000), meaning="So many files may one turn hand back."),
 )

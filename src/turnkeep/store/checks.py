@@ -14,6 +14,7 @@ from turnkeep.ids import check_id
 from turnkeep.model.events import Failure, LogLine, Result, TurnEvent
 from turnkeep.model.files import NewFile
 from turnkeep.model.messages import Message
+from turnkeep.model.turns import Held
 from turnkeep.store.commands import Appended, Claim, Settlement
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -27,6 +28,9 @@ MAX_PAGE = 100
 
 Value = TypeVar("Value")
 
+_WIRE_NAMES = {"blocks": "message", "idempotency_key": "Idempotency-Key"}
+"""What callers call a field that has another name inside."""
+
 _encoder = msgspec.json.Encoder()
 _claim = msgspec.json.Decoder(Claim)
 _rows = msgspec.json.Decoder(tuple[Message, ...])
@@ -37,9 +41,15 @@ _appended = msgspec.json.Decoder(Appended)
 _any = msgspec.json.Decoder()
 
 
+def check_own(held: Held, rows: Sequence[Message]) -> None:
+    """Refuses rows that say they belong to another turn."""
+    if any(row.turn_id != held.turn_id or row.conversation_id != held.conversation_id for row in rows):
+        raise InvalidRequest(f"A row belongs to another turn than {held.turn_id}.")
+
+
 def check_claim(claim: Claim) -> None:
     """Refuses a claim that no database could keep, or that says nothing."""
-    _check(claim, _claim, "The claim")
+    _check(claim, _claim, "The message")
     check_id(claim.turn_id, "turn")
     _check_optional_ids(
         (claim.conversation_id, "conv"), (claim.beside, "turn"), *((file, "file") for file in claim.attachment_ids)
@@ -145,11 +155,22 @@ def _check(value: object, decoder: "msgspec.json.Decoder[Any]", what: str) -> No
     if len(raw) > MAX_BYTES:
         raise TooLarge(f"{what} takes {len(raw):,} bytes; at most {MAX_BYTES:,} are allowed. Attach it as a file.")
     if b"\\u0000" in raw and _holds_nul(raw):
-        raise InvalidRequest(f"{what} holds a NUL character, which cannot be stored. Remove it.")
+        raise InvalidRequest(f"{_nul_field(value) or what} holds a NUL character, which cannot be stored. Remove it.")
     try:
         decoder.decode(raw)
     except (msgspec.ValidationError, RecursionError) as exc:
         raise InvalidRequest(f"{what} is malformed: {exc}.") from exc
+
+
+def _nul_field(value: object) -> str | None:
+    """The field with the NUL in it, as callers know it; the innermost one that has a name of its own."""
+    if not isinstance(value, msgspec.Struct):
+        return None
+    for field in value.__struct_fields__:
+        inner = getattr(value, field)
+        if _holds_nul(_encoder.encode(inner)):
+            return _nul_field(inner) or f"`{_WIRE_NAMES.get(field, field)}`"
+    return None
 
 
 def _holds_nul(raw: bytes) -> bool:

@@ -11,7 +11,7 @@ from turnkeep.model.blocks import Block, JsonObject
 from turnkeep.model.conversations import Conversation, Kind
 from turnkeep.model.events import LogLine, Recorded, Terminal, TurnEvent
 from turnkeep.model.files import File
-from turnkeep.model.messages import Message
+from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
 from turnkeep.model.usage import Source, Usage
@@ -39,6 +39,13 @@ class NewConversation(Struct, frozen=True, kw_only=True):
     workflow_id: str | None = None
     title: str | None = None
     metadata: JsonObject = {}
+
+
+class ConversationWithQueue(Struct, frozen=True, kw_only=True):
+    """A conversation, and the messages of the turns that wait in it, in the order in which they will run."""
+
+    conversation: Conversation
+    queue: tuple[PublicMessage, ...]
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -107,6 +114,14 @@ class Settlement(Struct, frozen=True, kw_only=True):
     logs: tuple[LogLine, ...] = ()
     error: TurnError | None = None
 
+    @property
+    def all_rows(self) -> tuple[Message, ...]:
+        return self.rows if self.final is None else (*self.rows, self.final)
+
+    @property
+    def all_events(self) -> tuple[TurnEvent, ...]:
+        return (*self.events, self.terminal)
+
 
 class Settled(Struct, frozen=True, kw_only=True):
     """The turn as it ended, and the waiting turn that now may run (its lease has already ended: adopt it)."""
@@ -146,6 +161,11 @@ class Appended(Struct, frozen=True, kw_only=True):
     source: Source = "api"
     started_at: int
     settled_at: int
+
+    @property
+    def asked(self) -> tuple[Block, ...]:
+        """What the user said first; nothing where no user spoke."""
+        return next((row.blocks for row in self.rows if row.role == "user"), ())
 
 
 class Window(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,7 @@ from turnkeep.clock import month_of
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId, WorkspaceId, new_conversation_id
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.blocks import text_of
-from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, Conversation, first_line
+from turnkeep.model.conversations import Conversation, title_and_preview
 from turnkeep.model.events import Result
 from turnkeep.model.messages import Message
 from turnkeep.model.narrate import narrate
@@ -61,7 +60,8 @@ def exported_from_rows(rows: Sequence[Message], *, title: str | None = None) -> 
         parent = traces[-1].turn.id if traces else None
         turn = _ended_turn(own, turn_id, ordinal=ordinal, parent=parent)
         traces.append(TurnTrace(turn=turn, rows=tuple(_with_display(turn, own)), events=(), logs=()))
-    asked = next((text_of(row.blocks) for row in rows if row.role == "user" and not row.internal), "")
+    asked = next((row.blocks for row in rows if row.role == "user" and not row.internal), ())
+    first_words, preview = title_and_preview(asked)
     return Exported(
         conversation=Conversation(
             id=conversation_id,
@@ -71,8 +71,8 @@ def exported_from_rows(rows: Sequence[Message], *, title: str | None = None) -> 
             agent_id=None,
             model=None,
             workflow_id=None,
-            title=title or first_line(asked, limit=TITLE_CHARS),
-            preview=first_line(asked, limit=PREVIEW_CHARS),
+            title=title or first_words,
+            preview=preview,
             message_count=sum(not row.internal for row in rows),
             turn_count=len(traces),
             head_turn_id=traces[-1].turn.id,

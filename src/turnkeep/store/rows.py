@@ -117,24 +117,7 @@ def to_message(row: Row) -> Message:
         provider,
         created_at,
     ) = row
-    if not (attachments or sources or metadata or legacy):
-        # Most rows. What is left to its default is not built, and a row without a dictionary is cheaper to keep:
-        # a third of the time.
-        return Message(
-            id=id_,
-            turn_id=turn_id,
-            conversation_id=conversation_id,
-            turn_sequence=turn_sequence,
-            role=role,
-            blocks=_blocks(blocks),
-            created_at=created_at,
-            iteration=iteration,
-            internal=bool(internal),
-            display=None if display is None else _parts(display),
-            usage=_usage(usage) if usage else None,
-            provider=provider,
-        )
-    return Message(
+    message = Message(
         id=id_,
         turn_id=turn_id,
         conversation_id=conversation_id,
@@ -145,12 +128,19 @@ def to_message(row: Row) -> Message:
         iteration=iteration,
         internal=bool(internal),
         display=None if display is None else _parts(display),
+        usage=_usage(usage) if usage else None,
+        provider=provider,
+    )
+    if not (attachments or sources or metadata or legacy):
+        # Most rows. What is left to its default is not built, and a row without a dictionary is cheaper to keep:
+        # a third of the time.
+        return message
+    return structs.replace(
+        message,
         attachments=_refs(attachments) if attachments else (),
         sources=_sources(sources) if sources else (),
         metadata=_object(metadata) if metadata else {},
-        usage=_usage(usage) if usage else None,
         legacy=_legacy(legacy) if legacy else None,
-        provider=provider,
     )
 
 

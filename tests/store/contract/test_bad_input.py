@@ -301,6 +301,7 @@ BY_ID: dict[str, tuple[str, Callable[[Stage, Any], Awaitable[object]]]] = {
     "turn": ("turn", lambda s, i: s.store.turn(s.tenant.ann, i)),
     "trace": ("turn", lambda s, i: s.store.trace(s.tenant.service, i)),
     "conversation": ("conv", lambda s, i: s.store.conversation(s.tenant.ann, i)),
+    "conversation_with_queue": ("conv", lambda s, i: s.store.conversation_with_queue(s.tenant.ann, i)),
     "change_conversation": (
         "conv",
         lambda s, i: s.store.change_conversation(s.tenant.ann, i, ConversationChange(title="x")),

@@ -6,7 +6,6 @@ import pytest
 
 from tests.store.databases import Database
 from tests.store.factories import (
-    WORKER,
     Tenant,
     a_tenant,
     answered,
@@ -71,7 +70,7 @@ class TestARunningTurn:
         held = await begin(store, tenant.ann)
         turn = await store.request_cancel(tenant.ann, held.turn_id)
         assert (turn.status, turn.cancel_requested_at, turn.last_seq) == ("running", database.now, 1)
-        [renewal] = await store.renew(WORKER, [held], lease_seconds=30)
+        [renewal] = await store.renew([held], lease_seconds=30)
         assert (renewal.is_held, renewal.cancel_requested) == (True, True)
         assert (await store.record(held, after=1)).cancel_requested
         settled = await store.settle(held, after=1, settlement=stopped(held))

@@ -301,13 +301,24 @@ class TestRestoring:
         following = await finish(store, tenant.ann, conversation_id=turn.conversation_id)
         assert following.parent_turn_id == turn.id
 
-    async def test_only_what_is_deleted_and_ones_own(self, store: Store, tenant: Tenant, database: Database) -> None:
-        alive, gone = await a_conversation(store, tenant.ann), await a_conversation(store, tenant.ann)
+    async def test_one_that_is_not_deleted_is_answered_as_it_is(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        turn = await finish(store, tenant.ann)
+        gone = await a_file(store, tenant.ann, "gone.txt", conversation_id=turn.conversation_id)
+        await store.delete_file(tenant.ann, gone.id)
+        await store.delete_conversation(tenant.ann, turn.conversation_id)
+        restored = await store.restore_conversation(tenant.ann, turn.conversation_id)
+        async with nothing_written(database):
+            assert await store.restore_conversation(tenant.ann, turn.conversation_id) == restored
+            with pytest.raises(NotFound):
+                await store.restore_conversation(tenant.bob, turn.conversation_id)
+
+    async def test_only_ones_own(self, store: Store, tenant: Tenant, database: Database) -> None:
+        gone = await a_conversation(store, tenant.ann)
         await store.delete_conversation(tenant.ann, gone.id)
         stranger = await a_tenant(store, "Other")
         async with nothing_written(database):
-            with pytest.raises(NotFound):
-                await store.restore_conversation(tenant.ann, alive.id)
             with pytest.raises(NotFound):
                 await store.restore_conversation(tenant.ann, new_conversation_id())
             for by in (tenant.bob, stranger.service):

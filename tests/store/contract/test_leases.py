@@ -5,7 +5,6 @@ import asyncio
 from tests.store.databases import Database
 from tests.store.factories import (
     LEASE_SECONDS,
-    WORKER,
     Tenant,
     a_row,
     answered,
@@ -32,7 +31,7 @@ class TestRenewing:
         held = await begin(store, tenant.ann)
         for _ in range(5):
             await database.advance(seconds=20)
-            [renewal] = await store.renew(WORKER, [held], lease_seconds=30)
+            [renewal] = await store.renew([held], lease_seconds=30)
             assert renewal == Renewal(turn_id=held.turn_id, is_held=True, cancel_requested=False)
             assert await store.adopt("worker-2", lease_seconds=30) == []
 
@@ -46,7 +45,7 @@ class TestRenewing:
         unknown = Held(turn_id=new_turn_id(), conversation_id=new_conversation_id(), attempt=1)
         stale = Held(turn_id=mine[3].turn_id, conversation_id=mine[3].conversation_id, attempt=7)
         asked = [mine[2], unknown, ended, mine[0], stale]
-        answers = await store.renew(WORKER, asked, lease_seconds=30)
+        answers = await store.renew(asked, lease_seconds=30)
         assert [answer.turn_id for answer in answers] == [held.turn_id for held in asked]
         assert [(answer.is_held, answer.cancel_requested) for answer in answers] == [
             (True, True),
@@ -62,11 +61,11 @@ class TestRenewing:
         old = await begin(store, tenant.ann)
         await database.advance(seconds=31)
         new = (await adopt(store)).held
-        answers = await store.renew(WORKER, [new, old, new], lease_seconds=30)
+        answers = await store.renew([new, old, new], lease_seconds=30)
         assert [answer.is_held for answer in answers] == [True, False, True]
 
     async def test_of_nothing_it_answers_nothing(self, store: Store, tenant: Tenant) -> None:
-        assert await store.renew(WORKER, [], lease_seconds=30) == []
+        assert await store.renew([], lease_seconds=30) == []
 
     async def test_a_turn_that_was_taken_over_is_not_renewed(
         self, store: Store, tenant: Tenant, database: Database
@@ -74,7 +73,7 @@ class TestRenewing:
         held = await begin(store, tenant.ann)
         await database.advance(seconds=31)
         await adopt(store)
-        [renewal] = await store.renew(WORKER, [held], lease_seconds=3600)
+        [renewal] = await store.renew([held], lease_seconds=3600)
         assert not renewal.is_held
         await database.advance(seconds=31)
         assert (await adopt(store, "worker-3")).turn.attempt == 3
@@ -84,7 +83,7 @@ class TestRenewing:
     ) -> None:
         held = await begin(store, tenant.ann)
         await database.advance(seconds=31)
-        [renewal] = await store.renew(WORKER, [held], lease_seconds=30)
+        [renewal] = await store.renew([held], lease_seconds=30)
         assert renewal.is_held
         assert await store.adopt("worker-2", lease_seconds=30) == []
 
@@ -208,7 +207,7 @@ class TestFailures:
 
     async def test_a_renewal_is_no_progress(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)
-        await store.renew(WORKER, [held], lease_seconds=40)
+        await store.renew([held], lease_seconds=40)
         await database.advance(seconds=41)
         assert (await adopt(store)).turn.failures == 1
 

@@ -35,6 +35,7 @@ async def everything_a_user_can_read(store: Store, by: Principal, tenant: Tenant
         seen.append(page)
         for hit in page.data:
             seen.append(await store.conversation(by, hit.conversation.id))
+            seen.append(await store.conversation_with_queue(by, hit.conversation.id))
             transcript = await store.transcript(by, hit.conversation.id)
             seen.append(transcript)
             seen.extend([await store.turn(by, message.turn_id) for message in transcript.data])
@@ -99,6 +100,7 @@ class TestStrangers:
         async with nothing_written(database):
             for attempt in (
                 store.conversation(stranger, turn.conversation_id),
+                store.conversation_with_queue(stranger, turn.conversation_id),
                 store.transcript(stranger, turn.conversation_id),
                 store.turn(stranger, turn.id),
                 store.request_cancel(stranger, turn.id),

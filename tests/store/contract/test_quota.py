@@ -48,7 +48,8 @@ class TestCounting:
         workspace = await store.usage(tenant.service)
         assert workspace.by_source == Messages(ui=2, api=2)
         assert (workspace.messages, workspace.input_tokens, workspace.output_tokens) == (4, 40, 20)
-        assert await store.usage(tenant.service, user_id=tenant.ann.user_id) == await store.usage(tenant.ann)
+        of_ann = await store.usage(tenant.service, user_id=tenant.ann.user_id)
+        assert structs.replace(of_ann, key=None) == await store.usage(tenant.ann)
 
     async def test_nothing_used_is_zero(self, store: Store, tenant: Tenant) -> None:
         nothing = await store.usage(tenant.ann, month="2020-01")
@@ -91,6 +92,10 @@ async def begin_month(store: Store, tenant: Tenant) -> str:
     return (await claim(store, tenant.ann)).turn.month
 
 
+def words(scope: str, limit: int) -> str:
+    return f"^{scope} has used up its limit of {limit} messages a month. Raise the limit, or wait for the next month.$"
+
+
 class TestLimits:
     async def test_a_workspace_limit_stops_everybody_and_names_itself(
         self, store: Store, tenant: Tenant, database: Database
@@ -100,14 +105,14 @@ class TestLimits:
         await finish(store, tenant.bob, source="api")
         async with nothing_written(database):
             for by in (tenant.ann, tenant.bob, tenant.service):
-                with pytest.raises(QuotaExceeded, match=r"(?=.*workspace)(?=.*\b2\b)"):
+                with pytest.raises(QuotaExceeded, match=words("This workspace", 2)):
                     await claim(store, by)
 
     async def test_a_user_limit_stops_that_user_alone(self, store: Store, tenant: Tenant, database: Database) -> None:
         await store.change_workspace(structs.replace(tenant.workspace, user_monthly_message_limit=1))
         await finish(store, tenant.ann)
         async with nothing_written(database):
-            with pytest.raises(QuotaExceeded, match=r"(?=.*user)(?=.*\b1\b)"):
+            with pytest.raises(QuotaExceeded, match=words("This user", 1)):
                 await claim(store, tenant.ann)
         assert (await claim(store, tenant.bob)).is_new
         assert (await claim(store, tenant.service)).is_new
@@ -118,7 +123,7 @@ class TestLimits:
         limited = structs.replace(tenant.service, key_id=key.id)
         await finish(store, limited)
         async with nothing_written(database):
-            with pytest.raises(QuotaExceeded, match=r"(?=.*key)(?=.*\b1\b)"):
+            with pytest.raises(QuotaExceeded, match=words("This API key", 1)):
                 await claim(store, limited)
         assert (await claim(store, tenant.service)).is_new
 

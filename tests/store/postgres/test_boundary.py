@@ -7,6 +7,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from tests.servers import execute
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import Tenant, a_conversation, a_file, a_tenant, elsewhere, finish, finish_with_tool
 from turnkeep.errors import BoundaryBroken, Forbidden, NotFound, TurnkeepError
@@ -324,14 +325,6 @@ async def problems(uri: str) -> list[str]:
         known = await connection.fetchval("SELECT rolname FROM pg_roles WHERE rolname = $1", login)
         rows = await connection.fetch(statements()["boundary_problems"], known or "turnkeep_client")
         return [row[0] for row in rows]
-    finally:
-        await connection.close()
-
-
-async def execute(uri: str, sql: str) -> None:
-    connection = await asyncpg.connect(uri)
-    try:
-        await connection.execute(sql)
     finally:
         await connection.close()
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests import servers
+from tests.servers import execute
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import a_tenant, finish, transcript_of
 from turnkeep.config import Settings
@@ -184,13 +185,5 @@ async def catalogue(uri: str) -> list[tuple[str, int]]:
             "UNION ALL SELECT c.relname, c.oid FROM pg_class c WHERE c.relnamespace = 'turnkeep'::regnamespace"
         )
         return sorted((row[0], row[1]) for row in rows)
-    finally:
-        await connection.close()
-
-
-async def execute(uri: str, sql: str) -> None:
-    connection = await asyncpg.connect(uri)
-    try:
-        await connection.execute(sql)
     finally:
         await connection.close()

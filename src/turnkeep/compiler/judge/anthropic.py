@@ -30,7 +30,7 @@ def judge_anthropic(request: Json) -> list[Violation]:
     for index, blocks in enumerate(contents):
         _shape(messages[index], blocks, index, findings)
     _ids(contents, findings)
-    _pairs(messages, contents, findings)
+    _pairs(contents, findings)
     judge_thinking(request, contents, findings)
     _markers(request, contents, findings)
     kinds = {block.get("type") for blocks in contents for block in blocks}
@@ -165,7 +165,7 @@ def _ids(contents: list[list[Json]], findings: Findings) -> None:
                 seen.add(str(block.get("id")))
 
 
-def _pairs(messages: list[Json], contents: list[list[Json]], findings: Findings) -> None:
+def _pairs(contents: list[list[Json]], findings: Findings) -> None:
     """Every call is answered at the beginning of the next message, once, and nothing else is."""
     for index, blocks in enumerate(contents):
         calls = [str(b.get("id")) for b in blocks if b.get("type") == "tool_use"]

@@ -4,10 +4,8 @@ Ids are made before the write begins, so that one whose answer was lost can be r
 """
 
 import hmac
-import re
-from typing import Any
 
-from turnkeep.errors import Conflict, InvalidRequest, NotFound
+from turnkeep.errors import Conflict, NotFound
 from turnkeep.ids import (
     AgentId,
     KeyId,
@@ -23,20 +21,19 @@ from turnkeep.ids import (
 )
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
-from turnkeep.model.usage import Messages, MonthlyUsage
-from turnkeep.store.checks import KEY_CHARS, NAME_CHARS, check_json, check_limit, check_text
+from turnkeep.model.usage import KeyUsage, Messages, MonthlyUsage
+from turnkeep.store.checks import KEY_CHARS, check_json, check_limit, check_text
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.database import Database, Statements
 from turnkeep.store.postgres.pools import Rows
 from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
 from turnkeep.store.shapes import check_agent, check_binding, check_hash
+from turnkeep.store.tenants import check_may_go, check_model, check_month, check_name, check_quota, check_role
 
 DEFAULT_WORKSPACE = "Default"
 AFTER_EVERY_AGENT = "agent_g"
 """Ids are hexadecimal, so this is behind all of them."""
-
-_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
 class PostgresDirectory:
@@ -46,7 +43,7 @@ class PostgresDirectory:
         self._database = database
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
-        name, org_id, workspace_id = _name(name), new_org_id(), new_workspace_id()
+        name, org_id, workspace_id = check_name(name), new_org_id(), new_workspace_id()
 
         async def work(statements: Statements) -> tuple[Org, Workspace]:
             org = to_org((await statements.fetch("insert_org", org_id, name))[0])
@@ -61,7 +58,7 @@ class PostgresDirectory:
     async def create_workspace(self, org_id: OrgId, name: str, *, model: str | None = None) -> Workspace:
         check_id(org_id, "org")
         rows = await self._database.write(
-            "insert_workspace", new_workspace_id(), org_id, _name(name), False, _model(model)
+            "insert_workspace", new_workspace_id(), org_id, check_name(name), False, check_model(model)
         )
         if not rows:
             raise NotFound("No such org.")
@@ -86,10 +83,10 @@ class PostgresDirectory:
             "change_workspace",
             workspace.org_id,
             workspace.id,
-            _name(workspace.name),
-            _model(workspace.model),
-            _limit(workspace.monthly_message_limit),
-            _limit(workspace.user_monthly_message_limit),
+            check_name(workspace.name),
+            check_model(workspace.model),
+            check_quota(workspace.monthly_message_limit),
+            check_quota(workspace.user_monthly_message_limit),
         )
         if not rows:
             raise NotFound("No such workspace.")
@@ -103,12 +100,7 @@ class PostgresDirectory:
             rows = await statements.fetch("lock_workspace", org_id, workspace_id)
             if not rows:
                 raise NotFound("No such workspace.")
-            is_default, has_conversations, has_files, has_knowledge = rows[0]
-            if is_default:
-                raise Conflict("The default workspace of an org cannot be deleted.")
-            if has_conversations or has_files or has_knowledge:
-                held = "conversations" if has_conversations else "files" if has_files else "pages or tables"
-                raise Conflict(f"This workspace holds {held}. Delete them, and wait until they are purged.")
+            check_may_go(*rows[0])
             for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
                 await statements.fetch(name, workspace_id)
 
@@ -119,9 +111,8 @@ class PostgresDirectory:
     ) -> Member:
         check_id(org_id, "org")
         check_id(workspace_id, "ws")
-        check_text(external_id, "external_id", limit=KEY_CHARS)
-        if role not in {None, "member", "admin"}:
-            raise InvalidRequest("role must be member or admin.")
+        check_text(external_id, "user", limit=KEY_CHARS)
+        check_role(role)
         rows = await self._database.write("ensure_member", new_user_id(), org_id, workspace_id, external_id, role)
         if not rows:
             raise NotFound("No such workspace.")
@@ -143,10 +134,10 @@ class PostgresDirectory:
             "insert_key",
             key.id,
             key.org_id,
-            _name(key.name),
+            check_name(key.name),
             secret_hash,
-            _limit(key.monthly_message_limit),
-            _limit(key.requests_per_minute),
+            check_quota(key.monthly_message_limit),
+            check_quota(key.requests_per_minute),
             None if key.allowed_tools is None else json_text(key.allowed_tools),
             key.created_at,
             key.revoked_at,
@@ -197,9 +188,11 @@ class PostgresDirectory:
 
     async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
         check_limit(limit)
-        before = AFTER_EVERY_AGENT if cursor is None else decode_cursor(cursor, tuple[str])[0]
+        before = AFTER_EVERY_AGENT if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
         rows = await self._database.read_as(principal, "my_agents", before, limit + 1)
-        return page_of([to_agent(row) for row in rows], limit=limit, cursor_of=lambda agent: encode_cursor(agent.id))
+        return page_of(
+            [to_agent(row) for row in rows], limit=limit, cursor_of=lambda agent: encode_cursor("agents", agent.id)
+        )
 
     async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
         check_id(agent_id, "agent")
@@ -218,8 +211,7 @@ class PostgresDirectory:
     async def usage(
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
     ) -> MonthlyUsage:
-        if month is not None and not _MONTH.fullmatch(month):
-            raise InvalidRequest("month must look like 2026-11.")
+        check_month(month)
         if user_id is not None:
             check_id(user_id, "user")
         user = principal.user_id or user_id
@@ -235,7 +227,14 @@ class PostgresDirectory:
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             limit=limit if user is None else user_limit,
+            key=await self._key_usage(principal, of_month),
         )
+
+    async def _key_usage(self, principal: Principal, month: str) -> KeyUsage | None:
+        if principal.role != "service" or principal.key_id is None:
+            return None
+        rows = await self._database.read("key_usage", principal.org_id, principal.key_id, month)
+        return KeyUsage(messages=rows[0][0], limit=rows[0][1]) if rows else None
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         check_binding(binding)
@@ -261,22 +260,6 @@ class PostgresDirectory:
     async def expire_tokens(self, turn_id: TurnId) -> None:
         check_id(turn_id, "turn")
         await self._database.write("expire_tokens", turn_id)
-
-
-def _name(value: str) -> str:
-    return check_text(value, "name", limit=NAME_CHARS).strip()
-
-
-def _model(value: str | None) -> str | None:
-    return None if value is None else check_text(value, "model", limit=NAME_CHARS)
-
-
-def _limit(value: Any) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise InvalidRequest("A limit must be a whole number that is not negative, or absent.")
-    return value
 
 
 def _spec(spec: AgentSpec) -> str:

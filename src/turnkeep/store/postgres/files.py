@@ -78,9 +78,11 @@ class PostgresFiles:
 
     async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
         check_limit(limit)
-        before = AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, tuple[str])[0]
+        before = AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, "files", tuple[str])[0]
         rows = await self._database.read_as(principal, "my_saved_files", before, limit + 1)
-        return page_of([to_file(row) for row in rows], limit=limit, cursor_of=lambda file: encode_cursor(file.id))
+        return page_of(
+            [to_file(row) for row in rows], limit=limit, cursor_of=lambda file: encode_cursor("files", file.id)
+        )
 
     async def delete_file(self, principal: Principal, file_id: FileId) -> None:
         check_id(file_id, "file")

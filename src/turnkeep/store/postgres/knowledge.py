@@ -55,9 +55,11 @@ class PostgresKnowledge:
 
     async def pages(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[PageSummary]:
         check_limit(limit)
-        before = AFTER_EVERY_PAGE if cursor is None else decode_cursor(cursor, tuple[str])[0]
+        before = AFTER_EVERY_PAGE if cursor is None else decode_cursor(cursor, "pages", tuple[str])[0]
         rows = await self._database.read_as(principal, "my_pages", before, limit + 1)
-        return page_of([to_summary(row) for row in rows], limit=limit, cursor_of=lambda page: encode_cursor(page.id))
+        return page_of(
+            [to_summary(row) for row in rows], limit=limit, cursor_of=lambda page: encode_cursor("pages", page.id)
+        )
 
     async def change_page(
         self, principal: Principal, page_id: PageId, *, title: str | None = None, content: str | None = None

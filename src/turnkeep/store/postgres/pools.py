@@ -29,6 +29,11 @@ LONGEST_PAUSE_SECONDS = 0.5
 OVERTAKEN_LIMIT = 20
 """So often a write may meet somebody quicker. More is no coincidence but a bug, and is reported as one."""
 
+_PERHAPS_WRITTEN = (
+    "If it was to write something, that may have happened or not: look before you send it again, "
+    "or send it with the Idempotency-Key that it had."
+)
+
 
 class Connection:
     """One connection with its prepared statements."""
@@ -123,8 +128,7 @@ class Pool:
                     raise _ours(exc) from exc
                 if loop.time() + pause > deadline:
                     raise Unavailable(
-                        f"The database did not answer within {self._retry_seconds:g} s. "
-                        "Try again; what was written is recognised."
+                        f"The database did not answer within {self._retry_seconds:g} s. {_PERHAPS_WRITTEN}"
                     ) from exc
                 is_repeat = is_repeat or connection is not None
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))

@@ -6,8 +6,7 @@ from typing import Any
 
 from turnkeep.errors import NotFound
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
-from turnkeep.model.blocks import text_of
-from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, first_line
+from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.messages import Message
 from turnkeep.model.narrate import narrate
@@ -57,7 +56,7 @@ class PostgresTurns:
             is_new=is_new,
         )
 
-    async def renew(self, worker: str, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
         if not held:
             return []
         ordered = sorted(held, key=lambda each: each.turn_id)
@@ -113,6 +112,12 @@ class PostgresTurns:
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
         check_id(turn_id, "turn")
         rows = await self._database.read_as(principal, "my_turn", turn_id)
+        if not rows:
+            raise NotFound("No such turn.")
+        return to_turn(rows[0])
+
+    async def claimed_turn(self, turn_id: TurnId) -> Turn:
+        rows = await self._database.read("turn_by_id", check_id(turn_id, "turn"))
         if not rows:
             raise NotFound("No such turn.")
         return to_turn(rows[0])
@@ -182,7 +187,6 @@ def _claim_values(
 ) -> tuple[Any, ...]:
     """The parameters of the function `claim`, in its order."""
     principal, new = claim.principal, claim.new
-    text = text_of(claim.blocks)
     return (
         principal.org_id,
         principal.workspace_id,
@@ -206,8 +210,7 @@ def _claim_values(
         json_text(claim.blocks),
         json_or_null(named.refs),
         json_or_null(claim.metadata),
-        first_line(text, limit=TITLE_CHARS),
-        first_line(text, limit=PREVIEW_CHARS),
+        *title_and_preview(claim.blocks),
         claim.beside,
         list(claim.attachment_ids),
         list(named.names),

@@ -13,14 +13,13 @@ from turnkeep.errors import (
     TurnSettled,
 )
 from turnkeep.ids import ConversationId, check_id
-from turnkeep.model.blocks import text_of
-from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, first_line
+from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.events import LogLine, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
 from turnkeep.model.usage import Usage
-from turnkeep.store.checks import check_appended, check_events, check_logs, check_rows, check_settlement
+from turnkeep.store.checks import check_appended, check_events, check_logs, check_own, check_rows, check_settlement
 from turnkeep.store.commands import Appended, Receipt, Settled, Settlement
 from turnkeep.store.postgres.database import Database, owner_of
 from turnkeep.store.postgres.groups import Groups
@@ -92,16 +91,15 @@ class GroupedWrites:
             check_events(events)
         if logs:
             check_logs(logs)
-        _check_own(held, rows)
+        check_own(held, rows)
         entries = entries_of(rows, events, logs)
         return await self._records.submit(held.turn_id, _Recording(held, after, entries), size=entries.size)
 
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
         check_settlement(settlement)
         check_usage(settlement.usage)
-        rows = settlement.rows if settlement.final is None else (*settlement.rows, settlement.final)
-        _check_own(held, rows)
-        entries = entries_of(rows, (*settlement.events, settlement.terminal), settlement.logs)
+        check_own(held, settlement.all_rows)
+        entries = entries_of(settlement.all_rows, settlement.all_events, settlement.logs)
         job = _Settling(held, after, settlement, entries)
         return await self._settlements.submit(held.conversation_id, job, size=entries.size)
 
@@ -180,11 +178,6 @@ class GroupedWrites:
         return [ordinals[n] for n in range(len(jobs))]
 
 
-def _check_own(held: Held, rows: Sequence[Message]) -> None:
-    if any(row.turn_id != held.turn_id or row.conversation_id != held.conversation_id for row in rows):
-        raise InvalidRequest(f"A row belongs to another turn than {held.turn_id}.")
-
-
 def entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
     return Entries([_row(row) for row in rows], [SEPARATOR.join(event_values(event)) for event in events], tuple(logs))
 
@@ -237,20 +230,13 @@ def _appending(principal: Principal, conversation_id: ConversationId, turn: Appe
         turn.source,
         turn.model,
         month_of(turn.started_at),
-        *_beginning(turn),
+        *title_and_preview(turn.asked),
         turn.started_at,
         turn.settled_at,
         *_tokens((turn.usage,)),
         sum(not row.internal for row in turn.rows),
     )
     return _Appending(values, [_row(row) for row in turn.rows])
-
-
-def _beginning(turn: Appended) -> tuple[str | None, str | None]:
-    """Title and preview, from what the user said first."""
-    asked = next((row for row in turn.rows if row.role == "user"), None)
-    text = "" if asked is None else text_of(asked.blocks)
-    return first_line(text, limit=TITLE_CHARS), first_line(text, limit=PREVIEW_CHARS)
 
 
 def _tokens(usages: Iterable[Usage]) -> list[int]:

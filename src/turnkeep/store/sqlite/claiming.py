@@ -15,15 +15,15 @@ from turnkeep.errors import (
     QuotaExceeded,
 )
 from turnkeep.ids import ConversationId, MessageId, TurnId, new_conversation_id, new_message_id
-from turnkeep.model.blocks import FileRef, text_of
-from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, first_line
+from turnkeep.model.blocks import FileRef
+from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import Claim, Claimed
 from turnkeep.store.rows import json_or_null, json_text, message_values, to_turn
 from turnkeep.store.sqlite.conversations import insert_conversation
 from turnkeep.store.sqlite.files import attach
-from turnkeep.store.sqlite.owning import conversation_for_write, no_conversation, no_turn
+from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_conversation, no_turn
 from turnkeep.store.sqlite.session import Row, Session
 from turnkeep.store.sqlite.starting import (
     began,
@@ -139,9 +139,7 @@ def _make_way(session: Session, asked: Claim, place: _Place) -> None:
 
 def _limits(session: Session, asked: Claim) -> dict[str, int | None]:
     principal = asked.principal
-    found = session.row(
-        "limits", {"org": principal.org_id, "workspace": principal.workspace_id, "key": principal.key_id}
-    )
+    found = session.row("limits", in_workspace(principal) | {"key": principal.key_id})
     if found is None:
         raise NotFound("No such workspace.") if asked.conversation_id is None else no_conversation()
     return dict(zip(("workspace", "user", "key"), found, strict=True))
@@ -184,7 +182,7 @@ def _write(session: Session, asked: Claim, place: _Place, message_id: MessageId,
     )
     session.run("insert_message", (*message_values(question), org_id))
     insert_events(session, turn.id, org_id, 0, [began(turn, message_id)])
-    text = text_of(asked.blocks)
+    title, preview = title_and_preview(asked.blocks)
     session.run(
         "conversation_claimed",
         {
@@ -192,8 +190,8 @@ def _write(session: Session, asked: Claim, place: _Place, message_id: MessageId,
             "turns": turns,
             "messages": messages,
             "now": session.now,
-            "title": first_line(text, limit=TITLE_CHARS),
-            "preview": first_line(text, limit=PREVIEW_CHARS),
+            "title": title,
+            "preview": preview,
         },
     )
     return turn

@@ -7,7 +7,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, NewConversation, Purged
 from turnkeep.store.rows import json_or_null, to_conversation
 from turnkeep.store.sqlite.indexing import refresh_title
-from turnkeep.store.sqlite.owning import conversation_for_write, no_conversation, no_turn, owner_of
+from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_conversation, no_turn, owner_of
 from turnkeep.store.sqlite.session import Session
 from turnkeep.store.sqlite.starting import cancel_all_waiting, show_chain
 
@@ -37,7 +37,7 @@ def create(
 def insert_conversation(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> None:
-    owner = {"org": principal.org_id, "workspace": principal.workspace_id}
+    owner = in_workspace(principal)
     if session.row("workspace_exists", owner) is None:
         raise NotFound("No such workspace.")
     if new.agent_id is not None and session.row("agent_exists", owner | {"agent": new.agent_id}) is None:
@@ -71,7 +71,7 @@ def change(
     """Change what is given. A new head shows that turn's branch; refused while a turn runs or waits."""
     _, _, _, running, waiting = conversation_for_write(session, principal, conversation_id)
     if wanted.agent_id is not None:
-        agent = {"org": principal.org_id, "workspace": principal.workspace_id, "agent": wanted.agent_id}
+        agent = in_workspace(principal) | {"agent": wanted.agent_id}
         if session.row("agent_exists", agent) is None:
             raise NotFound("No such agent.")
     turns, messages = 0, 0
@@ -83,7 +83,7 @@ def change(
         if ahead is not None:
             raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
         if place[4] is None:
-            raise InvalidRequest("This turn never started, so it has no branch to show.")
+            raise InvalidRequest("Only a turn that has run and ended can become the head.")
         turns, messages = show_chain(session, conversation_id, wanted.head_turn_id)
     is_moved = wanted.title is not None or wanted.head_turn_id is not None
     session.run(
@@ -118,10 +118,12 @@ def delete(session: Session, principal: Principal, conversation_id: Conversation
 
 def restore(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
     which = {"conversation": conversation_id}
-    if session.row("deleted_conversation", owner_of(principal) | which) is None:
+    found = session.row("restorable_conversation", owner_of(principal) | which)
+    if found is None:
         raise no_conversation()
-    session.run("restore_conversation", which)
-    session.run("restore_files", which)
+    if found[0]:
+        session.run("restore_conversation", which)
+        session.run("restore_files", which)
     return by_id(session, conversation_id)
 
 

@@ -1,10 +1,9 @@
 """Tenants, members, keys, agents, tokens and usage, inside one session."""
 
 import hmac
-from typing import Any
 
 from turnkeep.clock import month_of
-from turnkeep.errors import Conflict, NotFound
+from turnkeep.errors import NotFound
 from turnkeep.ids import (
     AgentId,
     KeyId,
@@ -18,11 +17,13 @@ from turnkeep.ids import (
 )
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
-from turnkeep.model.usage import Messages, MonthlyUsage
+from turnkeep.model.usage import KeyUsage, Messages, MonthlyUsage
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_workspace
+from turnkeep.store.sqlite.owning import in_workspace
 from turnkeep.store.sqlite.session import Session
+from turnkeep.store.tenants import check_may_go
 
 DEFAULT_WORKSPACE = "Default"
 
@@ -73,12 +74,8 @@ def change_workspace(session: Session, wanted: Workspace) -> Workspace:
 
 
 def delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId) -> None:
-    if workspace(session, org_id, workspace_id).is_default:
-        raise Conflict("The default workspace of an org cannot be deleted.")
-    has_conversations, has_files, has_knowledge = session.rows("workspace_holds", {"workspace": workspace_id})[0]
-    if has_conversations or has_files or has_knowledge:
-        held = "conversations" if has_conversations else "files" if has_files else "pages or tables"
-        raise Conflict(f"This workspace holds {held}. Delete them, and wait until they are purged.")
+    is_default = workspace(session, org_id, workspace_id).is_default
+    check_may_go(is_default, *session.rows("workspace_holds", {"workspace": workspace_id})[0])
     for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
         session.run(name, {"workspace": workspace_id})
 
@@ -128,7 +125,7 @@ def revoke_key(session: Session, org_id: OrgId, key_id: KeyId, workspace_id: Wor
 
 def create_agent(session: Session, principal: Principal, spec: AgentSpec) -> Agent:
     workspace(session, principal.org_id, principal.workspace_id)
-    values = _in_workspace(principal) | {"id": new_agent_id(), "spec": json_text(spec), "now": session.now}
+    values = in_workspace(principal) | {"id": new_agent_id(), "spec": json_text(spec), "now": session.now}
     return to_agent(session.rows("insert_agent", values)[0])
 
 
@@ -140,13 +137,15 @@ def my_agent(session: Session, agent_id: AgentId) -> Agent:
 
 
 def my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
-    before = None if cursor is None else decode_cursor(cursor, tuple[str])[0]
+    before = None if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
     found = session.rows("my_agents_page", {"before": before, "limit": limit + 1})
-    return page_of([to_agent(row) for row in found], limit=limit, cursor_of=lambda agent: encode_cursor(agent.id))
+    return page_of(
+        [to_agent(row) for row in found], limit=limit, cursor_of=lambda agent: encode_cursor("agents", agent.id)
+    )
 
 
 def change_agent(session: Session, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
-    values = _in_workspace(principal) | {"agent": agent_id, "spec": json_text(spec), "now": session.now}
+    values = in_workspace(principal) | {"agent": agent_id, "spec": json_text(spec), "now": session.now}
     row = session.row("change_agent", values)
     if row is None:
         raise NotFound("No such agent.")
@@ -154,7 +153,7 @@ def change_agent(session: Session, principal: Principal, agent_id: AgentId, spec
 
 
 def delete_agent(session: Session, principal: Principal, agent_id: AgentId) -> None:
-    if not session.run("delete_agent", _in_workspace(principal) | {"agent": agent_id, "now": session.now}):
+    if not session.run("delete_agent", in_workspace(principal) | {"agent": agent_id, "now": session.now}):
         raise NotFound("No such agent.")
 
 
@@ -180,7 +179,15 @@ def usage(session: Session, principal: Principal, month: str | None, user_id: Us
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         limit=found.monthly_message_limit if user is None else found.user_monthly_message_limit,
+        key=_key_usage(session, principal, month),
     )
+
+
+def _key_usage(session: Session, principal: Principal, month: str) -> KeyUsage | None:
+    if principal.role != "service" or principal.key_id is None:
+        return None
+    row = session.row("key_usage", {"org": principal.org_id, "key": principal.key_id, "month": month})
+    return None if row is None else KeyUsage(messages=row[0], limit=row[1])
 
 
 def add_token(session: Session, token_hash: bytes, binding: TokenBinding, expires_in_seconds: float) -> None:
@@ -206,7 +213,3 @@ def peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> To
 def spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("spend_token", {"hash": token_hash, "purpose": purpose, "now": session.now})
     return None if row is None else TokenBinding(purpose=row[0], turn_id=row[1], attempt=row[2])
-
-
-def _in_workspace(principal: Principal) -> dict[str, Any]:
-    return {"org": principal.org_id, "workspace": principal.workspace_id}

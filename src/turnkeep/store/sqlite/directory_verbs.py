@@ -1,35 +1,32 @@
 """The verbs of `DirectoryStore`: each checks what it is given, then runs as one job."""
 
-import re
-
 import msgspec
 
-from turnkeep.errors import InvalidRequest
 from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId, check_id
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.usage import MonthlyUsage
-from turnkeep.store import checks, shapes
+from turnkeep.store import checks, shapes, tenants
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
 from turnkeep.store.rows import to_key, to_member, to_org, to_workspace
 from turnkeep.store.sqlite import directory
 from turnkeep.store.sqlite.lanes import Lanes
-
-_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
 class DirectoryVerbs(Lanes):
     """Tenants and who may act in them. Promises are those of `ports.DirectoryStore`."""
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
-        return await self._write(directory.create_org, _name(name))
+        return await self._write(directory.create_org, tenants.check_name(name))
 
     async def orgs(self) -> list[Org]:
         return await self._read(lambda session: [to_org(row) for row in session.rows("orgs")])
 
     async def create_workspace(self, org_id: OrgId, name: str, *, model: str | None = None) -> Workspace:
         check_id(org_id, "org")
-        return await self._write(directory.create_workspace, org_id, _name(name), _model(model))
+        return await self._write(
+            directory.create_workspace, org_id, tenants.check_name(name), tenants.check_model(model)
+        )
 
     async def workspace(self, org_id: OrgId, workspace_id: WorkspaceId | None = None) -> Workspace:
         check_id(org_id, "org")
@@ -45,10 +42,10 @@ class DirectoryVerbs(Lanes):
 
     async def change_workspace(self, workspace: Workspace) -> Workspace:
         check_id(workspace.id, "ws")
-        _model(workspace.model)
-        _limit(workspace.monthly_message_limit)
-        _limit(workspace.user_monthly_message_limit)
-        wanted = msgspec.structs.replace(workspace, name=_name(workspace.name))
+        tenants.check_model(workspace.model)
+        tenants.check_quota(workspace.monthly_message_limit)
+        tenants.check_quota(workspace.user_monthly_message_limit)
+        wanted = msgspec.structs.replace(workspace, name=tenants.check_name(workspace.name))
         return await self._write(directory.change_workspace, wanted)
 
     async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
@@ -59,9 +56,8 @@ class DirectoryVerbs(Lanes):
     ) -> Member:
         check_id(org_id, "org")
         check_id(workspace_id, "ws")
-        checks.check_text(external_id, "external_id", limit=checks.KEY_CHARS)
-        if role not in {None, "member", "admin"}:
-            raise InvalidRequest("role must be member or admin.")
+        checks.check_text(external_id, "user", limit=checks.KEY_CHARS)
+        tenants.check_role(role)
         return await self._write(directory.ensure_member, org_id, workspace_id, external_id, role)
 
     async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]:
@@ -73,9 +69,9 @@ class DirectoryVerbs(Lanes):
         check_id(key.org_id, "org")
         if key.workspace_id is not None:
             check_id(key.workspace_id, "ws")
-        _name(key.name)
-        _limit(key.monthly_message_limit)
-        _limit(key.requests_per_minute)
+        tenants.check_name(key.name)
+        tenants.check_quota(key.monthly_message_limit)
+        tenants.check_quota(key.requests_per_minute)
         checks.check_json(key.allowed_tools, "allowed_tools")
         await self._write(directory.add_key, key, shapes.check_hash(secret_hash, "A secret"))
 
@@ -116,8 +112,7 @@ class DirectoryVerbs(Lanes):
     async def usage(
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
     ) -> MonthlyUsage:
-        if month is not None and not _MONTH.fullmatch(month):
-            raise InvalidRequest("month must look like 2026-11.")
+        tenants.check_month(month)
         if user_id is not None:
             check_id(user_id, "user")
         return await self._read(directory.usage, principal, month, user_id)
@@ -137,16 +132,3 @@ class DirectoryVerbs(Lanes):
     async def expire_tokens(self, turn_id: TurnId) -> None:
         check_id(turn_id, "turn")
         await self._write(lambda session: session.run("expire_tokens", {"turn": turn_id, "now": session.now}))
-
-
-def _name(value: str) -> str:
-    return checks.check_text(value, "name", limit=checks.NAME_CHARS).strip()
-
-
-def _model(value: str | None) -> str | None:
-    return None if value is None else checks.check_text(value, "model", limit=checks.NAME_CHARS)
-
-
-def _limit(value: object) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31):
-        raise InvalidRequest("A limit must be a whole number that is not negative, or absent.")

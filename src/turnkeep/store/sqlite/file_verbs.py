@@ -67,13 +67,13 @@ class FileVerbs(Lanes):
 
     async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
         checks.check_limit(limit)
-        before = checks.AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, tuple[str])[0]
+        before = checks.AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, "files", tuple[str])[0]
 
         def found(session: Session) -> list[File]:
             return [to_file(row) for row in session.rows("my_saved_files", {"before": before, "limit": limit + 1})]
 
         files = await self._see(principal, found)
-        return page_of(files, limit=limit, cursor_of=lambda file: encode_cursor(file.id))
+        return page_of(files, limit=limit, cursor_of=lambda file: encode_cursor("files", file.id))
 
     async def delete_file(self, principal: Principal, file_id: FileId) -> None:
         await self._write(files.delete, principal, check_id(file_id, "file"))

@@ -7,11 +7,11 @@ from msgspec import Struct, structs
 from turnkeep.errors import Conflict, InvalidRequest, NotFound, Unauthorized
 from turnkeep.ids import ConversationId, FileId, MessageId, TurnId
 from turnkeep.model.blocks import FileRef
-from turnkeep.model.files import File, FileSource, FileStatus, NewFile, TurnBag
+from turnkeep.model.files import File, FileStatus, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.naming import candidates, name_key
 from turnkeep.store.rows import to_file
-from turnkeep.store.sqlite.owning import conversation_for_write, no_file, owner_of
+from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_file, owner_of
 from turnkeep.store.sqlite.session import Session
 
 
@@ -25,39 +25,16 @@ class FoundBytes(Struct, frozen=True, kw_only=True):
     crc32: int | None
 
 
-class FileRow(Struct, frozen=True, kw_only=True):
-    """A file to add. It is `pending` as long as its bytes are not complete."""
+class FileRow(NewFile, frozen=True, kw_only=True):
+    """A file to add, and where it belongs. It is `pending` as long as its bytes are not complete."""
 
-    id: FileId
-    conversation_id: ConversationId | None
-    name: str
-    mime_type: str
-    size: int
-    storage_key: str
-    source: FileSource
-    sha256: str | None
     status: FileStatus
     message_id: MessageId | None = None
     turn_id: TurnId | None = None
-    is_saved: bool = False
-    crc32: int | None = None
 
     @classmethod
     def of(cls, new: NewFile, *, turn_id: TurnId | None = None) -> "FileRow":
-        return cls(
-            id=new.id,
-            conversation_id=new.conversation_id,
-            name=new.name,
-            mime_type=new.mime_type,
-            size=new.size,
-            storage_key=new.storage_key,
-            source=new.source,
-            sha256=new.sha256,
-            status="pending" if new.sha256 is None else "ready",
-            turn_id=turn_id,
-            is_saved=new.is_saved,
-            crc32=new.crc32,
-        )
+        return cls(**structs.asdict(new), status="pending" if new.sha256 is None else "ready", turn_id=turn_id)
 
 
 def add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> list[File]:
@@ -67,7 +44,7 @@ def add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> l
 def add(session: Session, principal: Principal, new: FileRow) -> File:
     if new.conversation_id is not None:
         conversation_for_write(session, principal, new.conversation_id)
-    elif session.row("workspace_exists", {"org": principal.org_id, "workspace": principal.workspace_id}) is None:
+    elif session.row("workspace_exists", in_workspace(principal)) is None:
         raise NotFound("No such workspace.")
     return insert(session, principal, new, created_at=session.now)
 

@@ -13,6 +13,7 @@ from turnkeep.store.fulltext import CANDIDATES, RANKED, TITLE_WEIGHT, Indexed, P
 from turnkeep.store.knowing import no_page, page_hits, to_page, to_summary
 from turnkeep.store.rows import json_text
 from turnkeep.store.sqlite import directory
+from turnkeep.store.sqlite.owning import in_workspace
 from turnkeep.store.sqlite.session import Session
 
 
@@ -20,7 +21,7 @@ def create_page(
     session: Session, principal: Principal, page_id: PageId, title: str, content: str, index: Sequence[Indexed]
 ) -> None:
     directory.workspace(session, principal.org_id, principal.workspace_id)
-    values = _in_workspace(principal) | {"id": page_id, "title": title, "content": content, "now": session.now}
+    values = in_workspace(principal) | {"id": page_id, "title": title, "content": content, "now": session.now}
     session.run("insert_page", values)
     add_passages(session, principal.org_id, principal.workspace_id, page_id, index)
 
@@ -28,7 +29,7 @@ def create_page(
 def change_page(
     session: Session, principal: Principal, page_id: PageId, title: str | None, content: str | None
 ) -> None:
-    row = session.row("page_for_write", _in_workspace(principal) | {"page": page_id})
+    row = session.row("page_for_write", in_workspace(principal) | {"page": page_id})
     if row is None:
         raise no_page()
     title = row[1] if title is None else title
@@ -39,7 +40,7 @@ def change_page(
 
 
 def delete_page(session: Session, principal: Principal, page_id: PageId) -> None:
-    if session.row("page_for_write", _in_workspace(principal) | {"page": page_id}) is None:
+    if session.row("page_for_write", in_workspace(principal) | {"page": page_id}) is None:
         raise no_page()
     drop_passages(session, principal.org_id, page_id)
     session.run("delete_page", {"page": page_id})
@@ -53,13 +54,15 @@ def my_page(session: Session, page_id: PageId) -> KnowledgePage:
 
 
 def my_pages(session: Session, limit: int, cursor: str | None) -> Page[PageSummary]:
-    before = None if cursor is None else decode_cursor(cursor, tuple[str])[0]
+    before = None if cursor is None else decode_cursor(cursor, "pages", tuple[str])[0]
     rows = session.rows("my_pages_page", {"before": before, "limit": limit + 1})
-    return page_of([to_summary(row) for row in rows], limit=limit, cursor_of=lambda page: encode_cursor(page.id))
+    return page_of(
+        [to_summary(row) for row in rows], limit=limit, cursor_of=lambda page: encode_cursor("pages", page.id)
+    )
 
 
 def find_pages(session: Session, principal: Principal, query: SearchQuery, any_word: bool) -> list[Place]:
-    return _places(session, "search_pages", _in_workspace(principal), query, any_word)
+    return _places(session, "search_pages", in_workspace(principal), query, any_word)
 
 
 def find_texts(
@@ -118,7 +121,3 @@ def _places(session: Session, name: str, whose: dict[str, Any], query: SearchQue
         "limit": RANKED,
     }
     return [Place(*row) for row in session.rows(name, values)]
-
-
-def _in_workspace(principal: Principal) -> dict[str, Any]:
-    return {"org": principal.org_id, "workspace": principal.workspace_id}

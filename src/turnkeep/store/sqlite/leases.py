@@ -8,7 +8,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import Adopted, Renewal
 from turnkeep.store.rows import to_turn
-from turnkeep.store.sqlite.owning import no_turn, owner_of
+from turnkeep.store.sqlite.reading import own_turn
 from turnkeep.store.sqlite.session import Row, Session
 from turnkeep.store.sqlite.starting import began, cancel_waiting, insert_events, promote_next
 
@@ -78,12 +78,12 @@ def promote_waiting(session: Session) -> list[TurnId]:
 
 
 def request_cancel(session: Session, principal: Principal, turn_id: TurnId) -> Turn:
-    turn = _own_turn(session, principal, turn_id)
+    turn = own_turn(session, principal, turn_id)
     if turn.status == "queued":
         return cancel_waiting(session, turn_id)
     if turn.status == "running" and turn.cancel_requested_at is None:
         session.run("request_cancel", {"turn": turn_id, "now": session.now})
-        return _own_turn(session, principal, turn_id)
+        return own_turn(session, principal, turn_id)
     return turn
 
 
@@ -95,10 +95,3 @@ def watch(session: Session, turn_ids: Sequence[TurnId], seconds: float) -> None:
 
 def cancel_unwatched(session: Session) -> list[TurnId]:
     return sorted(turn_id for (turn_id,) in session.rows("cancel_unwatched", {"now": session.now}))
-
-
-def _own_turn(session: Session, principal: Principal, turn_id: TurnId) -> Turn:
-    row = session.row("own_turn", owner_of(principal) | {"turn": turn_id})
-    if row is None:
-        raise no_turn()
-    return to_turn(row)

@@ -8,6 +8,11 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.sqlite.session import Row, Session
 
 
+def in_workspace(principal: Principal) -> dict[str, Any]:
+    """For what everyone in the workspace shares."""
+    return {"org": principal.org_id, "workspace": principal.workspace_id}
+
+
 def owner_of(principal: Principal) -> dict[str, Any]:
     """`user` is None for a service that acts for no user, which means the whole workspace.
 
@@ -16,7 +21,7 @@ def owner_of(principal: Principal) -> dict[str, Any]:
     user: str | None = principal.user_id
     if user is None and principal.role != "service":
         user = ""
-    return {"org": principal.org_id, "workspace": principal.workspace_id, "user": user}
+    return in_workspace(principal) | {"user": user}
 
 
 def conversation_for_write(session: Session, principal: Principal, conversation_id: ConversationId) -> Row:

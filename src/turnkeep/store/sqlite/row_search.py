@@ -9,6 +9,7 @@ from turnkeep.store.filtering import conditions, named, ordering
 from turnkeep.store.fulltext import CANDIDATES, FILTERED, RANKED, fts_text
 from turnkeep.store.knowing import to_row
 from turnkeep.store.rows import json_text
+from turnkeep.store.sqlite.owning import in_workspace
 from turnkeep.store.sqlite.session import Session
 from turnkeep.store.sqlite.tables import BITS, LAST, my_tables, place_of
 
@@ -26,7 +27,7 @@ AND (t.import_first IS NULL OR ({0}.n & 4294967295) NOT BETWEEN t.import_first A
 
 def serials(session: Session, principal: Principal) -> list[int]:
     """All tables of the workspace, newest first."""
-    which = {"org": principal.org_id, "workspace": principal.workspace_id, "limit": TABLES_SEARCHED}
+    which = in_workspace(principal) | {"limit": TABLES_SEARCHED}
     return [serial for _, serial in session.rows("tables_to_search", which)]
 
 

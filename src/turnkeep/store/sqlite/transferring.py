@@ -5,8 +5,7 @@ from typing import Any
 from turnkeep.clock import month_of
 from turnkeep.errors import ConversationBusy, NotFound
 from turnkeep.ids import ConversationId
-from turnkeep.model.blocks import text_of
-from turnkeep.model.conversations import PREVIEW_CHARS, TITLE_CHARS, Conversation, first_line
+from turnkeep.model.conversations import Conversation, title_and_preview
 from turnkeep.model.files import File
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
@@ -22,7 +21,7 @@ from turnkeep.store.rows import (
 from turnkeep.store.sqlite.conversations import by_id
 from turnkeep.store.sqlite.files import FileRow, insert
 from turnkeep.store.sqlite.indexing import refresh_title
-from turnkeep.store.sqlite.owning import no_conversation, no_turn, owner_of
+from turnkeep.store.sqlite.owning import in_workspace, no_conversation, no_turn, owner_of
 from turnkeep.store.sqlite.reading import ALL, own_conversation, trace_of
 from turnkeep.store.sqlite.session import Session
 from turnkeep.store.sqlite.starting import insert_events
@@ -80,17 +79,10 @@ def append(
         ),
     )
     session.many("insert_message", rows)
-    title, preview = _beginning(turn) if is_nameless else (None, None)
+    title, preview = title_and_preview(turn.asked) if is_nameless else (None, None)
     visible = sum(not row.internal for row in turn.rows)
     session.run("conversation_appended", (conversation_id, turn.turn_id, visible, session.now, title, preview))
     return int(ordinal)
-
-
-def _beginning(turn: Appended) -> tuple[str | None, str | None]:
-    """Title and preview, from what the user said first."""
-    asked = next((row for row in turn.rows if row.role == "user"), None)
-    text = "" if asked is None else text_of(asked.blocks)
-    return first_line(text, limit=TITLE_CHARS), first_line(text, limit=PREVIEW_CHARS)
 
 
 def export(session: Session, principal: Principal, conversation_id: ConversationId) -> Exported:
@@ -112,7 +104,7 @@ def _export_turn(session: Session, turn: Turn) -> TurnTrace:
 def import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
     """Insert what is given as it is; its ids were made for this database."""
     conversation = exported.conversation
-    owner = {"org": principal.org_id, "workspace": principal.workspace_id}
+    owner = in_workspace(principal)
     if session.row("workspace_exists", owner) is None:
         raise NotFound("No such workspace.")
     session.run(

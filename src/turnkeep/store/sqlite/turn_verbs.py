@@ -63,11 +63,10 @@ class TurnVerbs(Lanes):
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
         checks.check_settlement(settlement)
         shapes.check_usage(settlement.usage)
-        rows = settlement.rows if settlement.final is None else (*settlement.rows, settlement.final)
-        entries = recording.entries_of(held, rows, (*settlement.events, settlement.terminal), settlement.logs)
+        entries = recording.entries_of(held, settlement.all_rows, settlement.all_events, settlement.logs)
         return await self._write(recording.settle, held, after, settlement, entries)
 
-    async def renew(self, worker: str, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
         if not held:
             return []
         return await self._write(leases.renew, list(held), lease_seconds)
@@ -105,6 +104,9 @@ class TurnVerbs(Lanes):
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
         check_id(turn_id, "turn")
         return await self._see(principal, reading.my_turn, turn_id)
+
+    async def claimed_turn(self, turn_id: TurnId) -> Turn:
+        return await self._read(reading.claimed_turn, check_id(turn_id, "turn"))
 
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
         return await self._read(reading.running_turn, check_id(turn_id, "turn"), attempt)

@@ -116,6 +116,13 @@ SELECT m.month, coalesce(u.ui_messages, 0), coalesce(u.api_messages, 0), coalesc
   JOIN turnkeep.workspaces w ON w.org_id = $1 AND w.id = $2
   LEFT JOIN turnkeep.usage u ON u.org_id = $1 AND u.scope = $3 AND u.scope_id = $4 AND u.month = m.month
 
+-- name: key_usage
+-- What a key has used of its own limit.
+SELECT coalesce(u.ui_messages + u.api_messages, 0), k.monthly_message_limit
+  FROM turnkeep.api_keys k
+  LEFT JOIN turnkeep.usage u ON u.org_id = k.org_id AND u.scope = 'key' AND u.scope_id = k.id AND u.month = $3
+ WHERE k.org_id = $1 AND k.id = $2
+
 -- name: insert_token
 INSERT INTO turnkeep.one_time_tokens AS o (token_hash, org_id, turn_id, attempt, purpose, expires_at)
 SELECT $1, t.org_id, t.id, $3, $4, turnkeep.now_ms() + $5::bigint FROM turnkeep.turns t WHERE t.id = $2

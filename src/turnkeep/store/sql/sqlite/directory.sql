@@ -105,6 +105,13 @@ SELECT ui_messages, api_messages, input_tokens, output_tokens
   FROM usage
  WHERE org_id = :org AND scope = :scope AND scope_id = :scope_id AND month = :month;
 
+-- name: key_usage
+-- What a key has used of its own limit.
+SELECT coalesce(u.ui_messages + u.api_messages, 0), k.monthly_message_limit
+  FROM api_keys k
+  LEFT JOIN usage u ON u.org_id = k.org_id AND u.scope = 'key' AND u.scope_id = k.id AND u.month = :month
+ WHERE k.id = :key AND k.org_id = :org;
+
 -- name: insert_token
 INSERT INTO one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at)
 SELECT :hash, org_id, id, :attempt, :purpose, :expires_at FROM turns WHERE id = :turn;

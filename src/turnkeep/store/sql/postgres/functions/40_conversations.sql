@@ -145,17 +145,24 @@ BEGIN
     PERFORM turnkeep.cancel_all_waiting(p_conversation, v_now);
 END $$;
 
+-- Undo a delete. One that is not deleted is answered as it is, so that a repeat is no mistake.
 CREATE FUNCTION turnkeep.restore_conversation(p_org text, p_workspace text, p_owner text, p_conversation text)
 RETURNS SETOF turnkeep.conversations LANGUAGE plpgsql AS $$
+DECLARE
+    v_conversation turnkeep.conversations;
 BEGIN
-    RETURN QUERY
-    UPDATE turnkeep.conversations c SET deleted_at = NULL
+    SELECT * INTO v_conversation FROM turnkeep.conversations c
      WHERE c.id = p_conversation AND c.org_id = p_org AND c.workspace_id = p_workspace
-       AND (p_owner IS NULL OR c.user_id = p_owner) AND c.deleted_at IS NOT NULL
-    RETURNING c.*;
+       AND (p_owner IS NULL OR c.user_id = p_owner) FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM turnkeep.refuse('TK001', 'No such conversation.');
     END IF;
+    IF v_conversation.deleted_at IS NULL THEN
+        RETURN NEXT v_conversation;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    UPDATE turnkeep.conversations c SET deleted_at = NULL WHERE c.id = p_conversation RETURNING c.*;
     UPDATE turnkeep.files f SET deleted_at = NULL, deleted_with = NULL WHERE f.deleted_with = p_conversation;
 END $$;
 

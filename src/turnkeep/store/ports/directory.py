@@ -1,0 +1,77 @@
+"""The verbs of the directory: tenants, members, keys, agents, usage and tokens."""
+
+from typing import Protocol
+
+from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId
+from turnkeep.model.agents import Agent, AgentSpec
+from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
+from turnkeep.model.usage import MonthlyUsage
+from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
+
+
+class DirectoryStore(Protocol):
+    """Tenants and who may act in them."""
+
+    async def create_org(self, name: str) -> tuple[Org, Workspace]:
+        """A tenant with its default workspace."""
+
+    async def orgs(self) -> list[Org]: ...
+
+    async def create_workspace(self, org_id: OrgId, name: str, *, model: str | None = None) -> Workspace: ...
+
+    async def workspace(self, org_id: OrgId, workspace_id: WorkspaceId | None = None) -> Workspace:
+        """That workspace of the org, or its default one."""
+
+    async def workspaces(self, org_id: OrgId) -> list[Workspace]: ...
+
+    async def change_workspace(self, workspace: Workspace) -> Workspace:
+        """Store name, model and limits of this value."""
+
+    async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
+        """Gone with its members, agents and pinned keys. Conflict while it holds conversations (deleted ones too,
+        until purged), and for the default one."""
+
+    async def ensure_member(
+        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+    ) -> Member:
+        """The member with that host id, made on first sight (role `member`); a given role is stored."""
+
+    async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]: ...
+
+    async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
+        """NotFound unless its workspace, if it is pinned to one, is of its org."""
+
+    async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
+        """The live key with that hash (compared in constant time), or None."""
+
+    async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
+        """All keys of the org; with `workspace_id`, those alone that are pinned to it."""
+
+    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
+        """NotFound for a key that `keys` with the same arguments would not list."""
+
+    async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent: ...
+
+    async def agent(self, principal: Principal, agent_id: AgentId) -> Agent: ...
+
+    async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]: ...
+
+    async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent: ...
+
+    async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None: ...
+
+    async def usage(
+        self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
+    ) -> MonthlyUsage:
+        """The user's own month; without a user, the workspace's. A service key is told its own beside it."""
+
+    async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None: ...
+
+    async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        """The binding, to exactly one caller, before it expires; None to everybody else."""
+
+    async def peek_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        """The binding that spending would give just now. Nothing is spent, so nothing is promised."""
+
+    async def expire_tokens(self, turn_id: TurnId) -> None:
+        """End all unspent tokens of a turn."""

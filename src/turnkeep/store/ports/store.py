@@ -1,0 +1,15 @@
+"""All verbs together."""
+
+from typing import Protocol
+
+from turnkeep.store.ports.conversations import ConversationStore
+from turnkeep.store.ports.directory import DirectoryStore
+from turnkeep.store.ports.files import FileStore
+from turnkeep.store.ports.knowledge import KnowledgeStore
+from turnkeep.store.ports.turns import TurnStore
+
+
+class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, Protocol):
+    """One database, all its verbs."""
+
+    async def close(self) -> None: ...

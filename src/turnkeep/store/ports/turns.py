@@ -1,0 +1,134 @@
+"""The verbs of turns. Only the holder of the current attempt may write."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from turnkeep.ids import CallId, ConversationId, TurnId
+from turnkeep.model.events import LogLine, Recorded, TurnEvent
+from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Held, Turn
+from turnkeep.model.usage import Usage
+from turnkeep.store.commands import (
+    ROW_LIMIT,
+    Adopted,
+    Appended,
+    Claim,
+    Claimed,
+    Receipt,
+    Renewal,
+    Settled,
+    Settlement,
+    TurnTrace,
+    Window,
+)
+
+
+class TurnStore(Protocol):
+    """Turns, their rows and their events."""
+
+    async def claim(self, claim: Claim) -> Claimed:
+        """Start (or queue) a turn: quota, conversation, turn row, user row and event 1, or none of it.
+
+        Looked at in this order: idempotency key (the same key and hash answers with the same turn, another hash
+        raises IdempotencyConflict), the conversation (NotFound), attachments (NotFound; InvalidRequest for one of
+        another bag or not ready), busy (`reject` raises ConversationBusy; `enqueue` waits, QueueFull at the limit;
+        `interrupt` cancels all that is ahead and waits), quota (QuotaExceeded). A refusal stores nothing.
+        """
+
+    async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
+        """Add a whole turn that happened elsewhere; return its ordinal. The same turn id again changes nothing.
+
+        Raises ConversationBusy while a turn runs or waits.
+        """
+
+    async def record(
+        self,
+        held: Held,
+        *,
+        after: int,
+        rows: Sequence[Message] = (),
+        events: Sequence[TurnEvent] = (),
+        logs: Sequence[LogLine] = (),
+    ) -> Receipt:
+        """Commit all of it or none, as events `after + 1`, `after + 2`, …
+
+        A repeat of a record whose answer was lost is recognised and acknowledged. Raises LeaseLost when another
+        worker has taken the turn over, TurnSettled when it has ended.
+        """
+
+    async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
+        """End the turn: rows, display, tokens, counters, head, usage, status and the terminal event, at once.
+
+        Promotes the next waiting turn in the same transaction, with a lease that has already ended. Repeats and
+        errors as for `record`.
+        """
+
+    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+        """Extend the leases of these turns in one statement; one answer for each, in the same order."""
+
+    async def adopt(
+        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
+    ) -> list[Adopted]:
+        """Take over running turns whose lease has ended (or just `turn_id`, if its lease has ended).
+
+        Commits attempt + 1 together with the event that tells readers. `failures` rises when the lease ran out
+        without a new event since the last adoption, and returns to 0 when there was one; a hand-over or a
+        promotion is not a failure. Turns under adoption by somebody else are passed over. Readers of the worker
+        that went silent are forgotten: the turn is not stopped for want of them.
+        """
+
+    async def hand_over(self, held: Sequence[Held]) -> None:
+        """Let go of these turns, so that any worker may adopt them at once. Those not held are passed over."""
+
+    async def release(self, workers: Sequence[str]) -> None:
+        """Let go of every running turn that was last taken under one of these names.
+
+        For adoptions whose answer was lost: who asked does not know what it took, but knows the name it asked under.
+        """
+
+    async def promote_waiting(self) -> list[TurnId]:
+        """Wherever turns wait and none runs, let the first of them run (as `settle` does)."""
+
+    async def request_cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
+        """Ask for a stop. A waiting turn is settled as cancelled here and now, and its message refunded.
+
+        A running turn is only marked: its holder learns of it from `record` and `renew`. Repeats change nothing.
+        """
+
+    async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+        """Readers are attached to these turns: `watched_until` moves to that far from now (never backwards)."""
+
+    async def cancel_unwatched(self) -> list[TurnId]:
+        """Ask for a stop of every running foreground turn whose `watched_until` has passed; return their ids."""
+
+    async def turn(self, principal: Principal, turn_id: TurnId) -> Turn: ...
+
+    async def claimed_turn(self, turn_id: TurnId) -> Turn:
+        """The turn, also when its conversation was deleted since: for who claimed it and waits. NotFound once it is
+        purged."""
+
+    async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        """The turn, while it runs under this attempt, with the tokens counted so far: for its sandbox and holder."""
+
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
+        """Add these tokens to a turn that runs under this attempt; False if it does not any more.
+
+        For model calls that are not the holder's own. It reads the sum with `running_turn` before it settles. A call
+        is counted once, however often it is told of.
+        """
+
+    async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
+        """Events later than `after`, in order. Those of an appended or imported turn are told from its rows."""
+
+    async def turn_rows(self, turn_id: TurnId) -> list[Message]:
+        """All rows of one turn in order, for its worker."""
+
+    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
+        """The newest turns on the visible chain, the running one included. Flat in the conversation's length.
+
+        These rows are for the model: they come without their display.
+        """
+
+    async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
+        """Rows, events and logs of one turn. Forbidden for anyone but a service."""
