@@ -86,5 +86,7 @@ class TestWaiters:
         asking, path, _ = await a_waiter(server, user, **{"idempotency-key": "once"})
         assert (await user.delete(path)).status_code == 204
         assert_cancelled(await asking)
-        again = await user.post("/v1/turns", json={"message": "Hello?"}, headers={"idempotency-key": "once"})
-        assert code_of(again) == (404, "not_found")
+        for accept in ("application/json", "text/event-stream"):
+            headers = {"idempotency-key": "once", "accept": accept}
+            again = await user.post("/v1/turns", json={"message": "Hello?"}, headers=headers)
+            assert code_of(again) == (404, "not_found"), accept

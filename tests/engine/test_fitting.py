@@ -4,6 +4,7 @@ import msgspec
 
 from turnkeep.engine.fitting import fitted, fitted_text
 from turnkeep.model.display import Display
+from turnkeep.model.events import Source
 from turnkeep.model.parts import StepPart, TextPart
 
 
@@ -31,6 +32,12 @@ class TestADisplay:
         display = fitted(Display(content=texts), limit=3_500)
         assert display.content[0] == TextPart(text="[cut: 7 earlier parts; the events of the turn have them]")
         assert display.content[1:] == texts[-3:]
+
+    def test_keeps_the_first_of_its_sources(self) -> None:
+        sources = tuple(Source(title=f"{n}", snippet="ж" * 2_000, number=n) for n in range(1, 1_001))
+        kept = fitted(Display(sources=sources)).sources
+        assert kept == sources[: len(kept)]
+        assert 90 < len(kept) < 100
 
 
 class TestAText:

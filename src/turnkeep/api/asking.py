@@ -88,13 +88,13 @@ async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
     """The answer that the caller asked for: 202, the stream, or the settled turn."""
     turn = claimed.turn
     call.notes["turn_id"] = turn.id
+    if not claimed.is_new:
+        # Who repeats a request is answered with what it may see now; who made it, with what became of it.
+        await call.runtime.store.turn(call.principal, turn.id)
     if call.body.background:
         return _accepted(turn)
     if wants_stream(call.headers):
         return stream_turn(call.runtime, turn, format=call.query.format)
-    if not claimed.is_new:
-        # Who repeats a request is answered with what it may see now; who made it, with what became of it.
-        await call.runtime.store.turn(call.principal, turn.id)
     try:
         settled = await while_connected(call.receive, call.runtime.engine.wait(turn.id))
     except Draining:

@@ -48,7 +48,8 @@ class JsonFormatter(logging.Formatter):
         return self._masked(msgspec.json.encode(line, enc_hook=repr).decode("utf-8", "replace"))
 
     def _masked(self, text: str) -> str:
-        return _SHAPES.sub(MASK, masked(text, self._secrets))
+        # Shorter ones than elsewhere: many people read a log, and garbled words in it harm nobody.
+        return _SHAPES.sub(MASK, masked(text, self._secrets, shortest=4))
 
 
 def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:

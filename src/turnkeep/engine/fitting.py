@@ -5,14 +5,18 @@ conversation, so it has a limit: first long values in steps are cut, and only th
 note. What fits is not touched.
 """
 
+from itertools import accumulate
+
 import msgspec
 from msgspec import UNSET, structs
 
 from turnkeep.model.blocks import JsonValue
 from turnkeep.model.display import Display
+from turnkeep.model.events import Source
 from turnkeep.model.parts import Part, StepPart, TextPart
 
 DISPLAY_BYTES = 800_000
+SOURCES_BYTES = 400_000
 TEXT_BYTES = 400_000
 """Of one text. An answer is written four times with its settlement, which has a limit too."""
 
@@ -29,7 +33,9 @@ def fitted(display: Display, *, limit: int = DISPLAY_BYTES) -> Display:
             break
         content = tuple(_cut_part(part, chars) for part in content)
         sizes = [len(_encode(part)) for part in content]
-    return structs.replace(display, content=_without_beginning(content, sizes, limit))
+    return structs.replace(
+        display, content=_without_beginning(content, sizes, limit), sources=_fitted_sources(display.sources)
+    )
 
 
 def fitted_text(text: str, *, limit: int = TEXT_BYTES) -> str:
@@ -38,6 +44,12 @@ def fitted_text(text: str, *, limit: int = TEXT_BYTES) -> str:
     if len(encoded) <= limit:
         return text
     return f"{encoded[: limit - 64].decode(errors='ignore')}\n\n[cut: {len(text):,} characters in all]"
+
+
+def _fitted_sources(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    """The first ones, as many as there is room for. The events of the turn have them all."""
+    totals = accumulate(len(_encode(source)) for source in sources)
+    return tuple(source for source, total in zip(sources, totals, strict=True) if total <= SOURCES_BYTES)
 
 
 def _without_beginning(content: tuple[Part, ...], sizes: list[int], limit: int) -> tuple[Part, ...]:

@@ -23,6 +23,7 @@ BOUNDARY_CHARS = 200
 IDLE_BYTES = 1024 * 1024
 """So much may come in which there is no part of the form."""
 
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 _STARRED = re.compile(r"filename\*\s*=\s*([\w-]+)'[\w-]*'([^;\s]+)", re.IGNORECASE)
 
 
@@ -130,7 +131,7 @@ def _name(part: _Part) -> str:
     """The name that the sender gave the file. Some libraries write it in the way of mails (`filename*=`)."""
     if part.field != FIELD:
         raise InvalidRequest(f"The form has a field {part.field[:100]!r}. Send every file as the field `{FIELD}`.")
-    starred = _STARRED.search(part.disposition)
+    starred = _STARRED.search(_QUOTED.sub('""', part.disposition))
     if starred is not None:
         try:
             return unquote_to_bytes(starred[2]).decode(starred[1])

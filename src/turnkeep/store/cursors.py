@@ -25,7 +25,7 @@ def decode_cursor(cursor: str, of: str, key: type[Key]) -> Key:
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         mark, *rest = msgspec.json.decode(raw, type=tuple[int | str, ...])
-        if isinstance(mark, int) and mark != _mark(of):
+        if mark != _mark(of):
             raise InvalidRequest("This cursor is of another list. Use the next_cursor of the page before.")
         return msgspec.convert(rest, type=key)
     except (binascii.Error, ValueError) as exc:  # msgspec's errors are ValueErrors
