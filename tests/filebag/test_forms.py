@@ -57,7 +57,7 @@ class TestReading:
             ('form-data; name="file"; filename="a%22b.txt"', 'a"b.txt'),
             ("form-data; name=\"file\"; filename*=utf-8''%E2%82%AC.txt", "\u20ac.txt"),
             ('form-data; name="file"; filename="x"; filename*=UTF-8\'\'real.txt', "real.txt"),
-            ("form-data; name=\"file\"; filename=\"x; filename*=utf-8''%00.txt\"", "x; filename*=utf-8''%00.txt"),
+            ('form-data; name="file"; filename="x; filename*=utf-8\'\'%00.txt"', "x; filename*=utf-8''%00.txt"),
             ("form-data; name=file; filename=plain.txt", "plain.txt"),
         ],
     )

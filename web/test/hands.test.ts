@@ -14,11 +14,15 @@ test("a text that grows keeps its pieces but for the last", () => {
   }
 });
 
-test("a paste with text and a picture of it is a paste of text", () => {
+test("a paste with formatted text and a picture of it is a paste of text", () => {
   const picture = new File(["x"], "cells.png");
-  const carried = (text: string) => ({ files: [picture] as unknown as FileList, getData: () => text });
-  expect(pastedFiles(carried("1\t2"))).toEqual([]);
-  expect(pastedFiles(carried(""))).toEqual([picture]);
+  const carried = (said: Record<string, string>) => ({ files: [picture] as unknown as FileList, getData: (type: string) => said[type] ?? "" });
+  expect(pastedFiles(carried({ "text/plain": "1\t2", "text/html": "<table>" }))).toEqual([]);
+  expect(pastedFiles(carried({ "text/plain": "1\t2", "text/rtf": "{\\rtf1}" }))).toEqual([]);
+  expect(pastedFiles(carried({}))).toEqual([picture]);
+  // A picture that was copied in a browser, and a file that was copied in a file manager, which says its name.
+  expect(pastedFiles(carried({ "text/html": "<img>" }))).toEqual([picture]);
+  expect(pastedFiles(carried({ "text/plain": "cells.png" }))).toEqual([picture]);
 });
 
 test("a selection keeps the rows between its ends, unless these are very many", () => {

@@ -1,7 +1,7 @@
 /** What waits: the server says it, and the page shows it in that order, each message once. */
 import { describe, expect, test } from "vitest";
 
-import { isOneMoment } from "../src/state/queue";
+import { isOneMoment, sentHere } from "../src/state/queue";
 import { openRows } from "../src/state/select";
 import { newThread, type Outgoing, reduceThread, type Thread } from "../src/state/thread";
 import type { Conversation, FileRef, Message, QueuedTurn } from "../src/wire/types";
@@ -105,6 +105,12 @@ describe("a queue", () => {
     expect(next.messages.map((message) => message.turn_id)).toEqual(["t2"]);
   });
 
+  test("tells what this page has sent from what others have", () => {
+    const thread = refreshed(asked(busy(), sent("own", "t3")), told("t1", [queued("t2"), queued("t3")]), [question("t1", "running")]);
+    expect(sentHere(thread).map((one) => one.key)).toEqual(["own"]);
+    expect(sentHere(asked(thread, sent("next", null))).map((one) => one.key)).toEqual(["own", "next"]);
+  });
+
   test("of a server that tells none stays as it is", () => {
     const before = asked(busy(), sent("own", "t2"));
     expect(refreshed(before, told("t1", undefined), [question("t1", "running")], before.outbox).outbox).toEqual(before.outbox);
@@ -115,5 +121,10 @@ test("a conversation and its messages are of one moment where they agree on what
   expect(isOneMoment(told(null, []), page())).toBe(true);
   expect(isOneMoment(told("t2", []), page(question("t1", "succeeded"), question("t2", "running")))).toBe(true);
   expect(isOneMoment(told("t2", []), page(question("t1", "running")))).toBe(false);
+  expect(isOneMoment(told("t2", []), page(question("t1", "succeeded")))).toBe(false);
+  // A turn that runs beside the head, which it will be only when it has ended.
+  const beside = { ...told("t2", []), head_turn_id: "t1" };
+  expect(isOneMoment(beside, page(question("t2", "running")))).toBe(true);
+  expect(isOneMoment(beside, page(question("t1", "succeeded")))).toBe(false);
   expect(isOneMoment(told("t1", []), page(question("t1", "succeeded"), question("t2", "running")))).toBe(false);
 });

@@ -39,6 +39,12 @@ export interface Question {
   ifBusy: IfBusy;
 }
 
+/** What no server has taken yet, and whose it is. */
+interface Unsent {
+  sender: string;
+  unsent: { id: string; outgoing: Outgoing }[];
+}
+
 export class Desk implements Turns {
   readonly store: Store;
   readonly uploads: Uploads;
@@ -51,6 +57,8 @@ export class Desk implements Turns {
   /** The newest read that each thread shows; the answer to an earlier one comes too late. */
   #shown = new Map<string, number>();
   #hidden: ReturnType<typeof setTimeout> | null = null;
+  /** The newest message that was sent in the new conversation, until it is answered for: the next one waits for it. */
+  #beginning: Promise<void> | null = null;
 
   constructor(store: Store) {
     this.store = store;
@@ -201,7 +209,7 @@ export class Desk implements Turns {
     const thread = this.#thread();
     if (!thread?.conversation || thread.status !== "ready") return;
     // What is followed tells by itself. One that nobody follows any more has lost its end to a broken connection.
-    if (thread.live) return this.#follower ? undefined : await this.refresh(thread.id);
+    if (thread.live) return this.#follower?.turnId === thread.live.id ? undefined : await this.refresh(thread.id);
     try {
       const now = await routes.conversation(thread.id);
       this.store.dispatch({ type: "connection", connection: "good" });
@@ -287,7 +295,10 @@ export class Desk implements Turns {
       error: null,
       created_at: Date.now(),
     };
-    await this.#send(threadId(this.store.get()), outgoing);
+    const id = threadId(this.store.get());
+    // Whatever begins the conversation may still be answered when this one comes.
+    const isSecond = id === NEW && this.#beginning !== null && outgoing.if_busy === "reject";
+    await this.#send(id, isSecond ? { ...outgoing, if_busy: "enqueue" } : outgoing);
   }
 
   /** Send again what was refused; the same key, so that it cannot be doubled. */
@@ -306,26 +317,48 @@ export class Desk implements Turns {
   #rememberUnsent(): void {
     const all = Object.values(this.store.get().threads).flatMap((thread) => thread.outbox.map((outgoing) => ({ id: thread.id, outgoing })));
     const unsent = all.filter(({ outgoing }) => outgoing.status !== "queued");
-    keep("unsent", unsent.length ? unsent : null, inThisTab);
+    keep("unsent", unsent.length ? { sender: this.#sender(), unsent } : null, inThisTab);
   }
 
   #recallUnsent(): void {
-    for (const { id, outgoing } of kept<{ id: string; outgoing: Outgoing }[]>("unsent", inThisTab) ?? []) {
-      if (this.#isWaiting(id, outgoing.key)) continue;
+    const recalled = kept<Unsent>("unsent", inThisTab);
+    // Somebody else has signed in since. It is not theirs to send, nor to read.
+    if (recalled?.sender !== this.#sender()) return keep("unsent", null, inThisTab);
+    for (const { id, outgoing } of recalled.unsent) {
+      if (this.#placeOf(outgoing.key) !== null) continue;
       if (outgoing.status === "sending") void this.#send(id, outgoing);
       else this.store.dispatch({ type: "thread/asked", id, outgoing });
     }
   }
 
+  #sender(): string {
+    const { me } = this.store.get();
+    return `${me?.workspace_id ?? ""}/${me?.user_id ?? ""}`;
+  }
+
   /** The server tells what waits, but not that a message takes the place of another: this browser keeps that for a reload. */
   #rememberQueued(id: string): void {
     const beside = queuedIn(this.store.get().threads[id]).filter((one) => one.beside);
-    keep(`queued:${id}`, beside.length ? beside : null);
+    // Other tabs read this too: there it has the key of what another page sent.
+    keep(`queued:${id}`, beside.length ? beside.map((one) => ({ ...one, key: one.turn_id })) : null);
   }
 
   async #send(id: string, outgoing: Outgoing): Promise<void> {
     this.store.dispatch({ type: "thread/asked", id, outgoing });
     this.#rememberUnsent();
+    if (id !== NEW) return await this.#post(outgoing);
+    // Only one begins the conversation. The next one goes where that one went; if it went nowhere, it begins one itself.
+    const sending = this.#beginning ? this.#beginning.then(() => this.#post(outgoing)) : this.#post(outgoing);
+    this.#beginning = sending;
+    await sending;
+    if (this.#beginning === sending) this.#beginning = null;
+  }
+
+  /** Send it to the thread that it stands in by now. */
+  async #post(outgoing: Outgoing): Promise<void> {
+    const id = this.#placeOf(outgoing.key);
+    // It was taken back while it waited for another.
+    if (id === null) return;
     const body = {
       ...(id === NEW ? {} : { conversation_id: id }),
       message: outgoing.text,
@@ -334,7 +367,7 @@ export class Desk implements Turns {
       model: outgoing.model,
       if_busy: outgoing.if_busy,
     };
-    const isWanted = () => this.#isWaiting(id, outgoing.key);
+    const isWanted = () => this.#placeOf(outgoing.key) !== null;
     try {
       const accepted = await this.insist(() => routes.ask(body, outgoing.key), isWanted);
       if (isWanted()) this.#accepted(id, accepted.conversation_id, outgoing.key, accepted.turn_id);
@@ -343,7 +376,8 @@ export class Desk implements Turns {
     } catch (error) {
       if (this.isSignedOut(error)) return;
       const code = error instanceof ApiError ? error.code : "internal";
-      this.store.dispatch({ type: "thread/refused", id, key: outgoing.key, error: { code, message: sentence(error) } });
+      const place = this.#placeOf(outgoing.key);
+      if (place !== null) this.store.dispatch({ type: "thread/refused", id: place, key: outgoing.key, error: { code, message: sentence(error) } });
       this.#rememberUnsent();
     }
   }
@@ -370,8 +404,9 @@ export class Desk implements Turns {
     this.#rememberQueued(id);
   }
 
-  #isWaiting(id: string, key: string): boolean {
-    return this.store.get().threads[id]?.outbox.some((one) => one.key === key) ?? false;
+  /** The thread that a message waits in; none if it was taken back. A new thread changes its id while messages wait in it. */
+  #placeOf(key: string): string | null {
+    return Object.values(this.store.get().threads).find((thread) => thread.outbox.some((one) => one.key === key))?.id ?? null;
   }
 
   #accepted(from: string, id: string, key: string, turnId: string): void {

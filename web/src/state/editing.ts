@@ -6,6 +6,8 @@ export interface Editing {
   /** Those of the question that shall stay. New ones are attached beside them, under `editSlot`. */
   readonly files: readonly FileRef[];
   readonly isSending: boolean;
+  /** Which opening of the editor this is: one that was given up and opened again is another edit. */
+  readonly opening: number;
 }
 
 export type Edits = Readonly<Record<string, Editing>>;
@@ -14,7 +16,7 @@ export type Edits = Readonly<Record<string, Editing>>;
 export const editSlot = (turnId: string): string => `edit:${turnId}`;
 
 export function withEditing(edits: Edits, turnId: string, changes: Partial<Editing>): Edits {
-  return { ...edits, [turnId]: { ...(edits[turnId] ?? { text: "", files: [], isSending: false }), ...changes } };
+  return { ...edits, [turnId]: { ...(edits[turnId] ?? { text: "", files: [], isSending: false, opening: 0 }), ...changes } };
 }
 
 export function withoutEditing(edits: Edits, turnId: string): Edits {

@@ -26,13 +26,18 @@ export function withQueue(thread: Thread, conversation: Conversation, known: rea
 /** What waits as far as this thread knows. */
 export const queuedIn = (thread: Thread | undefined): Outgoing[] => thread?.outbox.filter((one) => one.status === "queued") ?? [];
 
+/** What this page itself has sent. A message that only the queue tells of has its turn for a key. */
+export const sentHere = (thread: Thread): Outgoing[] => thread.outbox.filter((one) => one.key !== one.turn_id);
+
 export const queuedIds = (conversation: Conversation): string => (conversation.queued_turns ?? []).map((turn) => turn.id).join();
 
 /** Whether both may be of one moment. They are asked for separately, and a turn may have started or ended between. */
 export function isOneMoment(conversation: Conversation, newest: Page<Message>): boolean {
   const { head_turn_id: head, running_turn: running } = conversation;
-  const hasHead = !head || newest.data.some((message) => message.turn_id === head);
-  return hasHead && newest.data.every((message) => (message.status === "running") === (message.turn_id === running?.id));
+  // The head is set as a turn ends. Until then the page ends with the one that runs, which may stand beside the head.
+  const tip = running?.id ?? head;
+  const hasTip = !tip || newest.data.some((message) => message.turn_id === tip);
+  return hasTip && newest.data.every((message) => (message.status === "running") === (message.turn_id === running?.id));
 }
 
 function outgoingOf({ id, message }: QueuedTurn): Outgoing {

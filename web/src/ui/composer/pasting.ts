@@ -1,4 +1,8 @@
-/** The files of a paste that is nothing but files. Spreadsheets add a picture of the cells to their text: there the text is meant. */
+/**
+ * The files of a paste that is nothing but files. Spreadsheets and Office add a picture to their formatted text: there the
+ * text is meant. File managers add the bare names of the files: there the files are.
+ */
 export function pastedFiles(carried: Pick<DataTransfer, "files" | "getData">): File[] {
-  return carried.getData("text/plain") ? [] : [...carried.files];
+  const isFormatted = carried.getData("text/html") !== "" || carried.getData("text/rtf") !== "";
+  return isFormatted && carried.getData("text/plain") ? [] : [...carried.files];
 }

@@ -2,6 +2,7 @@
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { VList, type VListHandle } from "virtua";
 
+import { sentHere } from "../../state/queue";
 import { isBusy, openRows, settledRows } from "../../state/select";
 import type { Row } from "../../state/select";
 import type { Thread as ThreadState } from "../../state/thread";
@@ -38,8 +39,8 @@ export const Thread = memo(function Thread({ thread, quote }: Props) {
 
   const search = useCited(thread, quote, rows, root, list, stay);
 
-  // A message of one's own is always followed to the end.
-  const outgoing = thread.outbox.length;
+  // A message of one's own is always followed to the end; one from elsewhere leaves the reader in peace.
+  const outgoing = sentHere(thread).length;
   const previous = useRef(outgoing);
   useLayoutEffect(() => {
     if (outgoing > previous.current) toEnd();
