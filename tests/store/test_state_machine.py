@@ -502,7 +502,7 @@ class TwoStores(RuleBasedStateMachine):
             pages = [await asked()]
             while pages[-1].next_cursor is not None:
                 pages.append(await asked(cursor=pages[-1].next_cursor))
-            return pages
+            return [page.data for page in pages]  # a cursor is of one conversation, and each side has its own ids
 
         self.both(read, again=False)
 
