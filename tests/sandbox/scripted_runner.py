@@ -105,6 +105,7 @@ class ScriptedRunner:
             return web.Response(status=self.refusal[0], text=self.refusal[1])
         assert self.session is not None
         response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+        response.enable_compression()  # as a proxy would, if the server said that it can read that
         visit = Visit(await request.json(), self.session, request, response)
         part = self.parts.pop(0) if self.parts else None
         self.visits.append(visit)

@@ -198,10 +198,11 @@ class TestWithoutARunner:
             assert code_of(refused) == (503, "sandbox_unavailable")
             assert (await user.read("/v1/usage"))["messages"] == 0
 
+    @pytest.mark.parametrize("status", [429, 500, 503])
     async def test_a_runner_without_a_place_fails_the_turn_in_its_own_words(
-        self, user: Client, runner: ScriptedRunner
+        self, user: Client, runner: ScriptedRunner, status: int
     ) -> None:
-        runner.refusal = (503, "no place free")
+        runner.refusal = (status, "no place free")
         answer = await user.ask("Go.", kind="sandbox")
         assert answer["turn"]["error"]["code"] == "sandbox_unavailable"
         assert "no place free" in answer["turn"]["error"]["message"]
