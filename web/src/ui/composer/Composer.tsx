@@ -1,29 +1,28 @@
 /** Where messages are written: text, files, the agent and the model, and the button that sends, queues or stops. */
-import { type ClipboardEvent, type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
 
 import { keep, kept } from "../../effects/kept";
 import { isBusy } from "../../state/select";
 import { type Attaching, NEW } from "../../state/state";
 import type { FileRef, IfBusy } from "../../wire/types";
-import { sizeInWords, words } from "../../words";
+import { words } from "../../words";
 import { useDesk, useSelect } from "../context";
 import { Icon } from "../Icon";
 import { AttachingList } from "./AttachingList";
 import { Choices } from "./Choices";
-import { pastedFiles } from "./pasting";
+import { Paperclip } from "./Paperclip";
+import { pasting } from "./pasting";
 
 const NONE: readonly Attaching[] = [];
 
 export const Composer = memo(function Composer({ threadId }: { threadId: string }) {
   const desk = useDesk();
-  const me = useSelect((state) => state.me);
   const busy = useSelect((state) => isBusy(state.threads[threadId]));
   const live = useSelect((state) => state.threads[threadId]?.live?.id ?? null);
   const attaching = useSelect((state) => state.attaching[threadId] ?? NONE);
   const [text, setText] = useDraft(threadId);
   const [choice, setChoice] = useState<{ agentId: string | null; model: string | null }>({ agentId: null, model: null });
   const area = useRef<HTMLTextAreaElement>(null);
-  const picker = useRef<HTMLInputElement>(null);
   useGrowing(area, text);
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
@@ -33,7 +32,6 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   const files = attaching.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
   const isEmpty = text.trim() === "" && files.length === 0;
   const canSend = !isEmpty && !isUploading;
-  const limits = me ? words.composer.limits(me.max_files_per_message, sizeInWords(me.max_file_bytes)) : "";
 
   const submit = (ifBusy: IfBusy) => {
     if (isUploading) desk.say(words.composer.waitForUploads);
@@ -54,12 +52,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
     event.preventDefault();
     submit((event.ctrlKey || event.metaKey) && busy ? "interrupt" : "enqueue");
   };
-  const onPaste = (event: ClipboardEvent<HTMLTextAreaElement>) => {
-    const pasted = pastedFiles(event.clipboardData);
-    if (!pasted.length) return;
-    event.preventDefault();
-    desk.uploads.attach(threadId, pasted);
-  };
+  const attach = (files: readonly File[]) => desk.uploads.attach(threadId, files);
 
   return (
     <form
@@ -80,24 +73,10 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
         aria-describedby="message-keys"
         onChange={(event) => setText(event.target.value)}
         onKeyDown={onKeyDown}
-        onPaste={onPaste}
+        onPaste={pasting(attach)}
       />
       <div className="composer-foot">
-        <input
-          ref={picker}
-          className="unseen"
-          type="file"
-          multiple
-          tabIndex={-1}
-          aria-hidden="true"
-          onChange={(event) => {
-            desk.uploads.attach(threadId, [...(event.target.files ?? [])]);
-            event.target.value = "";
-          }}
-        />
-        <button type="button" className="tool" onClick={() => picker.current?.click()} aria-label={`${words.composer.attach}. ${limits}`} title={`${words.composer.attach}. ${limits}`}>
-          <Icon name="clip" />
-        </button>
+        <Paperclip onFiles={attach} />
         <Choices threadId={threadId} choice={choice} onChoice={setChoice} isNew={threadId === NEW} />
         <span id="message-keys" className="unseen">
           {words.composer.keys}

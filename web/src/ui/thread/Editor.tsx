@@ -4,11 +4,11 @@ import { type KeyboardEvent, useEffect, useLayoutEffect, useRef } from "react";
 import { type Editing, editSlot } from "../../state/editing";
 import { type Attaching } from "../../state/state";
 import type { IfBusy } from "../../wire/types";
-import { sizeInWords, words } from "../../words";
+import { words } from "../../words";
 import { AttachingList } from "../composer/AttachingList";
-import { pastedFiles } from "../composer/pasting";
+import { Paperclip } from "../composer/Paperclip";
+import { pasting } from "../composer/pasting";
 import { useDesk, useSelect } from "../context";
-import { Icon } from "../Icon";
 
 const NONE: readonly Attaching[] = [];
 
@@ -23,11 +23,9 @@ interface Props {
 
 export function Editor({ threadId, turnId, editing, isBusy, isNew }: Props) {
   const desk = useDesk();
-  const me = useSelect((state) => state.me);
   const attaching = useSelect((state) => state.attaching[editSlot(turnId)] ?? NONE);
   const form = useRef<HTMLFormElement>(null);
   const area = useRef<HTMLTextAreaElement>(null);
-  const picker = useRef<HTMLInputElement>(null);
   useEffect(() => {
     if (!isNew) return;
     area.current?.focus();
@@ -38,7 +36,6 @@ export function Editor({ threadId, turnId, editing, isBusy, isNew }: Props) {
   const { text, files, isSending } = editing;
   const isUploading = attaching.some((one) => one.stored === null && one.error === null);
   const canSend = (text.trim() !== "" || files.length > 0 || attaching.some((one) => one.stored)) && !isUploading && !isSending;
-  const attachLabel = `${words.composer.attach}. ${me ? words.composer.limits(me.max_files_per_message, sizeInWords(me.max_file_bytes)) : ""}`;
   const attach = (added: readonly File[]) => desk.branches.attach(threadId, turnId, added);
   const giveUp = () => desk.branches.giveUp(threadId, turnId);
   const submit = (ifBusy: IfBusy) => {
@@ -73,29 +70,10 @@ export function Editor({ threadId, turnId, editing, isBusy, isNew }: Props) {
         aria-label={words.thread.editLabel}
         onChange={(event) => desk.branches.rewrite(threadId, turnId, event.target.value)}
         onKeyDown={onKeyDown}
-        onPaste={(event) => {
-          const pasted = pastedFiles(event.clipboardData);
-          if (!pasted.length) return;
-          event.preventDefault();
-          attach(pasted);
-        }}
+        onPaste={pasting(attach)}
       />
       <div className="editor-foot">
-        <input
-          ref={picker}
-          className="unseen"
-          type="file"
-          multiple
-          tabIndex={-1}
-          aria-hidden="true"
-          onChange={(event) => {
-            attach([...(event.target.files ?? [])]);
-            event.target.value = "";
-          }}
-        />
-        <button type="button" className="tool" onClick={() => picker.current?.click()} disabled={isSending} aria-label={attachLabel} title={attachLabel}>
-          <Icon name="clip" />
-        </button>
+        <Paperclip onFiles={attach} isDisabled={isSending} />
         <span className="composer-gap" />
         <button type="button" className="button" onClick={giveUp}>
           {words.cancel}
