@@ -1,23 +1,26 @@
 -- The index of titles and visible messages. It is the engine's; what it finds is read through the client path.
 
 -- name: pending_conversations
--- Conversations with a settled turn right after what is indexed, so that indexing makes progress.
+-- Conversations with a settled turn right after what is indexed, so that indexing makes progress. The planner
+-- believes that a third of all conversations wait. The order is that of the index conversations_to_index, and OFFSET 0
+-- keeps the condition a look-up per row found; without either, every conversation there is would be read.
 SELECT c.id, c.indexed_ordinal
   FROM turnkeep.conversations c
  WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1)
    AND EXISTS (SELECT 1 FROM turnkeep.turns t
                 WHERE t.conversation_id = c.id AND t.active IN (true, false) AND t.ordinal = c.indexed_ordinal + 1
-                  AND t.settled_at IS NOT NULL)
- ORDER BY c.id LIMIT $2
+                  AND t.settled_at IS NOT NULL OFFSET 0)
+ ORDER BY c.workspace_id, c.id LIMIT $2
 
 -- name: pending_titles
--- Conversations whose title cannot be found yet, because their first turn has not ended.
+-- Conversations whose title cannot be found yet, because their first turn has not ended. The order and OFFSET 0
+-- have the same reason as above.
 SELECT c.id, c.title
   FROM turnkeep.conversations c
  WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1) AND c.title IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
-                    WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
- LIMIT $2
+                    WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1 OFFSET 0)
+ ORDER BY c.workspace_id, c.id LIMIT $2
 
 -- name: index_titles
 SELECT turnkeep.index_titles($1, $2, $3)
