@@ -262,14 +262,22 @@ class TestBusy:
         assert conversation["running_turn"] == {"id": first["turn_id"], "events_url": first["events_url"]}
         gate.opened.set()
 
-    async def test_interrupt_stops_what_is_ahead(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say("First ", gate())
-        first = await user.ask(background=True)
-        await gate.reached.wait()
-        second = await user.ask("Stop that", conversation_id=first["conversation_id"], if_busy="interrupt")
-        assert second["turn"]["status"] == "succeeded"
+    async def test_interrupt_stops_what_runs_and_keeps_what_waits(self, server: ApiServer, user: Client) -> None:
+        gates = [Gate() for _ in range(3)]
+        for gate in gates:
+            server.scripts.say("So ", gate(), "it is.")
+        first = await user.ask("One", background=True)
+        await gates[0].reached.wait()
+        again = {"conversation_id": first["conversation_id"], "background": True}
+        await user.ask("Two", **again, if_busy="enqueue")
+        urgent = await user.ask("Stop that", **again, if_busy="interrupt")
+        await gates[1].reached.wait()
         assert (await user.read(f"/v1/turns/{first['turn_id']}"))["status"] == "cancelled"
+        conversation = await user.read(f"/v1/conversations/{first['conversation_id']}")
+        assert conversation["running_turn"]["id"] == urgent["turn_id"]
+        assert texts_of(conversation) == ["Two"]
+        for gate in gates:
+            gate.opened.set()
 
 
 class TestTheQueue:

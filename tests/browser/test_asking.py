@@ -231,6 +231,25 @@ class TestBusy:
         await expect(talk.answers.get_by_text("Second answer.")).to_be_visible()
         await expect(talk.page.get_by_text("You stopped this answer.")).to_be_visible()
 
+    async def test_what_waits_stays_behind_an_interrupting_message(self, house: House) -> None:
+        go_on = asyncio.Event()
+        house.scripts.say("First ", Pause(60), "answer.")
+        house.scripts.say("Urgent ", Until(go_on.wait), "answer.")
+        house.scripts.say("Last answer.")
+        talk = await Talk.begin(house)
+        await talk.say("One")
+        await expect(talk.answers.get_by_text("First")).to_be_visible()
+        await talk.say("Two")
+        await expect(talk.page.get_by_text("Queued")).to_be_visible()
+        await talk.message.fill("Now")
+        await talk.page.get_by_role("button", name="Interrupt this answer and send now").click()
+        await expect(talk.answers.get_by_text("Urgent")).to_be_visible()
+        await expect(talk.page.get_by_text("Queued")).to_be_visible()
+        go_on.set()
+        await expect(talk.answers.get_by_text("Last answer.")).to_be_visible()
+        await talk.settled(3)
+        assert await talk.questions.locator(".bubble").all_inner_texts() == ["One", "Now", "Two"]
+
     async def test_a_queued_message_can_be_taken_back(self, house: House) -> None:
         house.scripts.say("First ", Pause(60), "answer.")
         talk = await Talk.begin(house)

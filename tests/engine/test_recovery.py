@@ -344,7 +344,7 @@ class TestTheQueue:
 
     async def test_is_interrupted_by_a_question_that_cannot_wait(self, room: Room) -> None:
         gate = Gate()
-        engine = await room.enter([["One", Until(gate.pass_through)], ["Urgent."]])
+        engine = await room.enter([["One", Until(gate.pass_through)], ["Urgent."], ["Two."]])
         first = await room.ask(engine)
         await gate.reached.wait()
         conversation_id = first.turn.conversation_id
@@ -352,7 +352,10 @@ class TestTheQueue:
         urgent = await room.ask(engine, "now", conversation_id=conversation_id, if_busy="interrupt")
         assert (await engine.wait(urgent.turn.id)).status == "succeeded"
         assert (await engine.wait(first.turn.id)).status == "cancelled"
-        assert (await engine.wait(second.turn.id)).status == "cancelled"
+        assert (await engine.wait(second.turn.id)).status == "succeeded"
+        page = await room.store.transcript(room.ann, conversation_id)
+        asked = [message.turn_id for message in page.data if message.role == "user"]
+        assert asked == [first.turn.id, urgent.turn.id, second.turn.id]
 
 
 class TestAskingAgain:

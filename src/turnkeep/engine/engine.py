@@ -146,7 +146,7 @@ class Engine:
             self._worker.start(turn, held, asked_at=asked_at, events=[began], take_lines=take_lines)
             self._hub.publish(turn.id, [began])
         elif claimed.is_new and question.options.if_busy == "interrupt":
-            self._worker.stop_conversation(turn.conversation_id)
+            self._worker.stop_conversation(turn.conversation_id, before=turn.id)
         return claimed
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:

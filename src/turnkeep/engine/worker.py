@@ -152,9 +152,10 @@ class Worker:
         if grip := self._grips.get(turn_id):
             grip.let_go("cancelled")
 
-    def stop_conversation(self, conversation_id: ConversationId) -> None:
+    def stop_conversation(self, conversation_id: ConversationId, *, before: TurnId) -> None:
+        """Stop the turn of this conversation that runs here, unless it is already `before`, which waited for that."""
         for grip in self._grips.values():
-            if grip.held.conversation_id == conversation_id:
+            if grip.held.conversation_id == conversation_id and grip.held.turn_id != before:
                 grip.let_go("cancelled")
 
     def holds(self, turn_id: TurnId) -> bool:

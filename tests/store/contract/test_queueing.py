@@ -23,7 +23,7 @@ from tests.store.factories import (
 from turnkeep.errors import ConversationBusy, NotFound, QueueFull
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.display import words_of
-from turnkeep.model.events import Failure, TurnBegan
+from turnkeep.model.events import TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Claimed
@@ -193,7 +193,7 @@ class TestTheQueue:
         await store.request_cancel(tenant.ann, waiting[0].id)
         assert await queue_of(store, tenant.ann, held.conversation_id) == ["Three"]
         await claim(store, tenant.ann, "Now", conversation_id=held.conversation_id, if_busy="interrupt")
-        assert await queue_of(store, tenant.ann, held.conversation_id) == ["Now"]
+        assert await queue_of(store, tenant.ann, held.conversation_id) == ["Now", "Three"]
 
     async def test_a_delete_empties_it(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann)
@@ -343,25 +343,46 @@ class TestInterrupt:
         settled = await store.settle(held, after=1, settlement=stopped(held))
         assert settled.promoted == urgent.turn.id
 
-    async def test_it_cancels_everything_ahead_of_it(self, store: Store, tenant: Tenant) -> None:
-        held = await begin(store, tenant.ann)
-        ahead = [await wait_in_queue(store, tenant.ann, held.conversation_id) for _ in range(3)]
-        urgent = await claim(store, tenant.ann, conversation_id=held.conversation_id, if_busy="interrupt")
-        for turn in ahead:
-            cancelled = await store.turn(tenant.ann, turn.id)
-            assert cancelled.status == "cancelled"
-            assert cancelled.error is not None
-            assert cancelled.error.code == "cancelled"
-            assert isinstance((await store.events(turn.id))[-1].event, Failure)
+    async def test_it_goes_first_and_what_waited_stays_behind_it_in_order(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, "One")
+        waiting = [await wait_in_queue(store, tenant.ann, held.conversation_id, text) for text in ("Two", "Gone", "Six")]
+        await store.request_cancel(tenant.ann, waiting[1].id)
+        for text in ("Now", "At once"):
+            await claim(store, tenant.ann, text, conversation_id=held.conversation_id, if_busy="interrupt")
+        await wait_in_queue(store, tenant.ann, held.conversation_id, "Last")
+        expected = ["At once", "Now", "Two", "Six", "Last"]
+        assert await queue_of(store, tenant.ann, held.conversation_id) == expected
+        assert (await store.usage(tenant.ann)).messages == 1 + len(expected)
         settled = await store.settle(held, after=1, settlement=stopped(held))
-        assert settled.promoted == urgent.turn.id
+        for _ in expected:
+            [adopted] = await store.adopt("worker-2", lease_seconds=30)
+            assert adopted.turn.id == settled.promoted
+            settled = await store.settle(adopted.held, after=2, settlement=answered(adopted.held, "Ok"))
+        assert settled.promoted is None
+        page = await store.transcript(tenant.ann, held.conversation_id)
+        assert [words_of(message.content) for message in page.data if message.role == "user"] == ["One", *expected]
 
-    async def test_what_it_cancels_is_refunded(self, store: Store, tenant: Tenant) -> None:
+    async def test_what_waits_behind_it_can_be_found_afterwards(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, "One")
+        await wait_in_queue(store, tenant.ann, held.conversation_id, "Avocado")
+        await claim(store, tenant.ann, "Banana", conversation_id=held.conversation_id, if_busy="interrupt")
+        await store.settle(held, after=1, settlement=stopped(held))
+        for word in ("banana", "avocado"):
+            [adopted] = await store.adopt("worker-2", lease_seconds=30)
+            await store.settle(adopted.held, after=2, settlement=answered(adopted.held, "Ok"))
+            assert len((await store.conversations(tenant.ann, query=word)).data) == 1
+
+    async def test_one_more_than_a_full_queue_is_refused_and_stops_nothing(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
         held = await begin(store, tenant.ann)
-        for _ in range(3):
-            await wait_in_queue(store, tenant.ann, held.conversation_id)
-        await claim(store, tenant.ann, conversation_id=held.conversation_id, if_busy="interrupt")
-        assert (await store.usage(tenant.ann)).messages == 2
+        for if_busy in ("enqueue", "interrupt"):
+            await claim(store, tenant.ann, conversation_id=held.conversation_id, if_busy=if_busy, queue_limit=1)
+        async with nothing_written(database):
+            with pytest.raises(QueueFull):
+                await claim(
+                    store, tenant.ann, conversation_id=held.conversation_id, if_busy="interrupt", queue_limit=1
+                )
 
     async def test_a_stop_that_was_asked_for_keeps_its_time(
         self, store: Store, tenant: Tenant, database: Database

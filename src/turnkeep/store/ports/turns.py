@@ -33,7 +33,8 @@ class TurnStore(Protocol):
         Looked at in this order: idempotency key (the same key and hash answers with the same turn, another hash
         raises IdempotencyConflict), the conversation (NotFound), attachments (NotFound; InvalidRequest for one of
         another bag or not ready), busy (`reject` raises ConversationBusy; `enqueue` waits, QueueFull at the limit;
-        `interrupt` cancels all that is ahead and waits), quota (QuotaExceeded). A refusal stores nothing.
+        `interrupt` asks the running turn to stop and waits in front of the others, which keep their order; one that
+        replaces a waiting turn cancels it), quota (QuotaExceeded). A refusal stores nothing.
         """
 
     async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:

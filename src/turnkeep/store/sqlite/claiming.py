@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.errors import (
@@ -27,7 +27,8 @@ from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, n
 from turnkeep.store.sqlite.session import Row, Session
 from turnkeep.store.sqlite.starting import (
     began,
-    cancel_all_waiting,
+    cancel_waiting,
+    free_first_place,
     insert_events,
     one,
     parent_for,
@@ -64,7 +65,7 @@ def claim(session: Session, asked: Claim) -> Claimed:
     message_id = new_message_id()
     refs = attach(session, asked.principal, place.conversation_id, asked.attachment_ids, message_id)
     if place.is_busy:
-        _make_way(session, asked, place)
+        place = _make_way(session, asked, place)
     _count(session, asked, limits)
     turn = _write(session, asked, place, message_id, refs)
     held = None if place.is_busy else Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=1)
@@ -117,24 +118,29 @@ def _place(session: Session, asked: Claim) -> _Place:
     )
 
 
-def _make_way(session: Session, asked: Claim, place: _Place) -> None:
-    """The conversation is busy: refuse, wait in the queue, or stop what is ahead and wait for that."""
-    match asked.if_busy:
-        case "reject":
-            ahead = place.running or place.waiting
-            assert ahead is not None
-            raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
-        case "enqueue":
-            waiting = session.rows("count_waiting", {"conversation": place.conversation_id})[0][0]
-            if waiting >= asked.queue_limit:
-                raise QueueFull(
-                    f"{waiting} turns wait in this conversation, which is the limit. "
-                    "Wait for one of them, or cancel some."
-                )
-        case "interrupt":
-            cancel_all_waiting(session, place.conversation_id)
-            if place.running is not None:
-                session.run("request_cancel", {"turn": place.running, "now": session.now})
+def _make_way(session: Session, asked: Claim, place: _Place) -> _Place:
+    """The conversation is busy: refuse, wait at the end of the queue, or stop the running turn and wait in front."""
+    if asked.if_busy == "reject":
+        ahead = place.running or place.waiting
+        assert ahead is not None
+        raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
+    is_interrupt = asked.if_busy == "interrupt"
+    waiting = [turn_id for (turn_id,) in session.rows("all_waiting", {"conversation": place.conversation_id})]
+    if is_interrupt and asked.beside in waiting:
+        # An edit of a waiting turn replaces it. Every other turn goes on waiting.
+        cancel_waiting(session, asked.beside)
+        waiting.remove(asked.beside)
+    # A full queue has one more place, for a turn that interrupts.
+    if len(waiting) >= asked.queue_limit + is_interrupt:
+        raise QueueFull(
+            f"{len(waiting)} turns wait in this conversation, which is the limit. "
+            "Wait for one of them, or cancel some."
+        )
+    if not is_interrupt:
+        return place
+    if place.running is not None:
+        session.run("request_cancel", {"turn": place.running, "now": session.now})
+    return structs.replace(place, ordinal=free_first_place(session, place.conversation_id, place.ordinal))
 
 
 def _limits(session: Session, asked: Claim) -> dict[str, int | None]:

@@ -77,6 +77,17 @@ def promote_next(session: Session, conversation_id: ConversationId) -> TurnId | 
     return turn_id
 
 
+def free_first_place(session: Session, conversation_id: ConversationId, free: int) -> int:
+    """Move every waiting turn one place back; return the ordinal that is free in front of them.
+
+    The last one gets `free`, an ordinal that no turn has. Ordinals of turns that have started or ended do not change.
+    """
+    for turn_id, ordinal in session.rows("waiting_places", {"conversation": conversation_id}):
+        session.run("move_waiting", {"turn": turn_id, "ordinal": free})
+        free = ordinal
+    return free
+
+
 def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> None:
     for (turn_id,) in session.rows("all_waiting", {"conversation": conversation_id}):
         cancel_waiting(session, turn_id)

@@ -27,9 +27,6 @@ SELECT c.head_turn_id, c.next_ordinal, c.kind,
 -- name: turn_started_at
 SELECT started_at FROM turns WHERE id = :turn;
 
--- name: count_waiting
-SELECT count(*) FROM turns WHERE conversation_id = :conversation AND status = 'queued';
-
 -- name: turn_place
 -- Where a turn stands in its conversation.
 SELECT parent_turn_id, ordinal, active, status, started_at
@@ -190,6 +187,13 @@ SELECT id, ordinal, beside_turn_id
 
 -- name: all_waiting
 SELECT id FROM turns WHERE conversation_id = :conversation AND status = 'queued' ORDER BY ordinal;
+
+-- name: waiting_places
+-- Waiting turns with their ordinals, the last one first: moved back in this order, no two ever have the same place.
+SELECT id, ordinal FROM turns WHERE conversation_id = :conversation AND status = 'queued' ORDER BY ordinal DESC;
+
+-- name: move_waiting
+UPDATE turns SET ordinal = :ordinal WHERE id = :turn;
 
 -- name: conversation_head
 SELECT head_turn_id, deleted_at IS NOT NULL FROM conversations WHERE id = :conversation;

@@ -18,6 +18,7 @@ DECLARE
     v_messages     integer := 0;
     v_now          bigint;
     v_waits        boolean;
+    v_ordinal      integer;
 BEGIN
     turn := turnkeep.claimed_before(p_org, p_ref, p_turn, p_idempotency, p_hash);
     IF turn.id IS NULL THEN
@@ -51,12 +52,16 @@ BEGIN
     v_now := turnkeep.now_ms();
     PERFORM turnkeep.check_beside(v_conversation.id, p_beside);
     PERFORM turnkeep.attach(v_conversation, p_owner, p_message, p_files, p_names, p_name_keys);
-    v_waits := turnkeep.must_wait(v_conversation.id, p_is_new, p_if_busy, p_queue_limit, v_now);
+    v_waits := turnkeep.must_wait(v_conversation.id, p_is_new, p_beside, p_if_busy, p_queue_limit, v_now);
     PERFORM turnkeep.reserve(p_org, p_workspace, p_user, p_key, p_source, turnkeep.month_of(v_now));
 
     IF NOT v_waits THEN
         SELECT p.parent, p.more_turns + 1, p.more_messages + 1 INTO v_parent, v_turns, v_messages
           FROM turnkeep.open_place(v_conversation.id, v_conversation.head_turn_id, p_beside) p;
+    END IF;
+    v_ordinal := v_conversation.next_ordinal;
+    IF v_waits AND p_if_busy = 'interrupt' THEN
+        v_ordinal := turnkeep.free_first_place(v_conversation.id, v_ordinal);
     END IF;
     INSERT INTO turnkeep.turns
            (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id, ordinal, active,
@@ -64,7 +69,7 @@ BEGIN
             principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata, month,
             created_at, started_at)
     VALUES (p_turn, p_org, p_workspace, v_conversation.id, p_user, p_key,
-            v_parent, p_beside, v_conversation.next_ordinal, NOT v_waits,
+            v_parent, p_beside, v_ordinal, NOT v_waits,
             CASE WHEN v_waits THEN 'queued' ELSE 'running' END, CASE WHEN v_waits THEN 0 ELSE 1 END, 1,
             CASE WHEN v_waits THEN 0 ELSE 1 END, CASE WHEN v_waits THEN NULL ELSE p_worker END,
             CASE WHEN v_waits THEN NULL ELSE v_now + p_lease_ms END, v_now + p_watched_ms, coalesce(p_watched_ms, 0),
@@ -163,9 +168,10 @@ BEGIN
 END $$;
 
 -- Whether the turn waits in the queue; refuses when it may not. Under the conversation's lock nobody else can answer.
-CREATE FUNCTION turnkeep.must_wait(p_conversation text, p_is_new boolean, p_if_busy text, p_queue_limit integer,
-                                   p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION turnkeep.must_wait(p_conversation text, p_is_new boolean, p_beside text, p_if_busy text,
+                                   p_queue_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
+    v_replaced   turnkeep.turns;
     v_running    text;
     v_started_at bigint;
     v_first      text;
@@ -184,15 +190,40 @@ BEGIN
     IF p_if_busy = 'reject' THEN
         PERFORM turnkeep.refuse('TK003', 'The conversation is busy.',
             json_build_object('turn_id', coalesce(v_running, v_first), 'started_at', v_started_at)::text);
-    ELSIF p_if_busy = 'enqueue' AND v_waiting >= p_queue_limit THEN
+    END IF;
+    IF p_if_busy = 'interrupt' THEN
+        -- An edit of a waiting turn replaces it. Every other turn goes on waiting.
+        SELECT * INTO v_replaced FROM turnkeep.turns t WHERE t.id = p_beside AND t.status = 'queued' FOR UPDATE;
+        IF FOUND THEN
+            PERFORM turnkeep.cancel_waiting(v_replaced, p_now);
+            v_waiting := v_waiting - 1;
+        END IF;
+    END IF;
+    -- A full queue has one more place, for a turn that interrupts.
+    IF v_waiting >= p_queue_limit + (p_if_busy = 'interrupt')::integer THEN
         PERFORM turnkeep.refuse('TK005', v_waiting || ' turns wait in this conversation, which is the limit. '
                                 || 'Wait for one of them, or cancel some.');
-    ELSIF p_if_busy = 'interrupt' THEN
-        PERFORM turnkeep.cancel_all_waiting(p_conversation, p_now);
+    END IF;
+    IF p_if_busy = 'interrupt' THEN
         UPDATE turnkeep.turns t SET cancel_requested_at = p_now
          WHERE t.id = v_running AND t.cancel_requested_at IS NULL;
     END IF;
     RETURN true;
+END $$;
+
+-- Move every waiting turn one place back; return the ordinal that is free in front of them. The last one gets
+-- `p_free`, an ordinal that no turn has. Ordinals of turns that have started or ended do not change.
+CREATE FUNCTION turnkeep.free_first_place(p_conversation text, p_free integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_first integer;
+BEGIN
+    SELECT min(t.ordinal) INTO v_first FROM turnkeep.turns t
+     WHERE t.conversation_id = p_conversation AND t.status = 'queued';
+    UPDATE turnkeep.turns t SET ordinal = q.place
+      FROM (SELECT w.id, lead(w.ordinal, 1, p_free) OVER (ORDER BY w.ordinal) AS place FROM turnkeep.turns w
+             WHERE w.conversation_id = p_conversation AND w.status = 'queued') q
+     WHERE t.id = q.id;
+    RETURN coalesce(v_first, p_free);
 END $$;
 
 -- Count one message for every scope, and refuse if one of them is over its limit then. Each row is locked from here to

@@ -140,6 +140,6 @@ BEGIN
     ELSIF v_known.conversation_id IS NOT NULL THEN
         PERFORM turnkeep.refuse('TK001', 'No such turn.');
     END IF;
-    PERFORM turnkeep.must_wait(p_conversation, false, 'reject', 0, 0);
+    PERFORM turnkeep.must_wait(p_conversation, false, NULL, 'reject', 0, 0);
     PERFORM turnkeep.refuse('TK007', 'Another turn of the same group could not be appended.');
 END $$;

@@ -97,7 +97,7 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM turnkeep.refuse('TK001', 'No such turn.');
     END IF;
-    PERFORM turnkeep.must_wait(p_conversation, false, 'reject', 0, 0);
+    PERFORM turnkeep.must_wait(p_conversation, false, NULL, 'reject', 0, 0);
     IF v_head.settled_at IS NULL OR v_head.started_at IS NULL THEN
         PERFORM turnkeep.refuse('TK002', 'Only a turn that has run and ended can become the head.');
     END IF;
