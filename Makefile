@@ -11,6 +11,7 @@ help: ## Show this list
 
 run: ## Start the server and print its address (ARGS go to turnkeep serve)
 	@scripts/setup run
+	@scripts/system bubblewrap || echo "Without bubblewrap the server runs, but has no sandbox." >&2
 	@scripts/web build || echo "The page could not be built; the lines above say why. The server runs without it." >&2
 	@exec .venv/bin/turnkeep serve $(ARGS)
 
