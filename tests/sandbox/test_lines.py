@@ -215,6 +215,30 @@ class TestALineThatBreaksTheContract:
         assert "3 lines after the end of the turn were ignored." in [line.get("message") for line in trace]
         assert sum(line["type"] in {"result", "error"} for line in trace) == 1
 
+    @both
+    async def test_unknown_fields_and_odd_times_are_taken_and_noted(
+        self, service: Client, user: Client, runner: ScriptedRunner
+    ) -> None:
+        step = succeeded("s1", result="kept", ts=1_750_000_000.5)
+        runner.says(
+            log("begun") | {"ts": 1e300, "logger": "x"},
+            log("goes on") | {"ts": 1_750_000_000.25},
+            step | {"host": "a"},
+            result("Done.") | {"cost": 0.5, "ts": -1},
+        )
+        events = await stream_of(user)
+        assert {"type": "step", **data_of(events[1])} == step
+        assert data_of(events[-1])["message"] == "Done."
+        trace = await trace_of(service, data_of(events[0])["turn_id"])
+        logged = [line["message"] for line in trace if line["type"] == "log"]
+        assert sorted(logged) == [
+            "The field 'cost' of a `result` line was passed over.",
+            "The field 'host' of a `step` line was passed over.",
+            "The field 'logger' of a `log` line was passed over.",
+            "begun",
+            "goes on",
+        ]
+
     async def test_characters_that_no_database_keeps_are_replaced(self, user: Client, runner: ScriptedRunner) -> None:
         runner.says(log("a\0b"), succeeded("s\0", result={"k\0": ["\0"]}), delta("c\0d"), result("c\0d"))
         answer = await turn_of(user)

@@ -48,7 +48,7 @@ class TestLines:
         assert (ending, parser.ignored_lines) == (ResultLine(message="Done."), 0)
 
     def test_a_step_becomes_the_event_whose_json_is_the_line(self) -> None:
-        line = decode_line(STEP)
+        line, _ = decode_line(STEP)
         assert isinstance(line, StepLine)
         assert isinstance(line.event(), Step)
         assert msgspec.json.decode(msgspec.json.encode(line.event())) == msgspec.json.decode(STEP)
@@ -57,7 +57,7 @@ class TestLines:
         "said, known", [("warn", "warn"), ("WARNING", "warn"), ("critical", "error"), ("odd", "info"), ("", "info")]
     )
     def test_a_level_may_be_called_anything(self, said: str, known: str) -> None:
-        line = decode_line(msgspec.json.encode({"type": "log", "level": said, "message": "x"}))
+        line, _ = decode_line(msgspec.json.encode({"type": "log", "level": said, "message": "x"}))
         assert isinstance(line, LogLine)
         assert (line.level, line.known_level) == (said, known)
 
@@ -78,6 +78,39 @@ class TestLines:
     def test_a_last_line_without_a_line_feed_counts(self) -> None:
         assert read(RESULT.rstrip())[1] == ResultLine(message="Done.")
 
+    def test_unknown_fields_are_passed_over_and_noted_once(self) -> None:
+        lines, ending, parser = read(
+            b'{"type":"delta","text":"a","id":1,"type2":{}}\n' * 3,
+            b'{"text":"b","id":[],"type":"delta"}\n',
+            b'{"type":"result","message":"Done.","id":"r"}\n',
+        )
+        assert lines == [DeltaLine(text="a")] * 3 + [DeltaLine(text="b")]
+        assert ending == ResultLine(message="Done.")
+        assert parser.take_notes() == [
+            "The field 'id' of a `delta` line was passed over.",
+            "The field 'type2' of a `delta` line was passed over.",
+            "The field 'id' of a `result` line was passed over.",
+        ]
+        assert parser.take_notes() == []
+
+    def test_many_unknown_fields_make_few_notes(self) -> None:
+        fields = {f"{number}" * 200: 1 for number in range(10, 99)}
+        line = msgspec.json.encode({"type": "result", "message": "x", **fields})
+        notes = read(line)[2].take_notes()
+        assert len(notes) == 20
+        assert max(map(len, notes)) < 150
+
+    @pytest.mark.parametrize("ts", [0, -1, 1_700_000_000.25, 1e20, 10**30])
+    def test_a_time_is_any_number(self, ts: float) -> None:
+        for fields in (
+            {"type": "log", "level": "info", "message": "m"},
+            {"type": "step", "id": "s", "name": "n", "status": "running"},
+            {"type": "result", "message": "m"},
+        ):
+            line, unknown = decode_line(msgspec.json.encode({**fields, "ts": ts}))
+            assert (line.ts, unknown) == (ts, [])
+            assert msgspec.json.decode(encode_line(line)) == {**fields, "ts": ts}
+
     def test_blank_lines_mean_nothing(self) -> None:
         lines, ending, parser = read(b"\n \n\r\n", RESULT, b"\n\n")
         assert (lines, ending, parser.ignored_lines) == ([], ResultLine(message="Done."), 0)
@@ -86,11 +119,14 @@ class TestLines:
 BAD = {
     "an unknown type": b'{"type":"thought","text":"hm"}',
     "no type": b'{"message":"x"}',
+    "a type that is no text": b'{"type":["result"],"message":"x"}',
     "bad JSON": b'{"type":"result",',
     "two values": RESULT.strip() * 2,
     "a list": b"[]",
     "a wrong field": b'{"type":"log","level":"info","message":1}',
-    "an unknown field": b'{"type":"result","message":"x","extra":1}',
+    "a wrong field beside an unknown one": b'{"type":"result","message":1,"extra":1}',
+    "a missing field beside an unknown one": b'{"type":"step","id":"1","name":"n","state":"running"}',
+    "a time that is no number": b'{"type":"result","message":"x","ts":"now"}',
     "a missing field": b'{"type":"step","id":"1","name":"n"}',
     "a source without a title": b'{"type":"sources","sources":[{"snippet":"x"}]}',
     "an unknown status": b'{"type":"step","id":"1","name":"n","status":"odd"}',

@@ -111,7 +111,7 @@ class RemoteRun(HeldTurn):
             ending = await self._listen(body, parser)
         if self._take_lines is not None:
             self._take_lines((ending,))
-        notes = self._notes(parser.ignored_lines)
+        notes = self._notes(parser)
         if isinstance(ending, ResultLine):
             await self._answer(ending.message, notes)
             return
@@ -155,7 +155,7 @@ class RemoteRun(HeldTurn):
         try:
             async with asyncio.timeout(None) as timer:
                 async for piece in body:
-                    await self._take(parser.feed(piece))
+                    await self._take(parser.feed(piece), parser.take_notes())
                     received += len(piece)
                     if received > STREAM_BYTES:
                         raise SandboxProtocol(f"The sandbox sent more than {STREAM_BYTES:,} bytes.")
@@ -168,11 +168,12 @@ class RemoteRun(HeldTurn):
                 raise
         return parser.close()
 
-    async def _take(self, lines: Sequence[OpenLine]) -> None:
+    async def _take(self, lines: Sequence[OpenLine], notes: Sequence[str]) -> None:
         """All lines that waited, in one write. Words after the last step are shown; they are not a fact yet."""
-        if not lines:
+        if not lines and not notes:
             return
         taken = _Taken()
+        taken.logs += map(self._note, notes)
         fault: SandboxProtocol | None = None
         for line in lines:
             try:
@@ -236,14 +237,19 @@ class RemoteRun(HeldTurn):
         return ToolCalls(iteration=self._iteration, text=text, calls=())
 
     def _log(self, line: ndjson.LogLine, *, after: int) -> LogLine:
-        ts = self._clock() if line.ts is UNSET or abs(line.ts) > _MAX_TS else line.ts
+        ts = self._clock() if line.ts is UNSET or abs(line.ts) > _MAX_TS else int(line.ts)
         return LogLine(after_seq=after, level=line.known_level, message=clean_text(line.message), ts=ts)
 
-    def _notes(self, ignored: int) -> list[LogLine]:
-        if not ignored:
-            return []
-        message = f"{ignored:,} lines after the end of the turn were ignored."
-        return [LogLine(after_seq=len(self.recorder.events), level="warn", message=message, ts=self._clock())]
+    def _notes(self, parser: LineParser) -> list[LogLine]:
+        notes = parser.take_notes()
+        if parser.ignored_lines:
+            notes.append(f"{parser.ignored_lines:,} lines after the end of the turn were ignored.")
+        return [self._note(note) for note in notes]
+
+    def _note(self, message: str) -> LogLine:
+        """What the trace tells of the lines themselves."""
+        message = clean_text(message)
+        return LogLine(after_seq=len(self.recorder.events), level="warn", message=message, ts=self._clock())
 
     async def _answer(self, message: str, notes: Sequence[LogLine]) -> None:
         """Settle with the result's words as the answer. What was said before, and is no part of them, stays too."""

@@ -53,7 +53,7 @@ class Step(_Event, frozen=True, kw_only=True, tag="step"):
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET
     duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
-    ts: int | UnsetType = UNSET
+    ts: int | float | UnsetType = UNSET
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,10 +8,10 @@ A body is read like this; there is exactly one ending, whatever the bytes were:
             ...
     ending = parser.close()  # the result or error line, or an error line with the code `sandbox_protocol`
 
-An unknown type, bad JSON, a wrong or unknown field, a line over 1 MiB or a body without a terminal line breaks the
-protocol: what came before is kept, what comes after is ignored. So is whatever follows the first terminal line;
-`ignored_lines` says how much that was. Blank lines mean nothing: a runner sends one now and then to see whether
-somebody still reads.
+An unknown type, bad JSON, a wrong field, a line over 1 MiB or a body without a terminal line breaks the protocol: what
+came before is kept, what comes after is ignored. So is whatever follows the first terminal line; `ignored_lines` says
+how much that was. Unknown fields are passed over; `take_notes` names them. Blank lines mean nothing: a runner sends one
+now and then to see whether somebody still reads.
 """
 
 from typing import Literal
@@ -35,6 +35,8 @@ _LEVELS: dict[str, LogLevel] = {
     **{"warn": "warn", "warning": "warn", "error": "error", "critical": "error", "fatal": "error"},
 }
 _QUOTED_CHARS = 200
+_MOST_NOTES = 20
+_NAME_CHARS = 60
 
 
 class _Line(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
@@ -46,7 +48,7 @@ class LogLine(_Line, frozen=True, kw_only=True, tag="log"):
 
     level: str
     message: str
-    ts: int | UnsetType = UNSET
+    ts: int | float | UnsetType = UNSET
 
     @property
     def known_level(self) -> LogLevel:
@@ -58,7 +60,7 @@ class DeltaLine(_Line, frozen=True, kw_only=True, tag="delta"):
     """Words of a preview."""
 
     text: str
-    ts: int | UnsetType = UNSET
+    ts: int | float | UnsetType = UNSET
 
 
 class StepLine(_Line, frozen=True, kw_only=True, tag="step"):
@@ -71,7 +73,7 @@ class StepLine(_Line, frozen=True, kw_only=True, tag="step"):
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET
     duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
-    ts: int | UnsetType = UNSET
+    ts: int | float | UnsetType = UNSET
 
     def event(self) -> Step:
         """The same step as an event; its JSON is this line's."""
@@ -91,14 +93,14 @@ class SourcesLine(_Line, frozen=True, kw_only=True, tag="sources"):
     """Places that the answer may cite, each under the number by which it does."""
 
     sources: tuple[Source, ...]
-    ts: int | UnsetType = UNSET
+    ts: int | float | UnsetType = UNSET
 
 
 class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
     """Terminal: the answer."""
 
     message: str
-    ts: int | UnsetType = UNSET
+    ts: int | float | UnsetType = UNSET
 
 
 class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
@@ -106,7 +108,7 @@ class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
 
     code: str
     message: str
-    ts: int | UnsetType = UNSET
+    ts: int | float | UnsetType = UNSET
 
 
 OpenLine = LogLine | DeltaLine | StepLine | SourcesLine
@@ -115,6 +117,10 @@ Line = OpenLine | Ending
 
 _decode = msgspec.json.Decoder(Line).decode
 _encode = msgspec.json.Encoder().encode
+_FIELDS: dict[str, set[str]] = {
+    str(kind.__struct_config__.tag): {"type", *(each.encode_name for each in msgspec.structs.fields(kind))}
+    for kind in (LogLine, DeltaLine, StepLine, SourcesLine, ResultLine, ErrorLine)
+}
 
 
 def encode_line(line: Line) -> bytes:
@@ -122,12 +128,16 @@ def encode_line(line: Line) -> bytes:
     return _encode(line) + b"\n"
 
 
-def decode_line(line: bytes) -> Line:
-    """One line without its line feed. Raises ValueError, in words that name the fault and quote no content."""
+def decode_line(line: bytes) -> tuple[Line, list[str]]:
+    """One line without its line feed, and the names of the unknown fields that it had. Raises ValueError, in words that
+    name the fault and quote no content."""
     if len(line) > LINE_BYTES:
         raise ValueError(f"A line is longer than {LINE_BYTES:,} bytes.")
     try:
-        decoded: Line = _decode(line)
+        try:
+            return _decode(line), []
+        except msgspec.ValidationError:
+            return _without_unknown_fields(line)
     except UnicodeDecodeError as exc:
         raise ValueError("A line is not valid UTF-8.") from exc
     except RecursionError as exc:
@@ -136,7 +146,14 @@ def decode_line(line: bytes) -> Line:
         raise ValueError(f"A line does not fit the contract: {str(exc)[:_QUOTED_CHARS]}.") from exc
     except msgspec.DecodeError as exc:
         raise ValueError(f"A line is not JSON: {str(exc)[:_QUOTED_CHARS]}.") from exc
-    return decoded
+
+
+def _without_unknown_fields(line: bytes) -> tuple[Line, list[str]]:
+    """The same for a line that the quick and strict decoder refused."""
+    values = msgspec.json.decode(line, type=dict[str, JsonValue])
+    known = _FIELDS.get(str(values.get("type")), set(values))
+    fitting = {name: value for name, value in values.items() if name in known}
+    return msgspec.convert(fitting, type=Line), [name for name in values if name not in known]
 
 
 class LineParser:
@@ -147,8 +164,16 @@ class LineParser:
         """The terminal line once it came, or the fault that takes its place."""
         self.ignored_lines = 0
         """Lines after the ending, the blank ones aside. Note them in the trace."""
+        self._notes: dict[str, bool] = {}
+        """What the trace should tell of the lines so far, and whether it was taken."""
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
+
+    def take_notes(self) -> list[str]:
+        """What the trace should tell of the lines so far. Nothing is told twice, and not more than twenty things."""
+        new = [note for note, is_taken in self._notes.items() if not is_taken]
+        self._notes.update(dict.fromkeys(new, True))
+        return new
 
     @property
     def is_broken(self) -> bool:
@@ -192,10 +217,14 @@ class LineParser:
         if not line or line.isspace():
             return
         try:
-            decoded = decode_line(line)
+            decoded, unknown = decode_line(line)
         except ValueError as exc:
             self._break(str(exc))
             return
+        for name in unknown:
+            if len(self._notes) < _MOST_NOTES:
+                tag = decoded.__struct_config__.tag
+                self._notes.setdefault(f"The field {name[:_NAME_CHARS]!r} of a `{tag}` line was passed over.", False)
         if isinstance(decoded, ResultLine | ErrorLine):
             self.ending = decoded
         else:
