@@ -9,6 +9,8 @@ from turnkeep.api.auth import COOKIE
 from turnkeep.api.keyfiles import LOCAL_KEY, SECRET_KEYS, SigninLinks
 from turnkeep.config import Settings
 
+OLD_SECRET, NEW_SECRET = "o" * 32, "n" * 32
+
 
 class TestServiceKeys:
     @both
@@ -235,6 +237,21 @@ class TestThePage:
             assert code_of(response) == (403, "forbidden")
         assert (await browser.get("/v1/conversations")).status_code == 200
 
+    async def test_cookies_of_others_are_passed_over_whatever_they_hold(
+        self, server: ApiServer, settings: Settings
+    ) -> None:
+        browser = await self.sign_in(server, settings)
+        ours = f"{COOKIE}={browser.cookies[COOKIE]}"
+        for others in ('a="' + "\\" * 8_000, 'b="unended', "=", "no name", "c=1=2", f"x{COOKIE}=y"):
+            for header in (f"{others}; {ours}", f"{ours};{others}"):
+                response = await (await server.client(None, cookie=header)).get("/v1/me")
+                assert response.status_code == 200, header
+
+    async def test_one_that_is_too_long_is_none(self, server: ApiServer) -> None:
+        for value in ("x" * 4_097, '"' + "\\" * 20_000):
+            stranger = await server.client(None, cookie=f"{COOKIE}={value}")
+            assert code_of(await stranger.get("/v1/me")) == (401, "unauthorized")
+
     async def test_a_token_is_no_cookie_and_a_cookie_is_no_token(
         self, server: ApiServer, settings: Settings, user: Client
     ) -> None:
@@ -318,11 +335,11 @@ class TestRotation:
             async with ApiServer.start(settings_for(settings.data_dir, secret_keys=secrets)) as server:
                 return (await server.user(await server.operator())).key
 
-        old = await token_with("old secret")
-        new = await token_with("new secret", "old secret")
-        async with ApiServer.start(settings_for(settings.data_dir, secret_keys=("new secret", "old secret"))) as server:
+        old = await token_with(OLD_SECRET)
+        new = await token_with(NEW_SECRET, OLD_SECRET)
+        async with ApiServer.start(settings_for(settings.data_dir, secret_keys=(NEW_SECRET, OLD_SECRET))) as server:
             for token in (old, new):
                 assert (await (await server.client(token)).get("/v1/usage")).status_code == 200
-        async with ApiServer.start(settings_for(settings.data_dir, secret_keys=("new secret",))) as server:
+        async with ApiServer.start(settings_for(settings.data_dir, secret_keys=(NEW_SECRET,))) as server:
             assert (await (await server.client(new)).get("/v1/usage")).status_code == 200
             assert (await (await server.client(old)).get("/v1/usage")).status_code == 401
