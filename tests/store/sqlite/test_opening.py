@@ -57,6 +57,29 @@ class TestOneOwner:
         await (await SqliteStore.open(path)).close()
 
 
+class TestTheFiles:
+    @pytest.mark.parametrize("is_old", [False, True])
+    async def test_are_for_their_owner_alone_also_in_a_folder_that_others_may_read(
+        self, tmp_path: Path, is_old: bool
+    ) -> None:
+        tmp_path.chmod(0o755)
+        path = tmp_path / "open.db"
+        before = os.umask(0)
+        try:
+            if is_old:
+                for file in (path, path.with_name("open.db.lock")):
+                    file.touch(0o666)
+            store = await SqliteStore.open(path)
+            try:
+                await finish(store, (await a_tenant(store)).ann)
+                modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+            finally:
+                await store.close()
+        finally:
+            os.umask(before)
+        assert modes == dict.fromkeys(("open.db", "open.db-wal", "open.db-shm", "open.db.lock"), 0o600)
+
+
 class TestSettings:
     async def test_what_is_acknowledged_is_flushed(self, store: SqliteStore) -> None:
         connection = store._session.connection

@@ -13,7 +13,7 @@ class FileLock:
     def __init__(self, database: Path) -> None:
         """Raises Conflict, naming the process that holds it."""
         self._path = database.with_name(database.name + ".lock")
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:

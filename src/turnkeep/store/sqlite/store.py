@@ -1,6 +1,8 @@
 """One SQLite file as a store: opened, migrated, owned by one process, and closed in order."""
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -52,6 +54,8 @@ class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs, Knowl
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         try:
+            if vfs is None:
+                _make_private(path)
             connection = open_writing(str(path), vfs=vfs, exclusive=exclusive, synchronous=synchronous)
             try:
                 migrate(connection, now=clock())
@@ -119,3 +123,16 @@ class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs, Knowl
 
 def _any_query(session: Session, sql: str, values: Sequence[Any]) -> list[Row]:
     return session.connection.execute(sql, values).fetchall()
+
+
+def _make_private(path: Path) -> None:
+    """Give the database file and the log beside it to their owner alone, whatever the folder and the umask allow.
+
+    A log that SQLite makes later has the mode of the database file. A file of another owner stays as it is, and SQLite
+    says what is wrong with one that it cannot open.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for suffix in ("", "-wal", "-shm", "-journal", ".lock"):
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + suffix).chmod(0o600)
