@@ -7,6 +7,7 @@ import pytest
 
 from turnkeep.config import VARIABLES, Settings, Variable, mask_url, read_settings
 from turnkeep.errors import InvalidRequest
+from turnkeep.secretfiles import secret_keys, signing_secrets
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 
@@ -73,9 +74,13 @@ class TestReading:
         assert read_settings(environ).files_path == expected
 
     def test_lists_are_separated_by_commas(self) -> None:
-        environ = {"TURNKEEP_SECRET_KEYS": "new, old", "TURNKEEP_ALLOWED_ORIGINS": "https://A.example, http://b:1/"}
+        new, old = "n" * 32, "o" * 32
+        environ = {
+            "TURNKEEP_SECRET_KEYS": f"{new}, {old}",
+            "TURNKEEP_ALLOWED_ORIGINS": "https://A.example, http://b:1/",
+        }
         settings = read_settings(environ)
-        assert settings.secret_keys == ("new", "old")
+        assert settings.secret_keys == (new, old)
         assert settings.allowed_origins == ("https://a.example", "http://b:1")
 
     @pytest.mark.parametrize(
@@ -123,6 +128,17 @@ class TestRefusing:
     def test_a_flag_is_named_as_it_was_typed(self) -> None:
         with pytest.raises(InvalidRequest, match="--port must be"):
             read_settings({}, {"port": "x"})
+
+    def test_a_secret_that_could_be_guessed_signs_nothing(self) -> None:
+        for short in ("s" * 31, f"short,{'l' * 32}"):
+            with pytest.raises(InvalidRequest, match="at least 32 characters") as refused:
+                read_settings({"TURNKEEP_SECRET_KEYS": short})
+            assert short not in refused.value.detail
+        # What such a secret encrypted before can still be read, but it verifies no token.
+        long, other, short = "l" * 32, "o" * 32, "short"
+        settings = read_settings({"TURNKEEP_SECRET_KEYS": f"{long},{short},{other}"})
+        assert secret_keys(settings) == (long, short, other)
+        assert signing_secrets(settings) == (long, other)
 
     def test_a_bad_secret_is_not_repeated(self) -> None:
         with pytest.raises(InvalidRequest) as refused:

@@ -19,6 +19,7 @@ from turnkeep.tools.vault import SecretUnreadable, Vault
 
 MANUAL = Path(__file__).parents[1] / "docs"
 SECRET = "a credential of the tests"
+OLD, NEW = "o" * 32, "n" * 32
 
 
 def program(page: str, words: str) -> str:
@@ -49,18 +50,18 @@ def stored_secrets(folder: Path, key: str) -> list[str]:
 
 class TestReplacingTheSecret:
     def test_the_old_key_is_not_needed_any_more(self, tmp_path: Path) -> None:
-        with serving(tmp_path, environment(TURNKEEP_SECRET_KEYS="old"), "--sandbox-url", "off"):
+        with serving(tmp_path, environment(TURNKEEP_SECRET_KEYS=OLD), "--sandbox-url", "off"):
             with Turnkeep(data_dir=tmp_path / ".turnkeep") as turnkeep:
                 other = turnkeep.workspaces.create("Another").id
                 turnkeep.agents.create("One", environment={"variables": {"KEY": SECRET}})
             with Turnkeep(data_dir=tmp_path / ".turnkeep", workspace_id=other) as turnkeep:
                 turnkeep.agents.create("Two", environment={"variables": {"KEY": SECRET}})
         with pytest.raises(SecretUnreadable):
-            stored_secrets(tmp_path, "new")
-        with serving(tmp_path, environment(TURNKEEP_SECRET_KEYS="new,old"), "--sandbox-url", "off"):
+            stored_secrets(tmp_path, NEW)
+        with serving(tmp_path, environment(TURNKEEP_SECRET_KEYS=f"{NEW},{OLD}"), "--sandbox-url", "off"):
             run = [sys.executable, "-c", program("howto/deploy.md", "turnkeep.agents.update")]
             subprocess.run(run, cwd=tmp_path, env=environment(), check=True, timeout=SECONDS)
-        assert stored_secrets(tmp_path, "new") == [SECRET, SECRET]
+        assert stored_secrets(tmp_path, NEW) == [SECRET, SECRET]
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from turnkeep.knowledge.toolset import knowledge_tools
 from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry
-from turnkeep.secretfiles import secret_keys
+from turnkeep.secretfiles import secret_keys, signing_secrets
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
 from turnkeep.streaming.response import OpenStreams
@@ -95,12 +95,12 @@ async def open_runtime(
         store = _closed_by(stack, await open_store(settings))
         hub = _closed_by(stack, await _open_hub(settings))
         providers = _closed_by(stack, providers or default_providers(settings, os.environ))
-        keys = secret_keys(settings)
-        vault = Vault(keys)
+        vault, signing = Vault(secret_keys(settings)), signing_secrets(settings)
         bag = _open_bag(settings, store)
         texts = _closed_by(stack, FileTexts(store, bag))
+        operator_org = await home_org(store)
         if tools is None:
-            tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts))
+            tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
         pictures = Pictures()
         files = BagReader(store, bag, pictures)
         sandboxes = _open_sandboxes(settings, sandbox)
@@ -132,13 +132,13 @@ async def open_runtime(
             pictures=pictures,
             texts=texts,
             files=files,
-            addresses=UrlSigner(keys),
+            addresses=UrlSigner(signing),
             engine=engine,
             observer=observer,
             sandboxes=sandboxes,
-            gateway_tokens=GatewayTokens(keys),
+            gateway_tokens=GatewayTokens(signing),
             streams=OpenStreams(draining=engine.draining),
-            home_org=await home_org(store),
+            home_org=operator_org,
         )
 
 
@@ -232,11 +232,15 @@ def _open_bag(settings: Settings, store: Store) -> Bag:
 
 
 def _open_tools(
-    settings: Settings, vault: Vault, store: Store, texts: FileTexts
+    settings: Settings, vault: Vault, store: Store, texts: FileTexts, operator_org: OrgId
 ) -> AbstractAsyncContextManager[ToolRegistry]:
     """Those of knowledge, the operator's own, and whatever agents declare."""
-    guard = AddressGuard(allow_private=settings.allow_private_addresses)
-    return open_tools(vault, guard, native=[*knowledge_tools(store, texts), *load_tools(settings.tools)])
+    return open_tools(
+        vault,
+        AddressGuard(allow_private=settings.allow_private_addresses),
+        native=[*knowledge_tools(store, texts), *load_tools(settings.tools)],
+        command_orgs=None if settings.allow_mcp_commands else frozenset({operator_org}),
+    )
 
 
 def _open_sandboxes(settings: Settings, access: SandboxAccess | None) -> Sandboxes | None:

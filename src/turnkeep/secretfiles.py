@@ -7,15 +7,21 @@ import os
 import secrets
 from pathlib import Path
 
-from turnkeep.config import Settings
+from turnkeep.config import SECRET_CHARS, Settings
 from turnkeep.errors import StorageFull, Unavailable
 
 SECRET_KEYS = "secret.keys"
 
 
 def secret_keys(settings: Settings) -> tuple[str, ...]:
-    """The operator's secrets, or the one made once into the data directory."""
+    """The operator's secrets, or the one made once into the data directory. The first encrypts, all decrypt."""
     return settings.secret_keys or (kept(settings.data_dir / SECRET_KEYS, secrets.token_urlsafe(48)),)
+
+
+def signing_secrets(settings: Settings) -> tuple[str, ...]:
+    """Those that sign (the first) and verify. A short one could be guessed from what it signed, so it verifies nothing."""
+    first, *others = secret_keys(settings)
+    return (first, *(secret for secret in others if len(secret) >= SECRET_CHARS))
 
 
 def make_folder(folder: Path) -> None:

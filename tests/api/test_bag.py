@@ -34,7 +34,9 @@ Json = Any
 @pytest.fixture(params=["local"])
 def settings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     if request.param == "local":
-        return settings_for(tmp_path, secret_keys=("the-first-secret", "the-second-secret"))
+        return settings_for(
+            tmp_path, secret_keys=("the-first-secret-of-this-test-server", "the-second-secret-of-this-test-server")
+        )
     if request.param == "postgres":
         return settings_for(tmp_path, database_url=request.getfixturevalue("api_database"))
     for name, value in buckets.shared_environ().items():

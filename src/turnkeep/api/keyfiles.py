@@ -5,8 +5,7 @@ import secrets
 from pathlib import Path
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.secretfiles import SECRET_KEYS, kept, make_folder, write_once
-from turnkeep.secretfiles import secret_keys as signing_secrets
+from turnkeep.secretfiles import SECRET_KEYS, kept, make_folder, signing_secrets, write_once
 
 __all__ = [
     "LOCAL_KEY",

@@ -7,6 +7,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 MASK = "***"
 
+SECRET_CHARS = 32
+"""A secret that signs has at least so many characters."""
+
 Amount = TypeVar("Amount", int, float)
 
 
@@ -74,6 +77,14 @@ def words(text: str) -> tuple[str, ...]:
     if not words:
         raise ValueError(text)
     return words
+
+
+def secret_words(text: str) -> tuple[str, ...]:
+    """Secrets, the first of them long enough to sign with. Shorter ones may follow, for what they encrypted before."""
+    secrets = words(text)
+    if len(secrets[0]) < SECRET_CHARS:
+        raise ValueError("too short")
+    return secrets
 
 
 def yes_or_no(text: str) -> bool:

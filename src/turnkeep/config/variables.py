@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from turnkeep.config.parsing import (
+    SECRET_CHARS,
     address,
     count,
     mask_url,
@@ -15,6 +16,7 @@ from turnkeep.config.parsing import (
     public_url,
     runner_url,
     seconds,
+    secret_words,
     visible,
     words,
     yes_or_no,
@@ -130,11 +132,11 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         field="secret_keys",
-        parse=words,
-        allowed="one or more secrets, separated by commas",
+        parse=secret_words,
+        allowed=f"one or more secrets of at least {SECRET_CHARS} characters, separated by commas",
         meaning="Sign user tokens, cookies and addresses, and encrypt the credentials of agents: the first signs and "
-        "encrypts, all verify and decrypt. Servers that share a database must share them; use at least 32 random "
-        "characters each.",
+        "encrypts, all verify and decrypt. Servers that share a database must share them; use at least "
+        f"{SECRET_CHARS} random characters each. A shorter one after the first only decrypts.",
         default="made once into the data directory",
         is_secret=True,
     ),
