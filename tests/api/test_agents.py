@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, fake_id, settings_for
@@ -67,7 +68,7 @@ async def look(place: str = "") -> str:
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    more: Json = {"secret_keys": KEYS}
+    more: Json = {"secret_keys": KEYS, "allow_mcp_commands": True}
     if getattr(request, "param", "sqlite") == "postgres":
         more["database_url"] = request.getfixturevalue("api_database")
     return settings_for(tmp_path, **more)
@@ -167,6 +168,55 @@ class TestAnAgent:
             server_changed = {**made["mcp_servers"][0], **change}
             response = await admin.patch(path, json={"mcp_servers": [server_changed]})
             assert code_of(response) == (403, "forbidden"), change
+
+
+class TestACommand:
+    """An MCP server that is a program of the server's own machine."""
+
+    async def test_is_for_the_operator_alone(self, tmp_path: Path) -> None:
+        body = {"name": "A", "mcp_servers": AGENT["mcp_servers"]}
+        async with ApiServer.start(settings_for(tmp_path, secret_keys=KEYS)) as server:
+            service = await server.tenant()
+            path = f"/v1/agents/{(await saved(service))['id']}"
+            for response in (
+                await service.post("/v1/agents", json=body),
+                await service.put(path, json=body),
+                await service.patch(path, json={"mcp_servers": body["mcp_servers"]}),
+            ):
+                assert code_of(response) == (403, "forbidden")
+                assert "TURNKEEP_ALLOW_MCP_COMMANDS" in response.json()["detail"]
+            operator = await server.operator()
+            made = await saved(operator, **body)
+            await operator.ask(agent_id=made["id"])
+            assert [offer.name for offer in server.scripts.requests[-1].tools] == ["old__first"]
+
+    @both
+    async def test_that_was_saved_under_other_rules_is_not_started_for_other_orgs(self, settings: Settings) -> None:
+        async with ApiServer.start(settings) as server:
+            service = await server.tenant()
+            made = await saved(service, mcp_servers=AGENT["mcp_servers"])
+            await service.ask(agent_id=made["id"])
+            assert [offer.name for offer in server.scripts.requests[-1].tools] == ["old__first"]
+        async with ApiServer.start(structs.replace(settings, allow_mcp_commands=False)) as server:
+            answer = await (await server.client(service.key)).ask(agent_id=made["id"])
+            assert answer["turn"]["status"] == "succeeded"
+            assert server.scripts.requests[-1].tools == ()
+
+
+class TestMembers:
+    @both
+    async def test_see_the_name_and_the_model_of_an_agent_and_no_more(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        made = await saved(service, **AGENT)
+        path = f"/v1/agents/{made['id']}"
+        for_members = {"id": made["id"], "name": "Clerk", "model": "scripted"}
+        as_user = await server.client(service.key, turnkeep_user="bob")
+        admin = await server.user(service, "boss", role="admin")
+        assert await user.read(path) == for_members
+        assert (await user.read("/v1/agents"))["data"] == [for_members]
+        for entitled in (service, as_user, admin):
+            assert (await entitled.read(path))["instructions"] == "Be brief."
 
 
 REFUSED: list[tuple[Json, str]] = [

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of
@@ -25,6 +26,12 @@ async def new_key(maker: Client, **body: Any) -> Any:
 
 async def key_ids(client: Client) -> set[str]:
     return {key["id"] for key in (await client.read("/v1/keys"))["data"]}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Keys of a whole org may save commands here, so a test sees that pinned ones may not."""
+    return structs.replace(settings, allow_mcp_commands=True)
 
 
 @pytest.fixture

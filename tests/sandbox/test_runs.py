@@ -179,6 +179,9 @@ class TestLeaving:
 class TestRefusals:
     async def test_before_anything_is_claimed(self, service: Client, user: Client, runner: ScriptedRunner) -> None:
         agent = await an_agent(service)
+        boxless = await user.post(f"/v1/agents/{await an_agent(service, sandbox=False)}/runs", json={"prompt": "Go."})
+        assert code_of(boxless) == (422, "invalid_request")
+        assert "no sandbox" in boxless.json()["detail"]
         nobody = await user.post(f"/v1/agents/{fake_id('agent')}/runs", json={"prompt": "Go."})
         assert code_of(nobody) == (404, "not_found")
         empty = await user.post(f"/v1/agents/{agent}/runs", json={"prompt": "  "})

@@ -33,7 +33,7 @@ async def web() -> AsyncIterator[WebServer]:
 
 @pytest.fixture
 async def server(tmp_path: Path, runner: ScriptedRunner) -> AsyncIterator[ApiServer]:
-    settings = settings_for(tmp_path, allow_private_addresses=True)
+    settings = settings_for(tmp_path, allow_private_addresses=True, allow_mcp_commands=True)
     async with ApiServer.start(settings, runner_url=runner.url) as running:
         yield running
 

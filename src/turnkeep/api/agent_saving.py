@@ -95,7 +95,10 @@ def _check_commands(servers: list[McpServer], before: AgentSpec | None, *, may_r
             continue
         is_as_before = (server.name, (server.command, *server.args)) in known
         if not is_as_before or any(value != MASK for value in server.env.values()):
-            raise Forbidden("Only a service key of the whole org may save an MCP server that is a command.")
+            raise Forbidden(
+                "Only the operator's own key may save an MCP server that is a command, since this server starts it. "
+                "Use a `url`, or ask the operator to set TURNKEEP_ALLOW_MCP_COMMANDS=1 (for keys of a whole org)."
+            )
 
 
 def _plain(value: Any) -> Any:

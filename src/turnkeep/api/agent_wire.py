@@ -11,6 +11,7 @@ from turnkeep.config import MASK
 from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep.model.agents import AgentLimits, AgentSpec, Snapshot, with_secrets
 from turnkeep.model.blocks import JsonObject
+from turnkeep.model.principals import Principal
 
 ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 SkillName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
@@ -39,7 +40,7 @@ class HttpTool(Asked, frozen=True, kw_only=True, tag_field="type", tag="http", o
 
 
 class McpServer(Asked, frozen=True, kw_only=True, omit_defaults=True):
-    """An MCP server by address, or by a command (which only a service key may save).
+    """An MCP server by address, or by a command (which only the operator's key may save, see `TURNKEEP_ALLOW_MCP_COMMANDS`).
 
     Its tools are called `name__tool`. `tools` are those that the agent may use, as the server calls them.
     """
@@ -106,25 +107,33 @@ class AgentPatch(Asked, frozen=True, kw_only=True):
 
 
 class Agent(Struct, frozen=True, kw_only=True):
-    """A saved agent. Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is.
+    """A saved agent. Members see its `id`, `name` and `model`; the rest is for admins and service keys.
 
-    `warnings` come with the answer to a save: it was saved, but something in it does not work just now.
+    Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is. `warnings` come with
+    the answer to a save: it was saved, but something in it does not work just now.
     """
 
     id: str
-    workspace_id: str
     name: str
-    instructions: str
     model: str | None
-    tools: Sequence[str | JsonObject]
-    mcp_servers: Sequence[JsonObject]
-    skills: Sequence[JsonObject]
-    sandbox: bool
-    environment: JsonObject
-    limits: AgentLimits
-    created_at: int
-    updated_at: int
+    workspace_id: str | UnsetType = UNSET
+    instructions: str | UnsetType = UNSET
+    tools: Sequence[str | JsonObject] | UnsetType = UNSET
+    mcp_servers: Sequence[JsonObject] | UnsetType = UNSET
+    skills: Sequence[JsonObject] | UnsetType = UNSET
+    sandbox: bool | UnsetType = UNSET
+    environment: JsonObject | UnsetType = UNSET
+    limits: AgentLimits | UnsetType = UNSET
+    created_at: int | UnsetType = UNSET
+    updated_at: int | UnsetType = UNSET
     warnings: Sequence[str] | UnsetType = UNSET
+
+
+def agent_for(principal: Principal, agent: StoredAgent) -> Agent:
+    """What this principal may see of an agent."""
+    if principal.role == "member":
+        return Agent(id=agent.id, name=agent.spec.name, model=agent.spec.model)
+    return agent_of(agent)
 
 
 def agent_of(agent: StoredAgent, *, warnings: Sequence[str] | UnsetType = UNSET) -> Agent:

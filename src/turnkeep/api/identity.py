@@ -14,8 +14,3 @@ class Identity(Struct, frozen=True, kw_only=True):
     requests_per_minute: int | None = None
     is_operator: bool = False
     """Known from the operator's own configuration (the local key, the bootstrap key): may make and see tenants."""
-
-    @property
-    def may_run_commands(self) -> bool:
-        """Whether agents saved by it may start programs (MCP servers over stdio): a service key of the whole org."""
-        return self.principal.is_org_wide

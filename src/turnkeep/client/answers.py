@@ -202,20 +202,20 @@ class Replay(_Answer, frozen=True, kw_only=True):
 
 
 class Agent(_Answer, frozen=True, kw_only=True):
-    """A saved agent. Where you may not see secrets they are masked."""
+    """A saved agent, with its secrets masked. Members see id, name and model; the rest is empty for them."""
 
     id: str
-    workspace_id: str
     name: str
-    instructions: str
     model: str | None
-    tools: Sequence[str | JsonObject]
-    mcp_servers: Sequence[JsonObject]
-    skills: Sequence[JsonObject]
-    sandbox: bool
-    environment: JsonObject
-    created_at: int
-    updated_at: int
+    workspace_id: str = ""
+    instructions: str = ""
+    tools: Sequence[str | JsonObject] = ()
+    mcp_servers: Sequence[JsonObject] = ()
+    skills: Sequence[JsonObject] = ()
+    sandbox: bool = False
+    environment: JsonObject = {}
+    created_at: int = 0
+    updated_at: int = 0
     warnings: Sequence[str] = ()
 
 

@@ -55,6 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: int = 1_048_576
     allow_private_addresses: bool = False
+    allow_mcp_commands: bool = False
     drain_seconds: float = 10.0
     log_level: LogLevel = "info"
 

@@ -243,6 +243,14 @@ VARIABLES: tuple[Variable, ...] = (
         default="0",
     ),
     Variable(
+        field="allow_mcp_commands",
+        parse=yes_or_no,
+        allowed="1 or 0",
+        meaning="Lets every service key of a whole org save MCP servers that are commands, which this server starts "
+        "as its own user. Otherwise only the operator's own key may.",
+        default="0",
+    ),
+    Variable(
         field="drain_seconds",
         **seconds(0, 600),
         meaning="On SIGTERM running turns are handed over and open answers ended within this time.",

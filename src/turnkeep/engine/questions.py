@@ -126,11 +126,14 @@ class Asking:
     ) -> Question:
         """The question of an earlier turn once more, beside it: with other words (edit), or the same (regenerate).
 
-        It has the files of that question which are still there, or exactly those that are named.
+        It has the files of that question which are still there, or exactly those that are named. Raises InvalidRequest
+        for an imported turn in which the user asked nothing.
         """
         turn = await self._store.turn(principal, turn_id)
         rows = await self._store.turn_rows(turn_id)
-        asked = rows[0]
+        asked = next((row for row in rows if row.role == "user" and not row.internal), None)
+        if asked is None:
+            raise InvalidRequest("The user asked nothing in this turn, so it cannot be asked again.")
         if attachment_ids is None:
             attachment_ids = await self._still_there(principal, asked.attachments)
         return Question(
@@ -170,6 +173,10 @@ class Asking:
                 if question.conversation_id is None or options.agent_id is not None:
                     raise
                 agent_id = None  # it was deleted since, and the conversation goes on without it
+        if kind == "run" and (agent is None or not agent.sandbox):
+            raise InvalidRequest(
+                "This agent has no sandbox, so it cannot be run. Set its `sandbox` to true, or ask it in a conversation."
+            )
         model = options.model or model or (agent.model if agent else None)
         if model is None:
             model = (await self._store.workspace(principal.org_id, principal.workspace_id)).model

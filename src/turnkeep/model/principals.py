@@ -28,7 +28,7 @@ class Principal(Struct, frozen=True, kw_only=True):
 
     @property
     def is_org_wide(self) -> bool:
-        """A service key of the whole org: it sees internal rows, reaches every workspace, and may start programs."""
+        """A service key of the whole org: it sees internal rows and reaches every workspace."""
         return self.role == "service" and not self.is_pinned
 
     def may_use(self, tool: str) -> bool:

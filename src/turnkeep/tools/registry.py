@@ -86,8 +86,16 @@ class ToolRegistry:
 
 @asynccontextmanager
 async def open_tools(
-    vault: Vault, guard: AddressGuard, *, native: Iterable[Tool] = (), offered_to_all: Iterable[str] = ()
+    vault: Vault,
+    guard: AddressGuard,
+    *,
+    native: Iterable[Tool] = (),
+    offered_to_all: Iterable[str] = (),
+    command_orgs: frozenset[OrgId] | None = None,
 ) -> AsyncIterator[ToolRegistry]:
-    """All tools of a server, until the end of the block; then every connection and every program ends."""
-    async with RemoteTools(vault, guard) as remote:
+    """All tools of a server, until the end of the block; then every connection and every program ends.
+
+    `command_orgs` are those whose agents may have MCP servers that are commands; None: all of them.
+    """
+    async with RemoteTools(vault, guard, command_orgs=command_orgs) as remote:
         yield ToolRegistry(native, offered_to_all=offered_to_all, remote=remote)

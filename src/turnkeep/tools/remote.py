@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import httpx2
 import msgspec
 
-from turnkeep.errors import TurnkeepError
+from turnkeep.errors import Forbidden, TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.blocks import JsonObject
@@ -25,7 +25,7 @@ from turnkeep.tools.ports import Tool
 from turnkeep.tools.vault import Vault
 
 if TYPE_CHECKING:
-    from turnkeep.tools.mcp_pool import McpPool
+    from turnkeep.tools.mcp_pool import McpDefinition, McpPool
 
 PROBE_SECONDS = 5.0
 
@@ -33,9 +33,11 @@ PROBE_SECONDS = 5.0
 class RemoteTools:
     """Open it before use; leaving it ends every connection and every program it started."""
 
-    def __init__(self, vault: Vault, guard: AddressGuard) -> None:
+    def __init__(self, vault: Vault, guard: AddressGuard, *, command_orgs: frozenset[OrgId] | None = None) -> None:
+        """`command_orgs` are those whose agents may have MCP servers that are commands; None: all of them."""
         self._vault = vault
         self._guard = guard
+        self._command_orgs = command_orgs
         self._stack = AsyncExitStack()
         self._client: httpx2.AsyncClient | None = None
         self._pool: McpPool | None = None
@@ -75,6 +77,7 @@ class RemoteTools:
         found = pool.server(org_id, definition)
         secrets = self._secrets(org_id, definition.headers, definition.env)
         try:
+            self._check_command(definition, org_id)
             listed = await found.tools()
         except TurnkeepError as exc:
             return [], Mask(secrets).text(f"The MCP server {definition.name} is left out: {exc.detail}")
@@ -88,12 +91,18 @@ class RemoteTools:
         definition = msgspec.convert(server, McpDefinition)
         found = pool.server(org_id, definition)
         try:
+            self._check_command(definition, org_id)
             names = {tool.name for tool in await found.tools(seconds=PROBE_SECONDS, is_patient=True)}
         except TurnkeepError as exc:
             mask = Mask(self._secrets(org_id, definition.headers, definition.env))
             return mask.text(f"The MCP server {definition.name} cannot be used now: {exc.detail}")
         missing = sorted(set(definition.tools or ()) - names)
         return f"The MCP server {definition.name} has no tool called {', '.join(missing)}." if missing else None
+
+    def _check_command(self, definition: "McpDefinition", org_id: OrgId) -> None:
+        """Agents that were saved under other rules may still declare a command."""
+        if definition.command is not None and self._command_orgs is not None and org_id not in self._command_orgs:
+            raise Forbidden("it is a command, and this server starts none for this org (TURNKEEP_ALLOW_MCP_COMMANDS).")
 
     async def check_address(self, url: str) -> str | None:
         """Raises AddressRefused for an address that tools may not call; says what else is wrong with it just now."""

@@ -79,7 +79,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The agents of the workspace. */
+        /** The agents of the workspace. Members see id, name and model of each. */
         get: operations["list_agents"];
         put?: never;
         /** Save an agent. `warnings` say what does not work just now. */
@@ -97,7 +97,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One agent. */
+        /** One agent. Members see its id, name and model. */
         get: operations["read_agent"];
         /** Give an agent other fields, all of them. Secrets that come masked stay as they are. */
         put: operations["replace_agent"];
@@ -344,7 +344,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them. The body may be as large as a file may be. The conversation gets new ids and belongs to the principal. */
+        /** Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them. Leading system and developer messages are kept as system messages. A message without content is refused. The body may be as large as a file may be. The conversation gets new ids and belongs to the principal. */
         post: operations["import_conversation"];
         delete?: never;
         options?: never;
@@ -1015,25 +1015,26 @@ export interface components {
         };
         /**
          * Agent
-         * @description A saved agent. Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is.
+         * @description A saved agent. Members see its `id`, `name` and `model`; the rest is for admins and service keys.
          *
-         *         `warnings` come with the answer to a save: it was saved, but something in it does not work just now.
+         *         Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is. `warnings` come with
+         *         the answer to a save: it was saved, but something in it does not work just now.
          */
         Agent: {
-            created_at: number;
-            environment: Record<string, never>;
+            created_at?: number;
+            environment?: Record<string, never>;
             id: string;
-            instructions: string;
-            limits: components["schemas"]["AgentLimits"];
-            mcp_servers: Record<string, never>[];
+            instructions?: string;
+            limits?: components["schemas"]["AgentLimits"];
+            mcp_servers?: Record<string, never>[];
             model: string | null;
             name: string;
-            sandbox: boolean;
-            skills: Record<string, never>[];
-            tools: (string | Record<string, never>)[];
-            updated_at: number;
+            sandbox?: boolean;
+            skills?: Record<string, never>[];
+            tools?: (string | Record<string, never>)[];
+            updated_at?: number;
             warnings?: string[];
-            workspace_id: string;
+            workspace_id?: string;
         };
         /**
          * AgentLimits
@@ -1374,7 +1375,7 @@ export interface components {
         };
         /**
          * McpServer
-         * @description An MCP server by address, or by a command (which only a service key may save).
+         * @description An MCP server by address, or by a command (which only the operator's key may save, see `TURNKEEP_ALLOW_MCP_COMMANDS`).
          *
          *         Its tools are called `name__tool`. `tools` are those that the agent may use, as the server calls them.
          */

@@ -7,7 +7,7 @@ from litestar.types import ASGIApp
 from turnkeep.api import wire
 from turnkeep.api.agent_checks import check_shapes, find_warnings
 from turnkeep.api.agent_saving import given_fields, spec_of
-from turnkeep.api.agent_wire import Agent, AgentPatch, NewAgent, agent_of
+from turnkeep.api.agent_wire import Agent, AgentPatch, NewAgent, agent_for, agent_of
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.queries import PageQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
@@ -28,9 +28,10 @@ ONE = "/v1/agents/{agent_id}"
     replies=(Reply(status=200, meaning="Agents, newest first", type=wire.Page[Agent]),),
 )
 async def list_agents(call: Call[Nothing, PageQuery]) -> ASGIApp:
-    """The agents of the workspace."""
+    """The agents of the workspace. Members see id, name and model of each."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    return json_answer(wire.Page(data=[agent_of(agent) for agent in page.data], next_cursor=page.next_cursor))
+    data = [agent_for(call.principal, agent) for agent in page.data]
+    return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -50,8 +51,8 @@ async def create_agent(call: Call[NewAgent, Nothing]) -> ASGIApp:
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(AGENT,), errors=(404,))
 async def read_agent(call: Call[Nothing, Nothing]) -> ASGIApp:
-    """One agent."""
-    return json_answer(agent_of(await call.runtime.store.agent(call.principal, _id(call))))
+    """One agent. Members see its id, name and model."""
+    return json_answer(agent_for(call.principal, await call.runtime.store.agent(call.principal, _id(call))))
 
 
 @endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=AgentPatch, replies=(AGENT,), errors=(404, 507))
@@ -90,7 +91,8 @@ async def _checked(call: Call[Any, Nothing], before: AgentSpec | None) -> tuple[
         before=before,
         vault=runtime.vault,
         org_id=org_id,
-        may_run_commands=call.identity.may_run_commands,
+        may_run_commands=call.identity.is_operator
+        or (runtime.settings.allow_mcp_commands and call.principal.is_org_wide),
     )
     return spec, await find_warnings(given, spec, runtime, org_id)
 

@@ -62,7 +62,8 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
   );
 }
 
-function gist(agent: Agent): string {
-  const tools = [...agent.tools.map((tool) => (typeof tool === "string" ? tool : String(tool["name"]))), ...agent.mcp_servers.map((server) => String(server["name"]))];
-  return [agent.model, tools.join(", "), agent.instructions.split("\n")[0]?.slice(0, 140)].filter(Boolean).join(" · ");
+/** In a line. Members are told the model alone. */
+function gist({ model, tools = [], mcp_servers = [], instructions = "" }: Agent): string {
+  const names = [...tools.map((tool) => (typeof tool === "string" ? tool : String(tool["name"]))), ...mcp_servers.map((server) => String(server["name"]))];
+  return [model, names.join(", "), instructions.split("\n")[0]?.slice(0, 140)].filter(Boolean).join(" · ");
 }
