@@ -8,7 +8,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId, ConversationId
 from turnkeep.model.blocks import Image, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Message
-from turnkeep.transfer.foreign import Form, Transcript, detect, read_transcript, write_transcript
+from turnkeep.transfer.foreign import Form, Transcript, detect, read_history, read_transcript, write_transcript
 
 ASK = {"role": "user", "content": "Weather?"}
 DONE = {"role": "assistant", "content": "Sunny."}
@@ -76,6 +76,11 @@ class TestTurns:
         transcript = read_transcript([ASK, DONE, {"role": "system", "content": "Be brief."}, ASK])
         assert shape(transcript) == [["user", "assistant"], ["system", "user"]]
 
+    def test_instructions_that_lead_are_a_turn_of_their_own(self) -> None:
+        system = {"role": "system", "content": "Be brief.", "ts": 1}
+        assert shape(read_transcript([system, system, ASK, DONE])) == [["system", "system"], ["user", "assistant"]]
+        assert shape(read_transcript([system, DONE, ASK])) == [["system"], ["assistant"], ["user"]]
+
     def test_rows_are_numbered_and_what_no_reader_saw_is_internal(self) -> None:
         rows = read_transcript([ASK, CHAT_CALL, CHAT_RESULT, DONE], conversation_id=ConversationId("conv_1")).rows
         assert [row.turn_sequence for row in rows] == [0, 1, 2, 3]
@@ -132,6 +137,15 @@ class TestOpenAIChat:
         transcript = read_transcript([system, ASK])
         assert transcript.preamble == (system,)
         assert [row.role for row in transcript.rows] == ["user"]
+
+    def test_a_refusal_beside_the_content_is_what_was_said(self) -> None:
+        refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
+        assert read_transcript([ASK, refused]).rows[1].blocks == (Text(text="I cannot."),)
+
+    def test_a_spoken_answer_becomes_a_line_and_a_remark(self) -> None:
+        transcript = read_transcript([ASK, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}])
+        assert transcript.rows[1].blocks == (Text(text="[audio: left out]"),)
+        assert "'audio' has no equal here" in transcript.remarks[0]
 
 
 class TestAnthropic:
@@ -201,6 +215,76 @@ class TestPlain:
     def test_times_are_kept_and_given_where_they_are_missing(self) -> None:
         rows = read_transcript([{**ASK, "ts": 5}, DONE], created_at=9).rows
         assert [row.created_at for row in rows] == [5, 9]
+
+
+class TestAHistoryToKeep:
+    @pytest.mark.parametrize(
+        "document",
+        [
+            [{"role": "system", "content": "Be brief."}, ASK, DONE],
+            [{"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}, ASK, DONE],
+            [{"role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]}, ASK, DONE],
+            [{"role": "system", "content": "Be brief.", "ts": 1}, ASK, DONE],
+            {"system": "Be brief.", "messages": [ASK, DONE]},
+            {"system": [{"type": "text", "text": "Be brief."}], "messages": [ASK, DONE]},
+            {"instructions": "Be brief.", "input": [ASK, DONE]},
+        ],
+        ids=[
+            "chat system",
+            "chat developer",
+            "responses developer",
+            "plain",
+            "anthropic field",
+            "anthropic blocks",
+            "responses instructions",
+        ],
+    )
+    def test_begins_with_the_instructions_that_led_it(self, document: Any) -> None:
+        history = read_history(document)
+        assert shape(history) == [["system"], ["user", "assistant"]]
+        assert history.rows[0].blocks == (Text(text="Be brief."),)
+        assert history.remarks == ()
+
+    def test_has_those_beside_the_messages_before_those_among_them(self) -> None:
+        developer = {"role": "developer", "content": "In French."}
+        history = read_history({"instructions": "Be brief.", "input": [developer, ASK]})
+        assert [row.blocks for row in history.rows[:2]] == [(Text(text="Be brief."),), (Text(text="In French."),)]
+
+    @pytest.mark.parametrize("system", ["", "  ", [], None])
+    def test_has_no_instructions_where_the_field_is_empty(self, system: Any) -> None:
+        assert shape(read_history({"system": system, "messages": [ASK, DONE]})) == [["user", "assistant"]]
+
+    @pytest.mark.parametrize("system", [3, ["text"], [{"type": "image"}], {"text": "x"}])
+    def test_with_instructions_that_are_no_text_is_refused(self, system: Any) -> None:
+        with pytest.raises(InvalidRequest, match="`system` beside the messages must be a text"):
+            read_history({"system": system, "messages": [ASK]})
+
+    @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
+    @pytest.mark.parametrize("content", ["", " \n\t", None, [], [{"type": "text", "text": " "}]])
+    def test_with_a_message_without_content_is_refused(self, role: str, content: Any) -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            read_history([ASK, {"role": role, "content": content}], form="openai_chat")
+        assert caught.value.detail == (
+            f"Item 1: the message of the {role} has no content. Remove it from the list or give it a text, "
+            "and import again."
+        )
+
+    @pytest.mark.parametrize("form", ["anthropic", "openai_chat", "openai_responses", "plain"])
+    def test_with_an_empty_text_is_refused_in_every_form(self, form: Form) -> None:
+        with pytest.raises(InvalidRequest, match=r"^Item 2: the message of the user has no content"):
+            read_history([ASK, DONE, {"role": "user", "content": ""}], form=form)
+
+    def test_may_have_calls_and_results_without_words(self) -> None:
+        silent = {**CHAT_RESULT, "content": ""}
+        assert shape(read_history([ASK, CHAT_CALL, silent, DONE])) == [["user", "assistant", "user", "assistant"]]
+
+    def test_may_have_reasoning_alone(self) -> None:
+        reasoning = {"type": "reasoning", "id": "rs_1", "summary": []}
+        assert len(read_history([ASK, reasoning, DONE]).rows) == 2
+
+    def test_is_not_what_a_transcript_is_repaired_from(self) -> None:
+        empty = [{"role": "system", "content": "Be brief."}, ASK, {"role": "assistant", "content": ""}]
+        assert [row.role for row in read_transcript(empty).rows] == ["user", "assistant"]
 
 
 class TestWrappings:

@@ -7,9 +7,14 @@ Reading is strict about form, so that nothing is lost silently: what is not a me
 names the item, and a piece that has no equal here (a provider's own tools, audio) becomes a line of text and is
 listed in `remarks`. It does not ask whether calls and results fit together; the compiler sees to that.
 
+A transcript is read for one of two ends. `read_transcript` reads it to be written back: system messages that lead it
+stay as they are, and empty messages are read, so that they can be repaired. `read_history` reads it to be kept as a
+conversation: what leads it becomes rows too, and an empty message is refused.
+
 **Turns.** A user's message starts a turn, and everything up to the next one belongs to it: iterations, tool
-traffic, the answer. Messages of the user that follow each other directly are one question. What stands before the
-first user's message has no turn that it could safely be put into, and each such row is a turn of its own.
+traffic, the answer. Messages of the user that follow each other directly are one question. Instructions that lead
+the list are a turn of their own, so that the first question can be asked again without repeating them. Anything else
+before the first user's message has no turn that it could safely be put into, and each such row is a turn of its own.
 """
 
 from collections.abc import Sequence
@@ -22,7 +27,7 @@ from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
 from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolResult
 from turnkeep.model.messages import Message
 from turnkeep.transfer.anthropic_items import read_anthropic
-from turnkeep.transfer.items import Item, Remarks
+from turnkeep.transfer.items import Item, Remarks, is_empty
 from turnkeep.transfer.openai_items import read_chat, read_responses
 
 Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
@@ -35,8 +40,8 @@ _RESPONSES_PARTS = {"input_text", "output_text", "input_image", "input_file"}
 class Transcript(Struct, frozen=True, kw_only=True):
     """A conversation from elsewhere.
 
-    `preamble` are the system messages that led it, verbatim; `body` is the request that it was part of, if any,
-    and `key` the place where it stood there.
+    `preamble` are the system messages that led it, verbatim, where they are not among the rows; `body` is the request
+    that it was part of, if any, and `key` the place where it stood there.
     """
 
     form: Form
@@ -62,13 +67,38 @@ def read_transcript(
     """The transcript in `document`, in the form given or the one that it shows. `created_at` is for rows without ts."""
     body, key, raw = _unwrapped(_without_surrogates(document))
     found = form or detect(raw, body)
+    leading = _count_leading(raw) if found in {"openai_chat", "openai_responses"} else 0
     remarks = Remarks()
-    items, preamble = _read(found, raw, remarks)
-    provider = _provider(found, body)
+    items = _read(found, raw, remarks, start=leading)
     return Transcript(
         form=found,
-        rows=_rows(items, conversation_id, created_at, provider),
-        preamble=tuple(preamble),
+        rows=_rows(_joined(found, items), conversation_id, created_at, _provider(found, body)),
+        preamble=tuple(raw[:leading]),
+        remarks=tuple(remarks.said),
+        body=body,
+        key=key,
+    )
+
+
+def read_history(document: JsonValue, *, form: Form | None = None, created_at: int = 0) -> Transcript:
+    """The same with all instructions that lead it among its rows. Raises InvalidRequest for a message without content.
+
+    Anthropic and Responses have a place for instructions beside the messages; those come first.
+    """
+    body, key, raw = _unwrapped(_without_surrogates(document))
+    found = form or detect(raw, body)
+    remarks = Remarks()
+    items = _read(found, raw, remarks)
+    for index, item in enumerate(items):
+        if is_empty(item):
+            raise InvalidRequest(
+                f"Item {index}: the message of the {raw[index].get('role')} has no content. Remove it from the list or "
+                "give it a text, and import again."
+            )
+    items = [*_beside(body or {}), *items]
+    return Transcript(
+        form=found,
+        rows=_rows(_joined(found, items), ConversationId(""), created_at, _provider(found, body)),
         remarks=tuple(remarks.said),
         body=body,
         key=key,
@@ -124,24 +154,45 @@ def _unwrapped(document: JsonValue) -> tuple[JsonObject | None, str, list[JsonOb
     return body, key, raw
 
 
-def _read(form: Form, raw: list[JsonObject], remarks: Remarks) -> tuple[list[Item], list[JsonObject]]:
-    if form in {"openai_chat", "openai_responses"}:
-        leading = next((i for i, item in enumerate(raw) if not _is_system(item)), len(raw))
-    else:
-        leading = 0
-    indexed = list(enumerate(raw))[leading:]
+def _count_leading(raw: Sequence[JsonObject]) -> int:
+    return next((place for place, item in enumerate(raw) if not _is_system(item)), len(raw))
+
+
+def _beside(body: JsonObject) -> list[Item]:
+    """Instructions that stand beside the messages: `system` of Anthropic, `instructions` of Responses."""
+    found: list[Item] = []
+    for name in ("system", "instructions"):
+        value = body.get(name)
+        parts = [{"text": value}] if isinstance(value, str) else value or []
+        if not isinstance(parts, list) or not all(isinstance(_text_in(part), str) for part in parts):
+            raise InvalidRequest(f"`{name}` beside the messages must be a text or a list of text parts.")
+        item = Item(role="system", blocks=tuple(Text(text=_text_in(part)) for part in parts))
+        if not is_empty(item):
+            found.append(item)
+    return found
+
+
+def _text_in(part: JsonValue) -> JsonValue:
+    return part.get("text") if isinstance(part, dict) else None
+
+
+def _read(form: Form, raw: list[JsonObject], remarks: Remarks, *, start: int = 0) -> list[Item]:
+    indexed = list(enumerate(raw))[start:]
     match form:
         case "anthropic":
-            items = [read_anthropic(item, index, remarks) for index, item in indexed]
+            return [read_anthropic(item, index, remarks) for index, item in indexed]
         case "openai_chat":
-            items = [read_chat(item, index, remarks) for index, item in indexed]
+            return [read_chat(item, index, remarks) for index, item in indexed]
         case "openai_responses":
-            items = _with_answers_joined([read_responses(item, index, remarks) for index, item in indexed])
+            return [read_responses(item, index, remarks) for index, item in indexed]
         case "plain":
-            items = [_read_plain(item, index) for index, item in indexed]
+            return [_read_plain(item, index) for index, item in indexed]
         case _:
             assert_never(form)
-    return items, raw[:leading]
+
+
+def _joined(form: Form, items: list[Item]) -> list[Item]:
+    return _with_answers_joined(items) if form == "openai_responses" else items
 
 
 def _with_answers_joined(items: list[Item]) -> list[Item]:
@@ -204,9 +255,10 @@ def _rows(
 
 
 def _turns(items: list[Item]) -> list[list[Item]]:
-    turns: list[list[Item]] = []
+    leading = next((place for place, item in enumerate(items) if item.role != "system"), len(items))
+    turns: list[list[Item]] = [items[:leading]] if leading else []
     is_asking = has_asked = False
-    for item in items:
+    for item in items[leading:]:
         asks = item.role != "assistant" and not _is_only_results(item.blocks)
         if (asks and not is_asking) or not (asks or has_asked):
             turns.append([])

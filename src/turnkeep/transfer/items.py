@@ -15,6 +15,11 @@ class Item(Struct, frozen=True, kw_only=True):
     ts: int | None = None
 
 
+def is_empty(item: Item) -> bool:
+    """Whether nothing is said: no blocks, or blank texts alone. A result without words still says that a tool ran."""
+    return all(isinstance(block, Text) and not block.text.strip() for block in item.blocks)
+
+
 class Remarks:
     """What a reader of the result should know: pieces that have no equal here."""
 

@@ -27,6 +27,10 @@ def read_chat(item: JsonObject, index: int, remarks: Remarks) -> Item:
         return Item(role="user", blocks=(_tool_message(item, index, remarks),))
     role = _role(item, index)
     blocks: list[Block] = [_part(part, index, remarks) for part in parts_of(item.get("content"), index)]
+    if isinstance(item.get("refusal"), str) and item["refusal"]:
+        blocks.append(Text(text=item["refusal"]))
+    if item.get("audio") is not None:
+        blocks.append(remarks.left_out(index, "audio"))
     calls = item.get("tool_calls") or []
     if not isinstance(calls, list):
         raise InvalidRequest(f"Item {index}: `tool_calls` must be a list.")

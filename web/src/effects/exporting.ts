@@ -3,6 +3,8 @@ import { numberOf } from "../state/sources";
 import { messages } from "../wire/routes";
 import type { Conversation, Message, Source } from "../wire/types";
 
+const SPEAKERS: Record<Message["role"], string> = { user: "You", assistant: "Assistant", system: "Instructions" };
+
 export async function everyMessage(id: string): Promise<Message[]> {
   const all: Message[] = [];
   let cursor: string | null = null;
@@ -24,7 +26,7 @@ export function asMarkdown(conversation: Conversation, all: readonly Message[]):
 }
 
 export function messageAsMarkdown(message: Message): string {
-  const who = message.role === "user" ? "## You" : "## Assistant";
+  const who = `## ${SPEAKERS[message.role]}`;
   const files = message.attachments.map((file) => `- attached: ${file.name}`).join("\n");
   const sources = message.sources.map(sourceAsMarkdown).join("\n");
   return [who, files, partsAsMarkdown(message.content), sources && `Sources:\n\n${sources}`].filter(Boolean).join("\n\n");

@@ -17,7 +17,7 @@ from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.store.commands import Exported
 from turnkeep.store.portable import exported_from_rows, read_export, write_export
-from turnkeep.transfer.foreign import Form, read_transcript
+from turnkeep.transfer.foreign import Form, read_history
 
 endpoints = Endpoints("conversations")
 
@@ -67,7 +67,8 @@ async def export_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
     """Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them.
 
-    The body may be as large as a file may be. The conversation gets new ids and belongs to the principal.
+    Leading system and developer messages are kept as system messages. A message without content is refused. The body
+    may be as large as a file may be. The conversation gets new ids and belongs to the principal.
     """
     # A history may be far longer than any other body, so it has the limit of a file and is read here.
     raw = await read_body(call.receive, call.headers, limit=call.runtime.settings.max_file_bytes)
@@ -89,7 +90,7 @@ def _read(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:
             conversation = structs.replace(exported.conversation, title=query.title)
             exported = structs.replace(exported, conversation=conversation)
         return exported, []
-    transcript = read_transcript(document, form=query.form, created_at=system_clock())
+    transcript = read_history(document, form=query.form, created_at=system_clock())
     return exported_from_rows(transcript.rows, title=query.title), list(transcript.remarks)
 
 
