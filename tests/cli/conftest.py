@@ -22,6 +22,23 @@ from turnkeep.config import Settings
 Found = TypeVar("Found")
 
 
+class Written(io.TextIOWrapper):
+    """A stream that keeps what is written to it, and says that it is a terminal if it is to be one."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        self._kept = io.BytesIO()
+        self._is_terminal = is_terminal
+        super().__init__(self._kept, encoding="utf-8")
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    @property
+    def text(self) -> str:
+        self.flush()
+        return self._kept.getvalue().decode()
+
+
 class Shell:
     """Types commands where a server runs."""
 
@@ -41,12 +58,17 @@ class Shell:
     def run(self, *arguments: str | Path, input: str = "", **changes: str) -> "subprocess.CompletedProcess[str]":
         return run_turnkeep(*arguments, env=environment(self.folder, **changes), input=input)
 
-    def here(self, *arguments: str | Path, input: str = "") -> "subprocess.CompletedProcess[str]":
-        """The same inside this process, which is quicker: for the many ways in which a command can be refused."""
-        out, err, code = io.TextIOWrapper(io.BytesIO()), io.StringIO(), 0
-        given = io.TextIOWrapper(io.BytesIO(input.encode()))
+    def here(
+        self, *arguments: str | Path, input: str = "", on_terminal: bool = False
+    ) -> "subprocess.CompletedProcess[str]":
+        """The same inside this process, which is quicker: for the many ways in which a command can be refused.
+
+        `on_terminal` is one without colours and movements, so that what is written is what the command says.
+        """
+        out, err, code = Written(is_terminal=on_terminal), Written(is_terminal=on_terminal), 0
+        given = io.TextIOWrapper(io.BytesIO(input.encode()), encoding="utf-8")
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in environment(self.folder).items():
+            for name, value in environment(self.folder, TERM="dumb", LINES="40").items():
                 patch.setenv(name, value)
             for stream, fake in (("stdout", out), ("stderr", err), ("stdin", given)):
                 patch.setattr(sys, stream, fake)
@@ -54,9 +76,7 @@ class Shell:
                 main([str(argument) for argument in arguments])
             except SystemExit as left:
                 code = left.code if isinstance(left.code, int) else 0
-        out.flush()
-        written = out.buffer.getvalue().decode()
-        return subprocess.CompletedProcess(list(map(str, arguments)), code, written, err.getvalue())
+        return subprocess.CompletedProcess(list(map(str, arguments)), code, out.text, err.text)
 
     def ok(self, *arguments: str | Path, input: str = "", **changes: str) -> str:
         """What a command that must work says on standard output."""

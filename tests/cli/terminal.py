@@ -81,9 +81,14 @@ class Terminal:
         return self._process.wait(PATIENCE_SECONDS)
 
     @property
+    def raw(self) -> str:
+        """All that was written to it."""
+        return self._raw.decode(errors="replace")
+
+    @property
     def text(self) -> str:
         """All that was shown, without colours and movements."""
-        return _CONTROL.sub("", self._raw.decode(errors="replace"))
+        return _CONTROL.sub("", self.raw)
 
     def _read(self, seconds: float) -> bool:
         ready, _, _ = select.select([self._screen], [], [], max(seconds, 0))

@@ -109,6 +109,7 @@ class TestExportAndImport:
             ("", "is empty"),
             ("{not json", "neither JSON nor JSON lines (line 1)"),
             ('[{"role": "robot"}]', "'robot' is not a role"),
+            ('[{"role": "user", "content": ""}]', "conversation 1: Item 0: the message of the user has no content."),
             ('{"turnkeep_export": 99}', "Upgrade Turnkeep"),
             ('{"turnkeep_export": 1}\n{"role": "user", "content": "Hi"}', "mixes exports with other lines"),
         ],

@@ -3,9 +3,9 @@
 import io
 
 import pytest
-from rich.console import Console
 
 from turnkeep.cli.painting import Painter, finished_until
+from turnkeep.cli.screen import Screen
 from turnkeep.client.view import View
 from turnkeep.model.events import Preview as Delta
 from turnkeep.model.events import Reset, Result, Step, ToolCalls
@@ -38,7 +38,7 @@ class TestThePainter:
     def paint(self, *events: Delta | ToolCalls | Step | Reset | Result) -> str:
         out = io.StringIO()
         view = View()
-        with Painter(Console(file=out, width=60, force_terminal=False)) as painter:
+        with Painter(Screen(file=out, width=60, force_terminal=False)) as painter:
             for event in events:
                 view.add(event)
                 painter.show(view)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
-from turnkeep.cli.printing import print_json, print_table
+from turnkeep.cli.printing import print_json, print_table, say
 
 
 @asks_a_server
@@ -27,7 +27,7 @@ def models(
         print_json(found)
         return
     for model in found:
-        print(model.id)
+        say(model.id)
 
 
 @asks_a_server

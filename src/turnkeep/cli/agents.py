@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, remark, say
 from turnkeep.cli.reading import read_text
 from turnkeep.client.answers import Agent
 from turnkeep.client.events import Step
@@ -143,7 +143,7 @@ def delete(
     with server.connected() as turnkeep:
         found = find_agent(turnkeep, agent)
         turnkeep.agents.delete(found.id)
-    print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.name}”) is deleted.")
+    print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.name}”) is deleted.")
 
 
 @agents.command("add-skill")
@@ -224,7 +224,7 @@ def run(
             elif isinstance(line, Step) and line.status != "running":
                 remark(f"{'✓' if line.status == 'succeeded' else '✗'} {line.name}")
             elif isinstance(line, RunResult):
-                print(line.message)
+                print_text(line.message)
             elif isinstance(line, RunError):
                 raise RunFailed(line, turn_id=running.turn_id)
         written = turnkeep.turns.get(running.turn_id).files if running.turn_id else ()
@@ -275,6 +275,6 @@ def _print(agent: Agent, *, as_json: bool, says: str | None = None) -> None:
     if as_json:
         print_json(agent)
     elif says is not None:
-        print(says)
+        say(says)
     else:
-        print(msgspec.json.format(msgspec.json.encode(agent), indent=2).decode())
+        print_json(agent, indent=2)

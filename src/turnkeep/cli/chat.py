@@ -11,12 +11,13 @@ from msgspec import Struct
 from turnkeep.cli.agents import find_agent
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import step_in_words
-from turnkeep.cli.printing import print_json, remark, size_of
+from turnkeep.cli.printing import print_json, print_lines, print_text, remark, size_of
 from turnkeep.client.errors import failed
 from turnkeep.client.events import Delta, Files, Result, Step, ToolCalls
 from turnkeep.client.patience import Trouble
 from turnkeep.client.sync import Stream, Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.model.blocks import JsonObject
 from turnkeep.model.parts import StepPart
 
 CHAT_PATIENCE_SECONDS = 300.0
@@ -138,11 +139,10 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Wanted, *, as_json: boo
 
 
 def _paint(stream: Stream) -> None:
-    from rich.console import Console
-
     from turnkeep.cli.painting import Painter
+    from turnkeep.cli.screen import Screen
 
-    with Painter(Console()) as painter:
+    with Painter(Screen()) as painter:
         for _ in stream:
             painter.show(stream.view)
 
@@ -151,8 +151,7 @@ def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
     """Text for a pipe: only words that are true, so that what a file holds is the answer and nothing else."""
     for event in stream:
         if events:
-            sys.stdout.write(_line(event, stream.cursor) + "\n")
-            sys.stdout.flush()
+            print_lines([_line(event, stream.cursor)])
         elif isinstance(event, Step) and event.status != "running":
             step = next(part for part in stream.content if isinstance(part, StepPart) and part.id == event.id)
             remark(step_in_words(step))
@@ -160,15 +159,15 @@ def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
             for file in event.files:
                 remark(f"▪ {file.name} ({size_of(file.size)}) {file.id}")
         elif isinstance(event, ToolCalls) and event.text and not as_json:
-            print(event.text, end="\n\n", flush=True)
+            print_text(event.text, end="\n\n")
         elif isinstance(event, Result) and event.message and not as_json:
-            print(event.message)
+            print_text(event.message)
 
 
-def _line(event: object, cursor: str) -> str:
+def _line(event: object, cursor: str) -> JsonObject:
     fields = msgspec.to_builtins(event)
     name = {"event": "delta"} if isinstance(event, Delta) else {"event": fields.pop("type", fields.get("event"))}
-    return msgspec.json.encode(name | {"id": cursor, "data": fields}).decode()
+    return name | {"id": cursor, "data": fields}
 
 
 def _tell(trouble: Trouble) -> None:

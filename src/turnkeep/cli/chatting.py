@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-from rich.markdown import Markdown
 from rich.text import Text
 
 from turnkeep.cli.agents import find_agent
@@ -18,6 +16,8 @@ from turnkeep.cli.markdown import message_as_markdown
 from turnkeep.cli.painting import Painter
 from turnkeep.cli.printing import moment, size_of
 from turnkeep.cli.prompting import Prompt
+from turnkeep.cli.screen import Screen, markdown
+from turnkeep.cli.terminal_text import clean_line
 from turnkeep.client.answers import Conversation, File
 from turnkeep.client.patience import Trouble
 from turnkeep.client.sync import Stream, Turnkeep
@@ -41,7 +41,7 @@ class Chat:
         files: Sequence[Path],
     ) -> None:
         self._turnkeep = turnkeep
-        self._console = Console(highlight=False)
+        self._screen = Screen(highlight=False)
         self._conversation_id = conversation_id
         self._model = model
         self._agent_id = agent_id
@@ -90,7 +90,7 @@ class Chat:
         try:
             work()
         except TurnkeepError as exc:
-            self._console.print(Text(exc.detail, style="red"))
+            self._complain(exc.detail)
         except KeyboardInterrupt:
             self._say("Never mind.")
 
@@ -131,7 +131,7 @@ class Chat:
     def _watch(self, stream: Stream) -> None:
         """Draw a turn to its end. The first Ctrl-C stops it, the second leaves it."""
         has_stopped = False
-        with stream, Painter(self._console) as self._painter:
+        with stream, Painter(self._screen) as self._painter:
             while not stream.is_over:
                 try:
                     for _ in stream:
@@ -151,7 +151,7 @@ class Chat:
             if answer.status == "cancelled":
                 self._say("Stopped. What was said is kept.")
             elif answer.error is not None:
-                self._console.print(Text(f"{answer.error.message} ({answer.error.code})", style="red"))
+                self._complain(f"{answer.error.message} ({answer.error.code})")
 
     def _stop(self, stream: Stream) -> None:
         try:
@@ -234,8 +234,8 @@ class Chat:
         self._last_turn = conversation.head_turn_id
         latest = list(self._turnkeep.conversations.messages(conversation.id, order="desc", limit=SHOWN_MESSAGES))
         for message in reversed(latest):
-            self._console.print(Markdown(message_as_markdown(message)))
-            self._console.print()
+            self._screen.print(markdown(message_as_markdown(message)))
+            self._screen.print()
         if conversation.running_turn is not None:
             self._watch(self._turnkeep.turns.follow(conversation.running_turn.id, on_trouble=self._on_trouble))
 
@@ -271,11 +271,14 @@ class Chat:
         return f"{self._model or ''}{files}".strip()
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text, style="dim"))
+        self._screen.print(Text(clean_line(text), style="dim"))
+
+    def _complain(self, text: str) -> None:
+        self._screen.print(Text(clean_line(text), style="red"))
 
     def _list(self, lines: Sequence[str], nothing: str) -> None:
         for line in lines:
-            self._console.print(Text(line), no_wrap=True, overflow="ellipsis")
+            self._screen.print(Text(clean_line(line)), no_wrap=True, overflow="ellipsis")
         if not lines and nothing:
             self._say(nothing)
 

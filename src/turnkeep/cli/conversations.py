@@ -7,7 +7,7 @@ import typer
 
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import message_as_markdown
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, say
 
 conversations = typer.Typer(no_args_is_help=True, help="List, search, show, rename, delete and restore conversations.")
 
@@ -69,12 +69,11 @@ def show(
         return
     text = "\n\n".join(message_as_markdown(message) for message in messages)
     if not sys.stdout.isatty():
-        print(text)
+        print_text(text)
         return
-    from rich.console import Console
-    from rich.markdown import Markdown
+    from turnkeep.cli.screen import Screen, markdown
 
-    Console().print(Markdown(text))
+    Screen().print(markdown(text))
 
 
 @conversations.command()
@@ -93,7 +92,7 @@ def rename(
     """
     with server.connected() as turnkeep:
         changed = turnkeep.conversations.rename(conversation, title)
-    print_json(changed) if as_json else print(f"{changed.id} is now called “{changed.title}”.")
+    print_json(changed) if as_json else say(f"{changed.id} is now called “{changed.title}”.")
 
 
 @conversations.command()
@@ -114,7 +113,7 @@ def delete(
     if as_json:
         print_json({"id": conversation, "deleted": True})
     else:
-        print(f"{conversation} is deleted. `turnkeep conversations restore {conversation}` brings it back.")
+        say(f"{conversation} is deleted. `turnkeep conversations restore {conversation}` brings it back.")
 
 
 @conversations.command()
@@ -132,4 +131,4 @@ def restore(
     """
     with server.connected() as turnkeep:
         restored = turnkeep.conversations.restore(conversation)
-    print_json(restored) if as_json else print(f"{restored.id} is back: {restored.title or restored.preview or ''}")
+    print_json(restored) if as_json else say(f"{restored.id} is back: {restored.title or restored.preview or ''}")

@@ -15,6 +15,8 @@ from msgspec import Struct, structs
 
 from turnkeep.cli.connecting import Key, Url
 from turnkeep.cli.operating import DatabaseUrl, DataDir, settings_of
+from turnkeep.cli.printing import print_json, print_text, say
+from turnkeep.cli.terminal_text import clean_line
 from turnkeep.client.finding import find_server
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
 from turnkeep.compiler.judge import (
@@ -98,7 +100,10 @@ def doctor(
         if written.resolve() == file.resolve():
             raise InvalidRequest(f"{file} is the transcript itself; name another --output.")
         _write(written, diagnosis.repaired)
-    print(_as_json(diagnosis, written) if as_json else _as_words(file, diagnosis, written))
+    if as_json:
+        print_json(_as_report(diagnosis, written), indent=2)
+    else:
+        print_text(_as_words(file, diagnosis, written))
     if check and diagnosis.is_broken:
         sys.exit(1)
 
@@ -113,12 +118,12 @@ def _examine_installation(
     findings = asyncio.run(check_up(settings, place, is_remote=not place.is_loopback))
     is_well = all(finding.state != "fail" for finding in findings)
     if as_json:
-        print(json.dumps({"ok": is_well, "checks": [structs.asdict(each) for each in findings]}, ensure_ascii=False))
+        print_json({"ok": is_well, "checks": findings})
     else:
         for each in findings:
-            print(f"{each.state:<4}  {each.name:<9}  {each.says}")
+            say(f"{each.state:<4}  {each.name:<9}  {each.says}")
             if each.todo is not None:
-                print(f"{'':<17}→ {each.todo}")
+                say(f"{'':<17}→ {each.todo}")
     if not is_well:
         sys.exit(1)
 
@@ -224,23 +229,23 @@ def _write(path: Path, document: Any) -> None:
 def _as_words(file: Path, diagnosis: Diagnosis, written: Path | None) -> str:
     transcript = diagnosis.transcript
     turns = len({row.turn_id for row in transcript.rows})
-    lines = [f"{file.name}: {NAMES[transcript.form]}, {len(transcript.rows)} messages in {turns} turns"]
-    lines += [f"  note: {remark}" for remark in transcript.remarks]
+    lines = [f"{clean_line(file.name)}: {NAMES[transcript.form]}, {len(transcript.rows)} messages in {turns} turns"]
+    lines += [f"  note: {clean_line(remark)}" for remark in transcript.remarks]
     if not diagnosis.is_broken:
         return "\n".join([*lines, "Nothing is wrong with it: a provider would accept the next message."])
     count = len(diagnosis.violations)
     lines += ["", f"A provider would refuse the next message ({count} {'reason' if count == 1 else 'reasons'}):"]
     for violation in diagnosis.violations:
-        lines += [f"  {violation.path}: {explain(violation.rule)}", f"    “{violation.message}”"]
+        lines += [f"  {violation.path}: {explain(violation.rule)}", f"    “{clean_line(violation.message)}”"]
     if written is None:
         return "\n".join(lines)
-    lines += ["", "What was done:", *(f"  {repair.detail}" for repair in diagnosis.repairs)]
-    return "\n".join([*lines, "", f"Repaired: {written}"])
+    lines += ["", "What was done:", *(f"  {clean_line(repair.detail)}" for repair in diagnosis.repairs)]
+    return "\n".join([*lines, "", f"Repaired: {clean_line(str(written))}"])
 
 
-def _as_json(diagnosis: Diagnosis, written: Path | None) -> str:
+def _as_report(diagnosis: Diagnosis, written: Path | None) -> dict[str, Any]:
     transcript = diagnosis.transcript
-    report = {
+    return {
         "is_broken": diagnosis.is_broken,
         "form": transcript.form,
         "messages": len(transcript.rows),
@@ -252,4 +257,3 @@ def _as_json(diagnosis: Diagnosis, written: Path | None) -> str:
         "remarks": list(transcript.remarks),
         "output": str(written) if written else None,
     }
-    return json.dumps(report, ensure_ascii=False, indent=2)

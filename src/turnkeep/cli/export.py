@@ -1,16 +1,18 @@
 """`turnkeep export`: conversations as files, without loss (JSON) or for reading (Markdown)."""
 
+import codecs
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, Literal, Protocol
 
 import typer
 
 from turnkeep.cli.connecting import Server, asks_a_server
 from turnkeep.cli.markdown import conversation_as_markdown
-from turnkeep.cli.printing import remark
+from turnkeep.cli.printing import print_text, remark
+from turnkeep.cli.terminal_text import clean_json, clean_text
 from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, StorageFull
 
@@ -54,22 +56,40 @@ def export(
         wanted = conversation or [one.id for one in turnkeep.conversations.list()]
         with whole_file(output) as sink:
             for one in wanted:
-                sink.write(_written(turnkeep, one, form))
+                written = _written(turnkeep, one, form)
+                sink.write((written if output is not None else _shown(written, form)).encode())
     if output is not None:
         count = len(wanted)
         remark(f"{count} {'conversation' if count == 1 else 'conversations'} written to {output}.")
 
 
-def _written(turnkeep: Turnkeep, conversation_id: str, form: Format) -> bytes:
+def _written(turnkeep: Turnkeep, conversation_id: str, form: Format) -> str:
     if form == "json":
-        return turnkeep.conversations.export(conversation_id) + b"\n"
+        return turnkeep.conversations.export(conversation_id).decode() + "\n"
     conversation = turnkeep.conversations.get(conversation_id)
-    return conversation_as_markdown(conversation, turnkeep.conversations.messages(conversation_id)).encode() + b"\n"
+    return conversation_as_markdown(conversation, turnkeep.conversations.messages(conversation_id)) + "\n"
+
+
+def _shown(written: str, form: Format) -> str:
+    """What goes to standard output: the same JSON, or the text for reading."""
+    return clean_json(written) if form == "json" else clean_text(written)
+
+
+class Sink(Protocol):
+    """Where a document is written, piece by piece."""
+
+    def write(self, piece: bytes, /) -> object: ...
 
 
 @contextmanager
-def whole_file(output: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that appears under its name only when it is whole."""
+def whole_file(output: Path | None) -> Iterator[Sink]:
+    """A file that appears under its name only when it is whole, or standard output.
+
+    What is written is exact, also in a pipe, where it is often a file again; a terminal gets it as clean text.
+    """
+    if output is None and sys.stdout.isatty():
+        yield _Terminal()
+        return
     if output is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -83,3 +103,13 @@ def whole_file(output: Path | None) -> Iterator[BinaryIO]:
         raise StorageFull(f"{output} cannot be written: {exc.strerror or exc}.") from exc
     finally:
         draft.unlink(missing_ok=True)
+
+
+class _Terminal:
+    """Standard output where somebody reads it. A piece may end in the middle of a character."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, piece: bytes, /) -> None:
+        print_text(self._decoder.decode(piece), end="")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
-from turnkeep.cli.printing import print_lines, remark
+from turnkeep.cli.printing import print_lines, remark, say
 from turnkeep.client.answers import Conversation
 from turnkeep.errors import InvalidRequest, TurnkeepError
 
@@ -30,8 +30,9 @@ def import_(
     """Make conversations of files: exports of Turnkeep, or lists of messages from elsewhere.
 
     Anthropic messages, OpenAI chat messages, OpenAI Responses items and plain `{role, content}` lists are known, alone
-    or inside a request body. A conversation that a provider refused elsewhere can be continued here. With a service
-    key, `--user` says whom the conversations belong to.
+    or inside a request body. Leading system and developer messages are kept, and a message without content is refused.
+    A conversation that a provider refused elsewhere can be continued here. With a service key, `--user` says whom the
+    conversations belong to.
 
     **Examples**
 
@@ -61,7 +62,7 @@ def import_(
         return
     for one in made:
         count = one.message_count
-        print(f"{one.id}  {count} {'message' if count == 1 else 'messages'}  {one.title or ''}".rstrip())
+        say(f"{one.id}  {count} {'message' if count == 1 else 'messages'}  {one.title or ''}".rstrip())
 
 
 def read_documents(path: Path) -> list[bytes]:

@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
-from turnkeep.cli.printing import print_json, print_table
+from turnkeep.cli.printing import print_json, print_table, say
 from turnkeep.config import Settings
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, OrgId, check_id
@@ -59,8 +59,8 @@ def create(
     if as_json:
         print_json(made)
         return
-    print(f"id   {made['id']}  {made['name']}")
-    print(f"key  {made['key']}")
+    say(f"id   {made['id']}  {made['name']}")
+    say(f"key  {made['key']}")
 
 
 @keys.command("list")
@@ -111,7 +111,7 @@ def revoke(
         await store.revoke_key(await _org(store, org), KeyId(key_id))
 
     either(settings, direct, lambda: ask_server(settings, "DELETE", f"{_path(settings, org)}/{key_id}"))
-    print(f"{key_id} is revoked.")
+    say(f"{key_id} is revoked.")
 
 
 async def _org(store: Store, wanted: str | None) -> OrgId:

@@ -17,6 +17,7 @@ from turnkeep.errors import InvalidRequest, TurnkeepError
 
 if TYPE_CHECKING:
     import typer
+    from typer.core import TyperGroup
 
 
 class Command(NamedTuple):
@@ -90,7 +91,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         command.main(args=arguments, prog_name="turnkeep")
     except TurnkeepError as exc:
-        print(f"turnkeep: {exc.detail}", file=sys.stderr)
+        from turnkeep.cli.printing import remark
+
+        remark(f"turnkeep: {exc.detail}")
         sys.exit(MISUSED if isinstance(exc, InvalidRequest) else FAILED)
 
 
@@ -100,6 +103,7 @@ def build(arguments: Sequence[str]) -> "typer.Typer":
 
     app = typer.Typer(
         name="turnkeep",
+        cls=_group(),
         help="A conversation runtime for AI assistants and agents.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -115,6 +119,25 @@ def build(arguments: Sequence[str]) -> "typer.Typer":
         else:
             app.command(command.name, help=None if loaded is not _unloaded else command.summary)(loaded)
     return app
+
+
+def _group() -> "type[TyperGroup]":
+    import typer
+    from typer.core import TyperGroup
+
+    from turnkeep.cli.terminal_text import clean_line
+
+    class Commands(TyperGroup):
+        """An error about arguments quotes them, and a shell may have made them of file names."""
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except typer.TyperException as exc:
+                exc.message = clean_line(exc.message)
+                raise
+
+    return Commands
 
 
 def _groups() -> list[tuple[str, list[tuple[str, str]]]]:

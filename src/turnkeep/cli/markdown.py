@@ -7,6 +7,7 @@ from typing import Any, assert_never
 from msgspec import UNSET
 
 from turnkeep.cli.printing import moment, size_of
+from turnkeep.cli.terminal_text import clean_line
 from turnkeep.client.answers import Conversation, Message
 from turnkeep.model.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
 
@@ -26,11 +27,15 @@ def message_as_markdown(message: Message) -> str:
     parts = [heading, *(part_as_markdown(part) for part in message.content)]
     shown = {part.file_id for part in message.content if isinstance(part, FilePart)}
     parts += [
-        f"*attached: {file.name} ({size_of(file.size)})*" for file in message.attachments if file.file_id not in shown
+        f"*attached: {clean_line(file.name)} ({size_of(file.size)})*"
+        for file in message.attachments
+        if file.file_id not in shown
     ]
     if message.sources:
         parts.append(
-            "\n".join(f"- {source.title}{f' <{source.url}>' if source.url else ''}" for source in message.sources)
+            "\n".join(
+                clean_line(f"- {source.title}{f' <{source.url}>' if source.url else ''}") for source in message.sources
+            )
         )
     if message.role == "assistant" and message.status in {"failed", "cancelled"}:
         parts.append(f"*({'stopped' if message.status == 'cancelled' else 'this turn failed'})*")
@@ -46,7 +51,7 @@ def part_as_markdown(part: Part) -> str:
         case StepPart():
             return f"- {step_in_words(part)}"
         case FilePart():
-            return f"*file: {part.name} ({size_of(part.size)}, `{part.file_id}`)*"
+            return f"*file: {clean_line(part.name)} ({size_of(part.size)}, `{part.file_id}`)*"
         case _:
             assert_never(part)
 
@@ -54,7 +59,7 @@ def part_as_markdown(part: Part) -> str:
 def step_in_words(step: StepPart) -> str:
     """`lookup(city: Bern)`, and what became of it."""
     mark = {"running": "…", "succeeded": "✓", "failed": "✗"}.get(step.status, "?")
-    said = f"{mark} `{step.name}`{arguments_of(step)}"
+    said = f"{mark} `{clean_line(step.name)}`{arguments_of(step)}"
     if step.error is not UNSET and step.error:
         said += f": {short(step.error)}"
     if step.duration_ms is not UNSET:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from turnkeep.cli.operating import DatabaseUrl, DataDir, settings_of, with_store
+from turnkeep.cli.printing import say
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch
 from turnkeep.store.ports import Store
@@ -29,7 +30,7 @@ def migrate(
         check_schema(settings)
     else:
         with_store(settings, _nothing)
-    print(f"{mask_url(settings.database_url)} is at the version of this release.")
+    say(f"{mask_url(settings.database_url)} is at the version of this release.")
 
 
 def check_schema(settings: Settings) -> None:

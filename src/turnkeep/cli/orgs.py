@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
-from turnkeep.cli.printing import print_json, print_table
+from turnkeep.cli.printing import print_json, print_table, say
 from turnkeep.store.ports import Store
 
 orgs = typer.Typer(no_args_is_help=True, help="Make and list tenants.")
@@ -38,8 +38,8 @@ def create(
     if as_json:
         print_json(made)
         return
-    print(f"org  {made['id']}  {made['name']}")
-    print(f"key  {made['key']}")
+    say(f"org  {made['id']}  {made['name']}")
+    say(f"key  {made['key']}")
 
 
 @orgs.command("list")

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table
+from turnkeep.cli.export import whole_file
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table, say
 from turnkeep.cli.reading import read_text
 from turnkeep.client.knowledge import KnowledgePage
 from turnkeep.client.sync import Turnkeep
@@ -61,9 +62,12 @@ def show(
     """
     with server.connected() as turnkeep:
         found = turnkeep.pages.get(find_page(turnkeep, page).id)
-    print_json(found) if as_json else print(
-        found.content or "", end="" if (found.content or "").endswith("\n") else "\n"
-    )
+    if as_json:
+        print_json(found)
+        return
+    content = found.content or ""
+    with whole_file(None) as out:
+        out.write((content if content.endswith("\n") else f"{content}\n").encode())
 
 
 @pages.command()
@@ -91,7 +95,7 @@ def write(
             made = turnkeep.pages.update(find_page(turnkeep, page).id, title=title, content=content)
         else:
             made = turnkeep.pages.create(title or _title_of(content, file), content)
-    print_json(made) if as_json else print(f"{made.id} is written as “{made.title}”.")
+    print_json(made) if as_json else say(f"{made.id} is written as “{made.title}”.")
 
 
 @pages.command()
@@ -110,7 +114,7 @@ def delete(
     with server.connected() as turnkeep:
         found = find_page(turnkeep, page)
         turnkeep.pages.delete(found.id)
-    print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.title}”) is deleted.")
+    print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.title}”) is deleted.")
 
 
 def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage:

@@ -11,13 +11,14 @@ from typing import Literal, Self, assert_never
 from msgspec import UNSET
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
-from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
 from turnkeep.cli.markdown import arguments_of, short
 from turnkeep.cli.printing import size_of
+from turnkeep.cli.screen import Screen, markdown
+from turnkeep.cli.terminal_text import clean_line
 from turnkeep.client.view import View
 from turnkeep.model.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
 
@@ -28,8 +29,8 @@ MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red")}
 class Painter:
     """Draws one turn. Call `show` after every event, and leave the block at its end."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self._began = time.monotonic()
         self._printed = 0
         """Parts that are printed whole."""
@@ -41,7 +42,7 @@ class Painter:
         self._is_waiting = False
         self._spinner = Spinner("dots", style="cyan")
         self._live = Live(
-            get_renderable=self._drawn, console=console, transient=True, refresh_per_second=REFRESH_PER_SECOND
+            get_renderable=self._drawn, console=screen, transient=True, refresh_per_second=REFRESH_PER_SECOND
         )
 
     def __enter__(self) -> Self:
@@ -104,29 +105,30 @@ class Painter:
                 self._print_words(part.text[len(self._flushed) :])
             case ReasoningPart():
                 self._space("line")
-                self._console.print(Text(f"∴ {short(part.text, 200)}", style="dim italic"))
+                self._screen.print(Text(f"∴ {short(part.text, 200)}", style="dim italic"))
             case StepPart():
                 self._space("line")
-                self._console.print(_step(part))
+                self._screen.print(_step(part))
             case FilePart():
                 self._space("line")
-                self._console.print(Text(f"▪ {part.name} ({size_of(part.size)}) {part.file_id}", style="cyan"))
+                line = f"▪ {part.name} ({size_of(part.size)}) {part.file_id}"
+                self._screen.print(Text(clean_line(line), style="cyan"))
             case _:
                 assert_never(part)
 
     def _print_words(self, text: str) -> None:
         if text.strip():
             self._space("words")
-            self._console.print(_Lines(Markdown(text)))
+            self._screen.print(_Lines(markdown(text)))
 
     def _space(self, kind: Literal["words", "line"]) -> None:
         """A blank line between blocks of words, and between words and steps; none between steps."""
         if self._last is not None and "words" in {kind, self._last}:
-            self._console.print()
+            self._screen.print()
         self._last = kind
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(f"↻ {text}", style="dim yellow"))
+        self._screen.print(Text(f"↻ {text}", style="dim yellow"))
 
     def _drawn(self) -> RenderableType:
         drawn: list[RenderableType] = []
@@ -135,17 +137,19 @@ class Painter:
             match part:
                 case TextPart():
                     if rest := part.text[len(flushed) :].strip("\n"):
-                        drawn.append(Markdown(rest))
+                        drawn.append(markdown(rest))
                 case ReasoningPart():
                     drawn.append(Text(f"∴ …{' '.join(part.text.split())[-160:]}", style="dim italic"))
-                case StepPart() | FilePart():
-                    drawn.append(_step(part) if isinstance(part, StepPart) else Text(part.name, style="cyan"))
+                case StepPart():
+                    drawn.append(_step(part))
+                case FilePart():
+                    drawn.append(Text(clean_line(part.name), style="cyan"))
                 case _:
                     assert_never(part)
             flushed = ""
-        self._spinner.update(text=Text(f" {self._status()}", style="dim"))
+        self._spinner.update(text=Text(f" {clean_line(self._status())}", style="dim"))
         space = [Text("")] if drawn and self._last is not None else []
-        return Group(*space, _Lines(Group(*drawn), at_most=max(self._console.height - 4, 3)), self._spinner)
+        return Group(*space, _Lines(Group(*drawn), at_most=max(self._screen.height - 4, 3)), self._spinner)
 
     def _status(self) -> str:
         seconds = f"{time.monotonic() - self._began:.0f} s"
@@ -223,7 +227,7 @@ def _may_change(part: Part, *, is_last: bool, is_speaking: bool) -> bool:
 
 def _step(step: StepPart) -> Text:
     mark, colour = MARKS.get(step.status, ("◌", "yellow"))
-    line = Text.assemble((f"{mark} ", colour), (step.name, "bold"), (arguments_of(step), "dim"))
+    line = Text.assemble((f"{mark} ", colour), (clean_line(step.name), "bold"), (arguments_of(step), "dim"))
     if step.duration_ms is not UNSET:
         line.append(f"  {step.duration_ms / 1000:.1f} s", style="dim")
     if step.status == "failed" and step.error is not UNSET:

@@ -1,4 +1,8 @@
-"""What commands print: JSON for scripts, tables and times for people. Results go to stdout, remarks to stderr."""
+"""What commands print: JSON for scripts, tables and times for people. Results go to stdout, remarks to stderr.
+
+Everything that a command prints goes through here or through a `Screen`, so that no text from outside reaches the
+terminal as it came (`terminal_text.py`). The linter refuses `print` in other modules.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -7,10 +11,30 @@ from typing import Any
 
 import msgspec
 
+from turnkeep.cli.terminal_text import clean_json, clean_line, clean_text
 
-def print_json(value: Any) -> None:
-    """One JSON document on one line, field for field as the API has it."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+def say(text: str, *, flush: bool = False) -> None:
+    """A sentence for people, on one line."""
+    print(clean_line(text), flush=flush)
+
+
+def remark(text: str) -> None:
+    """The same on standard error."""
+    print(clean_line(text), file=sys.stderr)
+
+
+def print_text(text: str, *, end: str = "\n") -> None:
+    """A text of many lines, for people."""
+    print(clean_text(text), end=end, flush=True)
+
+
+def print_json(value: Any, *, indent: int | None = None) -> None:
+    """One JSON document, field for field as the API has it; on one line unless it is indented."""
+    encoded = msgspec.json.encode(value)
+    if indent is not None:
+        encoded = msgspec.json.format(encoded, indent=indent)
+    sys.stdout.write(clean_json(encoded.decode()) + "\n")
 
 
 def print_lines(values: Iterable[Any]) -> None:
@@ -20,10 +44,6 @@ def print_lines(values: Iterable[Any]) -> None:
         sys.stdout.flush()
 
 
-def remark(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, nothing: str) -> None:
     """A table as wide as the terminal; in a pipe, one line per row with tabs between, so that `cut` works."""
     if not rows:
@@ -31,18 +51,20 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, nothin
         return
     if not sys.stdout.isatty():
         for row in rows:
-            print("\t".join(" ".join(cell.split()) for cell in row))
+            print("\t".join(_cell(cell) for cell in row))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from turnkeep.cli.screen import Screen
+
     table = Table(box=None, pad_edge=False, header_style="bold dim")
     for place, column in enumerate(columns):
-        table.add_column(column, no_wrap=place != len(columns) - 1, overflow="ellipsis")
+        # As a Text, since Rich reads a string as markup: `[red]`, `[link=…]`.
+        table.add_column(Text(_cell(column)), no_wrap=place != len(columns) - 1, overflow="ellipsis")
     for row in rows:
-        table.add_row(*(Text(" ".join(cell.split())) for cell in row))
-    Console().print(table)
+        table.add_row(*(Text(_cell(cell)) for cell in row))
+    Screen().print(table)
 
 
 def moment(milliseconds: int | None) -> str:
@@ -59,3 +81,7 @@ def size_of(count: int) -> str:
             return f"{amount:.0f} {unit}"
         amount /= 1000
     return f"{amount:.1f} GB"
+
+
+def _cell(text: str) -> str:
+    return " ".join(clean_line(text).split())

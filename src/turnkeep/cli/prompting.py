@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from turnkeep.cli.terminal_text import clean_line, is_clean_line
+
 HISTORY_LINES = 1_000
 BOLD, PLAIN = "\001\033[1;36m\002", "\001\033[0m\002"
 """The marks tell readline that these bytes take no room."""
@@ -31,6 +33,7 @@ class Prompt:
     def read(self, label: str) -> str | None:
         """The next message, or None when the user leaves: Ctrl-D, or Ctrl-C twice on an empty line."""
         was_interrupted = False
+        label = clean_line(label)
         print()
         while True:
             try:
@@ -65,7 +68,8 @@ class Prompt:
             if line.startswith("/") and " " not in line:
                 self._matches = [command for command in self._commands if command.startswith(word)]
             else:
-                self._matches = self._candidates(line, word) if line.startswith("/") else []
+                found = self._candidates(line, word) if line.startswith("/") else []
+                self._matches = [each for each in found if is_clean_line(each)]  # readline shows them as they are
         return self._matches[nth] if nth < len(self._matches) else None
 
 

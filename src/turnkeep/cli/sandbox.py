@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from turnkeep.cli.flags import with_flags
+from turnkeep.cli.printing import say
 from turnkeep.runner.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
 from turnkeep.sockets import http_address
 
@@ -35,10 +36,10 @@ def _sandbox(**options: Any) -> None:
 
 def _announce(settings: RunnerSettings, listener: socket.socket) -> None:
     address = http_address(*listener.getsockname()[:2])
-    print(f"Turnkeep sandbox runner at {address}")
-    print(f"  boxes      {settings.driver}, {settings.turns} at once")
-    print(f"  to use it  TURNKEEP_SANDBOX_URL={address} turnkeep serve")
-    print("Stop it with Ctrl-C.", flush=True)
+    say(f"Turnkeep sandbox runner at {address}")
+    say(f"  boxes      {settings.driver}, {settings.turns} at once")
+    say(f"  to use it  TURNKEEP_SANDBOX_URL={address} turnkeep serve")
+    say("Stop it with Ctrl-C.", flush=True)
 
 
 UntilEof = Annotated[

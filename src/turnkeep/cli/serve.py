@@ -18,6 +18,7 @@ import typer
 
 from turnkeep.cli.flags import with_flags
 from turnkeep.cli.operating import forget_server, remember_server
+from turnkeep.cli.printing import remark, say
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
 from turnkeep.engine.sandboxes import SandboxAccess
 from turnkeep.errors import Defect, InvalidRequest
@@ -147,14 +148,14 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, miss
     links = SigninLinks(settings.data_dir)
     links.forget_all()
     remember_server(settings, port)
-    print(f"Turnkeep is running at {address}")
-    print(f"  sign in    {address}/signin?token={links.make()}")
-    print(f"  API key    in {settings.data_dir / LOCAL_KEY}")
-    print(f"  database   {mask_url(settings.database_url)}")
-    print(f"  sandbox    {sandbox}")
+    say(f"Turnkeep is running at {address}")
+    say(f"  sign in    {address}/signin?token={links.make()}")
+    say(f"  API key    in {settings.data_dir / LOCAL_KEY}")
+    say(f"  database   {mask_url(settings.database_url)}")
+    say(f"  sandbox    {sandbox}")
     if missing is not None:
-        print(f"  model      {missing}")
-    print("Stop it with Ctrl-C.", flush=True)
+        say(f"  model      {missing}")
+    say("Stop it with Ctrl-C.", flush=True)
 
 
 class Supervisor:
@@ -254,7 +255,7 @@ def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbo
     try:
         _run(settings, listener, ready.set, sandbox)
     except TurnkeepError as exc:
-        print(f"turnkeep: {exc.detail}", file=sys.stderr)
+        remark(f"turnkeep: {exc.detail}")
         sys.exit(2)
 
 

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import Any
 
 from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, either, list_from_server, running_server, settings_of
-from turnkeep.cli.printing import print_json
+from turnkeep.cli.printing import print_json, say
 from turnkeep.config import mask_url
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.ports import Store
@@ -34,6 +34,6 @@ def status(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: 
     if as_json:
         print_json(report)
         return
-    print(f"turnkeep   {report['version']}")
-    print(f"database   {report['database']}, schema {report['schema']}, {orgs} {'org' if orgs == 1 else 'orgs'}")
-    print(f"server     {report['server'] or 'not running (start it with `turnkeep serve`)'}")
+    say(f"turnkeep   {report['version']}")
+    say(f"database   {report['database']}, schema {report['schema']}, {orgs} {'org' if orgs == 1 else 'orgs'}")
+    say(f"server     {report['server'] or 'not running (start it with `turnkeep serve`)'}")

@@ -8,7 +8,7 @@ import typer
 
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.export import whole_file
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark
+from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark, say
 from turnkeep.client.knowledge import ImportStep, Row, Table, size_of_source
 from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
@@ -108,7 +108,7 @@ def import_(
             last = bar.follow(steps)
     if last is None or last.table is None:
         raise InvalidRequest("The import ended without an answer. Look at the table before you repeat it.")
-    print_json(last.table) if as_json else print(
+    print_json(last.table) if as_json else say(
         f"{last.rows:,} rows are in “{last.table.name}” ({last.table.id}), which has {last.table.row_count:,} now."
     )
 
@@ -129,7 +129,8 @@ def export(
     with server.connected() as turnkeep:
         pieces = turnkeep.tables.export_csv(find_table(turnkeep, table).id)
         with whole_file(file) as out:
-            out.writelines(pieces)
+            for piece in pieces:
+                out.write(piece)
     if file is not None:
         remark(f"{file} is written.")
 
@@ -150,7 +151,7 @@ def delete(
     with server.connected() as turnkeep:
         found = find_table(turnkeep, table)
         turnkeep.tables.delete(found.id)
-    print_json({"id": found.id, "deleted": True}) if as_json else print(f"{found.id} (“{found.name}”) is deleted.")
+    print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.name}”) is deleted.")
 
 
 def find_table(turnkeep: Turnkeep, named: str) -> Table:
@@ -181,18 +182,19 @@ class _Bar:
     """How an import goes on, on stderr: bytes sent, then rows looked at, then rows written. Silent in a pipe."""
 
     def __init__(self, size: int) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        console = Console(stderr=True)
+        from turnkeep.cli.screen import Screen
+
+        screen = Screen(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description:<10}"),
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[said]}"),
             TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
+            console=screen,
+            disable=not screen.is_terminal,
             transient=True,
         )
         self._task = self._progress.add_task("sending", total=max(1, size), said="")
