@@ -19,7 +19,7 @@ def secret_keys(settings: Settings) -> tuple[str, ...]:
 
 
 def signing_secrets(settings: Settings) -> tuple[str, ...]:
-    """Those that sign (the first) and verify. A short one could be guessed from what it signed, so it verifies nothing."""
+    """Those that verify; the first signs. A short one could be guessed from what it signed, so it verifies nothing."""
     first, *others = secret_keys(settings)
     return (first, *(secret for secret in others if len(secret) >= SECRET_CHARS))
 

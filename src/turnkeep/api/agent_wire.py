@@ -40,7 +40,7 @@ class HttpTool(Asked, frozen=True, kw_only=True, tag_field="type", tag="http", o
 
 
 class McpServer(Asked, frozen=True, kw_only=True, omit_defaults=True):
-    """An MCP server by address, or by a command (which only the operator's key may save, see `TURNKEEP_ALLOW_MCP_COMMANDS`).
+    """An MCP server by address, or by a command, which only the operator's key may save.
 
     Its tools are called `name__tool`. `tools` are those that the agent may use, as the server calls them.
     """

@@ -175,7 +175,7 @@ class Asking:
                 agent_id = None  # it was deleted since, and the conversation goes on without it
         if kind == "run" and (agent is None or not agent.sandbox):
             raise InvalidRequest(
-                "This agent has no sandbox, so it cannot be run. Set its `sandbox` to true, or ask it in a conversation."
+                "This agent has no sandbox, so it cannot be run. Set `sandbox` to true, or ask it in a conversation."
             )
         model = options.model or model or (agent.model if agent else None)
         if model is None:

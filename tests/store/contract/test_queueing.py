@@ -345,7 +345,9 @@ class TestInterrupt:
 
     async def test_it_goes_first_and_what_waited_stays_behind_it_in_order(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann, "One")
-        waiting = [await wait_in_queue(store, tenant.ann, held.conversation_id, text) for text in ("Two", "Gone", "Six")]
+        waiting = [
+            await wait_in_queue(store, tenant.ann, held.conversation_id, text) for text in ("Two", "Gone", "Six")
+        ]
         await store.request_cancel(tenant.ann, waiting[1].id)
         for text in ("Now", "At once"):
             await claim(store, tenant.ann, text, conversation_id=held.conversation_id, if_busy="interrupt")
@@ -380,9 +382,7 @@ class TestInterrupt:
             await claim(store, tenant.ann, conversation_id=held.conversation_id, if_busy=if_busy, queue_limit=1)
         async with nothing_written(database):
             with pytest.raises(QueueFull):
-                await claim(
-                    store, tenant.ann, conversation_id=held.conversation_id, if_busy="interrupt", queue_limit=1
-                )
+                await claim(store, tenant.ann, conversation_id=held.conversation_id, if_busy="interrupt", queue_limit=1)
 
     async def test_a_stop_that_was_asked_for_keeps_its_time(
         self, store: Store, tenant: Tenant, database: Database

@@ -126,15 +126,14 @@ def _make_way(session: Session, asked: Claim, place: _Place) -> _Place:
         raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
     is_interrupt = asked.if_busy == "interrupt"
     waiting = [turn_id for (turn_id,) in session.rows("all_waiting", {"conversation": place.conversation_id})]
-    if is_interrupt and asked.beside in waiting:
+    if is_interrupt and asked.beside is not None and asked.beside in waiting:
         # An edit of a waiting turn replaces it. Every other turn goes on waiting.
         cancel_waiting(session, asked.beside)
         waiting.remove(asked.beside)
     # A full queue has one more place, for a turn that interrupts.
     if len(waiting) >= asked.queue_limit + is_interrupt:
         raise QueueFull(
-            f"{len(waiting)} turns wait in this conversation, which is the limit. "
-            "Wait for one of them, or cancel some."
+            f"{len(waiting)} turns wait in this conversation, which is the limit. Wait for one of them, or cancel some."
         )
     if not is_interrupt:
         return place
