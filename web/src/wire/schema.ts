@@ -1375,7 +1375,7 @@ export interface components {
         };
         /**
          * McpServer
-         * @description An MCP server by address, or by a command (which only the operator's key may save, see `TURNKEEP_ALLOW_MCP_COMMANDS`).
+         * @description An MCP server by address, or by a command, which only the operator's key may save.
          *
          *         Its tools are called `name__tool`. `tools` are those that the agent may use, as the server calls them.
          */
