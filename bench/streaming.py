@@ -29,9 +29,9 @@ import uvicorn
 import uvloop
 
 from bench.harness import target
+from turnkeep.bounded_http import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.model.events import Failure, Recorded, TurnBegan
-from turnkeep.streaming.connection import WatchedProtocol
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.hub import LocalHub
@@ -145,7 +145,7 @@ class Site:
 
 
 class OurSite(Site):
-    http: Any = WatchedProtocol
+    http: Any = BoundedProtocol
 
     def __init__(self, streams: int, count: int) -> None:
         super().__init__(streams, count)

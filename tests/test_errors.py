@@ -18,6 +18,8 @@ CODES = {
     "TooManyFiles": "too_many_files",
     "TooLarge": "body_too_large",
     "FileTooLarge": "file_too_large",
+    "HeadersTooLarge": "headers_too_large",
+    "RequestTimeout": "request_timeout",
     "UnsupportedMediaType": "unsupported_media_type",
     "Unauthorized": "unauthorized",
     "Forbidden": "forbidden",

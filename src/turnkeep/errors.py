@@ -5,7 +5,9 @@
     │   ├── InvalidRequest
     │   │   └── TooManyFiles
     │   ├── TooLarge
-    │   │   └── FileTooLarge
+    │   │   ├── FileTooLarge
+    │   │   └── HeadersTooLarge
+    │   ├── RequestTimeout
     │   ├── UnsupportedMediaType
     │   ├── Unauthorized
     │   ├── Forbidden
@@ -70,6 +72,18 @@ class FileTooLarge(TooLarge):
     """A file is over the limit for one file."""
 
     code = "file_too_large"
+
+
+class HeadersTooLarge(TooLarge):
+    """The headers of a request, or its address, are over their limit. Send fewer or shorter ones."""
+
+    code = "headers_too_large"
+
+
+class RequestTimeout(CallerError):
+    """A request was begun and not finished in time. Nothing was done; send it again."""
+
+    code = "request_timeout"
 
 
 class UnsupportedMediaType(CallerError):

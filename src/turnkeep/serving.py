@@ -13,6 +13,8 @@ from typing import Any
 
 import uvicorn
 
+from turnkeep.bounded_http import BoundedProtocol
+
 
 class OrderlyServer(uvicorn.Server):
     """Serves one app. `stop` begins the way out, which is `leave`; `serve` returns at its end.
@@ -28,10 +30,10 @@ class OrderlyServer(uvicorn.Server):
         backlog: int,
         close_seconds: int,
         on_ready: Callable[[], None] | None = None,
-        **options: Any,
     ) -> None:
         config = uvicorn.Config(
             app,
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -40,7 +42,6 @@ class OrderlyServer(uvicorn.Server):
             proxy_headers=False,
             backlog=backlog,
             timeout_graceful_shutdown=close_seconds,
-            **options,
         )
         super().__init__(config)
         self._leave = leave

@@ -17,6 +17,7 @@ CODES = {
     "unauthorized": 401,
     "forbidden": 403,
     "not_found": 404,
+    "request_timeout": 408,
     "conversation_busy": 409,
     "idempotency_conflict": 409,
     "file_too_large": 413,
@@ -24,6 +25,7 @@ CODES = {
     "invalid_request": 422,
     "too_many_files": 422,
     "body_too_large": 413,
+    "headers_too_large": 431,
     "quota_exceeded": 429,
     "rate_limited": 429,
     "queue_full": 429,
@@ -156,6 +158,18 @@ class TestLargeBodies:
 
     async def test_just_under_the_limit_is_fine(self, user: Client) -> None:
         assert (await user.post("/v1/turns", json={"message": "x" * 1_900})).status_code == 200
+
+
+class TestLargeHeaders:
+    async def test_headers_over_the_limit_are_431(self, user: Client) -> None:
+        response = await user.get("/v1/conversations", headers={"x-long": "x" * 40_000})
+        assert code_of(response) == (431, "headers_too_large")
+        response = await user.get("/v1/conversations", headers={f"x-{number}": "x" for number in range(101)})
+        assert code_of(response) == (431, "headers_too_large")
+
+    async def test_an_address_over_the_limit_is_431(self, user: Client) -> None:
+        response = await user.get("/v1/conversations", params={"cursor": "x" * 40_000})
+        assert code_of(response) == (431, "headers_too_large")
 
 
 class TestDefects:

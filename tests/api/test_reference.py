@@ -10,6 +10,7 @@ from tests.api.harness import ApiServer, Client
 from tests.api.test_errors import every_error
 from tests.api.test_matrix import ENDPOINTS
 from turnkeep.api.errors import status_of
+from turnkeep.bounded_http import RequestLimits
 from turnkeep.model.events import Preview, TurnEvent
 
 MANUAL = Path(__file__).parents[2] / "docs"
@@ -31,6 +32,21 @@ def test_every_code_that_can_reach_a_caller_is_on_the_page() -> None:
         if error.__module__ in {"turnkeep.errors", "turnkeep.api.errors"} and status_of(error) != 500
     }
     assert rows == ours | {"internal": "500"}
+
+
+def test_the_limits_of_a_connection_are_on_the_page_as_they_are() -> None:
+    page = (PAGES / "http.md").read_text(encoding="utf-8")
+    section = page[page.index("## Limits of a connection") : page.index("## Turns")]
+    limits = RequestLimits()
+    for words in (
+        f"| {limits.head_bytes // 1024} KiB, {limits.fields} fields;",
+        f"from the first byte | {limits.head_seconds:g} s |",
+        f"| at least {limits.body_bytes:,} bytes in every {limits.body_seconds:g} s |",
+        f"answered already | {limits.body_seconds:g} s |",
+        f"| {limits.pipelined} wait |",
+        f"| {limits.idle_seconds} s after the last response |",
+    ):
+        assert words in section
 
 
 def test_every_event_is_on_the_page_with_its_fields() -> None:

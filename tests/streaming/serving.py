@@ -9,8 +9,8 @@ from typing import Any, cast
 import uvicorn
 
 from tests.streaming.turns import ListSource
+from turnkeep.bounded_http import BoundedProtocol
 from turnkeep.ids import TurnId
-from turnkeep.streaming.connection import WatchedProtocol
 from turnkeep.streaming.cursor import START, parse
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
@@ -55,7 +55,7 @@ class Site:
 
 
 @asynccontextmanager
-async def served(site: Site, *, http: Any = WatchedProtocol) -> AsyncIterator[Site]:
+async def served(site: Site, *, http: Any = BoundedProtocol) -> AsyncIterator[Site]:
     listening = socket.create_server(("127.0.0.1", 0), backlog=4_096)
     site.port = listening.getsockname()[1]
     config = uvicorn.Config(site, http=http, lifespan="off", log_config=None, timeout_graceful_shutdown=1)

@@ -13,7 +13,6 @@ from turnkeep.config import Settings
 from turnkeep.runtime import Runtime
 from turnkeep.serving import OrderlyServer
 from turnkeep.sockets import listen
-from turnkeep.streaming.connection import WatchedProtocol
 
 CLOSE_SECONDS = 5
 BACKLOG = 2_048
@@ -29,7 +28,6 @@ class Server(OrderlyServer):
             backlog=BACKLOG,
             close_seconds=CLOSE_SECONDS,
             on_ready=on_ready,
-            http=WatchedProtocol,
         )
 
 
