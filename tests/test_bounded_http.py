@@ -327,14 +327,15 @@ class TestWhatIsNotHttp:
             assert (await wire.said())["path"] == "/socket"
             assert (await wire.said())["path"] == "/next"
 
-    async def test_the_body_of_a_request_for_an_upgrade_is_not_taken_for_a_request(self) -> None:
+    @pytest.mark.parametrize("asked", [POST, CHUNKED], ids=["sized", "chunked"])
+    async def test_a_request_with_a_body_that_asks_for_an_upgrade_is_refused_whole(self, asked: bytes) -> None:
         smuggled = GET % b"/smuggled"
-        asks = POST.replace(b"host: test", b"connection: upgrade\r\nupgrade: h2c") % (b"/", len(smuggled))
+        asks = asked.replace(b"host: test", b"connection: upgrade\r\nupgrade: h2c")
+        asks %= (b"/", len(smuggled)) if asked is POST else b"/"
         async with a_desk() as desk, Wire.to(desk.port) as wire:
             await wire.write(asks + smuggled, smuggled)
-            assert (await wire.said())["path"] == "/"
-            assert await wire.rest() == b""
-            assert desk.asked == ["/"]
+            assert await wire.refusal() == (400, "invalid_request")
+            assert desk.asked == []
 
 
 class TestARefusalBehindAResponse:
@@ -573,6 +574,20 @@ class TestASlowBody:
             trickling = asyncio.create_task(trickle(wire, b"x" * 1_000))
             assert await wire.rest() == b""
             trickling.cancel()
+
+    async def test_after_the_end_of_such_a_body_the_connection_is_idle(self) -> None:
+        async with a_desk(RequestLimits(idle_seconds=1)) as desk, Wire.to(desk.port) as wire:
+            await wire.write(POST % (b"/early", 4) + b"ab")
+            await wire.said()
+            await wire.write(b"cd")
+            assert await wire.rest() == b""
+
+    async def test_and_takes_the_next_request(self) -> None:
+        async with a_desk() as desk, Wire.to(desk.port) as wire:
+            await wire.write(POST % (b"/early", 4) + b"ab")
+            await wire.said()
+            await wire.write(b"cd", GET % b"/next")
+            assert (await wire.said())["path"] == "/next"
 
 
 class TestASilentClient:

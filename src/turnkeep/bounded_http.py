@@ -189,9 +189,7 @@ class BoundedProtocol(WatchedProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # The parser skips the body of such a request. What follows would be read as the next request.
-            if has_body(self.scope["headers"]):
-                self._refuse(InvalidRequest("A request with a body cannot ask for another protocol."))
+            pass  # none is offered, so this is an ordinary request
         except httptools.HttpParserError as exc:
             cause = exc.__context__
             self._refuse(cause if isinstance(cause, TurnkeepError) else InvalidRequest("This is not HTTP/1.1."))
@@ -213,6 +211,9 @@ class BoundedProtocol(WatchedProtocol):
             raise self._too_large()
         if self._is_measured and size_of(self.url, self.headers) > self.limits.head_bytes:
             raise self._too_large()
+        if self.parser.should_upgrade() and has_body(self.headers):
+            # The parser skips such a body, and would read what follows as the next request.
+            raise InvalidRequest("A request with a body cannot ask for another protocol. Send it without `Upgrade`.")
         # Pieces end with a head. Only behind a body, or where packets cut a blank line in two, are there more in one.
         if len(self.pipeline) >= 2 * self.limits.pipelined:
             raise InvalidRequest("Too many requests were sent before the first was answered.")
@@ -245,8 +246,14 @@ class BoundedProtocol(WatchedProtocol):
 
     def _watch(self) -> None:
         """Look again in time, as long as a request is unfinished. Cheap, as it is called for every packet."""
-        if self._is_head and not self._row and self._latest() is not None:
+        latest = self._latest()
+        if self._is_head and not self._row and latest is not None:
             self._patience.expect("nothing", 0.0)
+            if latest.response_complete and self.timeout_keep_alive_task is None:
+                # The last of its body came after the response. uvicorn starts this timer only with a response.
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
             return
         now = self.loop.time()
         self._patience.expect(self._owed(), now)
