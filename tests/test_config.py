@@ -7,7 +7,7 @@ import pytest
 
 from turnkeep.config import VARIABLES, Settings, Variable, mask_url, read_settings
 from turnkeep.errors import InvalidRequest
-from turnkeep.secretfiles import secret_keys, signing_secrets
+from turnkeep.secretfiles import SECRET_KEYS, secret_keys, signing_secrets
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 
@@ -139,6 +139,12 @@ class TestRefusing:
         settings = read_settings({"TURNKEEP_SECRET_KEYS": f"{long},{short},{other}"})
         assert secret_keys(settings) == (long, short, other)
         assert signing_secrets(settings) == (long, other)
+
+    @pytest.mark.parametrize("kept", ["", "short"])
+    def test_nor_does_one_in_the_data_directory(self, tmp_path: Path, kept: str) -> None:
+        (tmp_path / SECRET_KEYS).write_text(kept)
+        with pytest.raises(InvalidRequest, match="at least 32 characters"):
+            signing_secrets(Settings(data_dir=tmp_path))
 
     def test_a_bad_secret_is_not_repeated(self) -> None:
         with pytest.raises(InvalidRequest) as refused:

@@ -8,14 +8,23 @@ import secrets
 from pathlib import Path
 
 from turnkeep.config import SECRET_CHARS, Settings
-from turnkeep.errors import StorageFull, Unavailable
+from turnkeep.errors import InvalidRequest, StorageFull, Unavailable
 
 SECRET_KEYS = "secret.keys"
 
 
 def secret_keys(settings: Settings) -> tuple[str, ...]:
     """The operator's secrets, or the one made once into the data directory. The first encrypts, all decrypt."""
-    return settings.secret_keys or (kept(settings.data_dir / SECRET_KEYS, secrets.token_urlsafe(48)),)
+    if settings.secret_keys:
+        return settings.secret_keys
+    file = settings.data_dir / SECRET_KEYS
+    secret = kept(file, secrets.token_urlsafe(48))
+    if len(secret) < SECRET_CHARS:
+        raise InvalidRequest(
+            f"The secret in {file} must have at least {SECRET_CHARS} characters. Bring the file back from a "
+            "backup, or remove it to get a new secret; then users sign in again, and agents lose their credentials."
+        )
+    return (secret,)
 
 
 def signing_secrets(settings: Settings) -> tuple[str, ...]:
