@@ -216,6 +216,10 @@ class TestPlain:
         rows = read_transcript([{**ASK, "ts": 5}, DONE], created_at=9).rows
         assert [row.created_at for row in rows] == [5, 9]
 
+    def test_a_developer_instructs_as_the_system_does(self) -> None:
+        rows = read_history([{"role": "developer", "content": "Be brief.", "ts": 4}, {**ASK, "ts": 5}, DONE]).rows
+        assert [(row.role, row.created_at) for row in rows] == [("system", 4), ("user", 5), ("assistant", 0)]
+
 
 class TestAHistoryToKeep:
     @pytest.mark.parametrize(

@@ -119,14 +119,16 @@ def detect(raw: Sequence[JsonObject], body: JsonObject | None = None) -> Form:
     kinds = {part.get("type") for part in parts if isinstance(part, dict)}
     if any(item.get("type") in _ITEM_TYPES for item in raw) or kinds & _RESPONSES_PARTS:
         return "openai_responses"
-    if any(item.get("role") in {"tool", "function", "developer"} or "tool_calls" in item for item in raw):
+    has_times = any("ts" in item for item in raw)
+    chat_roles = {"tool", "function"} if has_times else {"tool", "function", "developer"}
+    if any(item.get("role") in chat_roles or "tool_calls" in item for item in raw):
         return "openai_chat"
     if kinds & _ANTHROPIC_TYPES or "image" in kinds or _is_anthropic_body(body):
         return "anthropic"
     # Both write a user's text as a list at times; an assistant's, only Anthropic.
     if any(item.get("role") == "assistant" and isinstance(item.get("content"), list) for item in raw):
         return "anthropic"
-    return "plain" if any("ts" in item for item in raw) else "openai_chat"
+    return "plain" if has_times else "openai_chat"
 
 
 def _is_anthropic_body(body: JsonObject | None) -> bool:
@@ -212,9 +214,11 @@ def _is_system(item: JsonObject) -> bool:
 
 def _read_plain(item: JsonObject, index: int) -> Item:
     role, content, ts = item.get("role"), item.get("content"), item.get("ts")
+    if role == "developer":
+        role = "system"
     if role not in {"user", "assistant", "system"} or not isinstance(content, str):
         raise InvalidRequest(
-            f"Item {index}: a plain message has a role (user, assistant, system) and a text as content."
+            f"Item {index}: a plain message has a role (user, assistant, system, developer) and a text as content."
         )
     if ts is not None and (not isinstance(ts, int) or isinstance(ts, bool)):
         raise InvalidRequest(f"Item {index}: `ts` is a number of milliseconds, not {ts!r}.")
