@@ -43,7 +43,7 @@ class Machine:
 
     def has_apt(self, *, works: bool = True) -> None:
         installs = f'touch "{self.bin}/bwrap"; chmod 755 "{self.bin}/bwrap"' if works else "exit 100"
-        self.has("apt-get", f'echo "$*" >> "{self.log}"\n[ "$1" = install ] || exit 0\n{installs}')
+        self.has("apt-get", f'echo "$*" >> "{self.log}"\ncase "$*" in *" install "*) ;; *) exit 1;; esac\n{installs}')
 
     def make_run(self) -> subprocess.CompletedProcess[str]:
         env = {"PATH": str(self.bin), "TMPDIR": str(self.checkout), "HOME": os.environ.get("HOME", "/")}
@@ -57,7 +57,7 @@ class Machine:
     @property
     def installed(self) -> list[str]:
         lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
-        return [line.split()[-1] for line in lines if line.startswith("install")]
+        return [line.split()[-1] for line in lines if " install " in line]
 
 
 @pytest.fixture
