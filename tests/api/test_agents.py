@@ -164,7 +164,14 @@ class TestAnAgent:
         # An admin may save what a service key has allowed, but not change it.
         same = {"name": "B", "mcp_servers": made["mcp_servers"]}
         assert (await admin.put(path, json=same)).status_code == 200
-        for change in ({"args": ["-c", "evil"]}, {"command": "/bin/sh"}, {"env": {"KEY": "mine"}}, {"name": "new"}):
+        changes: list[Json] = [
+            {"args": ["-c", "evil"]},
+            {"command": "/bin/sh"},
+            {"env": {"KEY": "mine"}},
+            {"env": {}},
+            {"name": "new"},
+        ]
+        for change in changes:
             server_changed = {**made["mcp_servers"][0], **change}
             response = await admin.patch(path, json={"mcp_servers": [server_changed]})
             assert code_of(response) == (403, "forbidden"), change

@@ -89,12 +89,15 @@ def _check_commands(servers: list[McpServer], before: AgentSpec | None, *, may_r
     if may_run_commands:
         return
     stored = () if before is None else before.mcp_servers
-    known = {(server["name"], _destination(server)) for server in stored if server.get("command") is not None}
+    known = {
+        (server["name"], _destination(server)): dict.fromkeys(server.get("env", {}), MASK)
+        for server in stored
+        if server.get("command") is not None
+    }
     for server in servers:
         if server.command is None:
             continue
-        is_as_before = (server.name, (server.command, *server.args)) in known
-        if not is_as_before or any(value != MASK for value in server.env.values()):
+        if known.get((server.name, (server.command, *server.args))) != server.env:
             raise Forbidden(
                 "Only the operator's own key may save an MCP server that is a command, since this server starts it. "
                 "Use a `url`, or ask the operator to set TURNKEEP_ALLOW_MCP_COMMANDS=1 (for keys of a whole org)."
