@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Shell
 from tests.client.site import rounds_of
+from turnkeep.client import Turnkeep
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script
 
@@ -160,6 +161,14 @@ class TestAgents:
         shell.ok("agents", "delete", copy["id"])
         shell.json("agents", "delete", "Support")
         assert not {one["name"] for one in shell.lines("agents", "list")} & {"Support", "Copy"}
+
+    def test_a_member_is_told_the_name_and_the_model(self, shell: Shell) -> None:
+        made = shell.json("agents", "create", "-", input='{"name": "Seen", "model": "scripted", "tools": []}')
+        with Turnkeep(data_dir=shell.site.data_dir) as turnkeep:
+            token = turnkeep.tokens.create("ann").token
+        told = shell.ok("agents", "list", TURNKEEP_URL=shell.site.url, TURNKEEP_KEY=token)
+        assert f"{made['id']}\tSeen\tscripted\t\t\n" in told
+        shell.json("agents", "delete", made["id"])
 
     @pytest.mark.parametrize(
         "name,content,code,words",

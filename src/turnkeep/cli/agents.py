@@ -44,7 +44,7 @@ def list_agents(
         if as_json:
             print_lines(found)
             return
-        rows = [(one.id, one.name, one.model or "", str(len(one.tools)), moment(one.updated_at)) for one in found]
+        rows = [(one.id, one.name, one.model or "", _tool_count(one), moment(one.updated_at)) for one in found]
     nothing = "There are no agents yet. `turnkeep agents create --help` shows how to make one."
     print_table(("id", "name", "model", "tools", "changed"), rows, nothing=nothing)
 
@@ -233,6 +233,11 @@ def run(
         for file in written:
             where = f" → {turnkeep.files.download(file.id, output)}" if output is not None else f"  {file.id}"
             remark(f"▪ {file.name}{where}")
+
+
+def _tool_count(agent: Agent) -> str:
+    """Members are not told, nor when the agent was changed."""
+    return "" if agent.updated_at is None else str(len(agent.tools))
 
 
 def find_agent(turnkeep: Turnkeep, named: str) -> Agent:

@@ -6,6 +6,7 @@ provider refuse, and why? So a transcript that ends with an answer is judged as 
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -255,5 +256,5 @@ def _as_report(diagnosis: Diagnosis, written: Path | None) -> dict[str, Any]:
         ],
         "repairs": [{"kind": repair.kind, "detail": repair.detail} for repair in diagnosis.repairs],
         "remarks": list(transcript.remarks),
-        "output": str(written) if written else None,
+        "output": os.fsencode(written).decode(errors="replace") if written else None,
     }

@@ -214,8 +214,8 @@ class Agent(_Answer, frozen=True, kw_only=True):
     skills: Sequence[JsonObject] = ()
     sandbox: bool = False
     environment: JsonObject = {}
-    created_at: int = 0
-    updated_at: int = 0
+    created_at: int | None = None
+    updated_at: int | None = None
     warnings: Sequence[str] = ()
 
 
