@@ -1,0 +1,101 @@
+"""The structure of the code: names that a stranger understands, few rooms, decisions that the code cites.
+
+`scripts/measure-structure` prints the same figures as a table.
+"""
+
+import re
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FIELD = frozenset(Path(__file__).with_name("technical_words.txt").read_text(encoding="utf-8").split())
+"""Words in common use among engineers, which need no entry in the glossary."""
+
+
+@pytest.fixture(scope="module")
+def measure() -> Any:
+    """The script as a module."""
+    loader = SourceFileLoader("measure_structure", str(ROOT / "scripts/measure-structure"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def tree(measure: Any) -> Any:
+    return measure.Tree()
+
+
+class TestModuleNames:
+    def test_none_is_a_gerund(self, measure: Any, tree: Any) -> None:
+        assert measure.gerunds(tree.modules) == []
+
+    def test_each_word_is_in_the_glossary_or_in_common_use(self, tree: Any) -> None:
+        known = FIELD | glossary()
+        unknown = {
+            word: name
+            for name in tree.paths
+            for word in name.rpartition(".")[2].split("_")
+            if not is_known(word, known)
+        }
+        assert unknown == {}, "Choose a common word, or explain it in docs/glossary.md."
+
+    def test_no_class_is_named_by_a_metaphor(self, measure: Any, tree: Any) -> None:
+        assert measure.metaphors(tree) == []
+
+
+class TestRooms:
+    def test_modules_are_few(self, tree: Any) -> None:
+        assert len(tree.modules) <= 270
+
+    def test_hardly_any_has_a_single_importer(self, measure: Any, tree: Any) -> None:
+        fragments = measure.with_one_importer(tree)
+        assert len(fragments) <= 40, "\n".join(["A fragment belongs into its only importer:", *fragments])
+
+    def test_the_api_has_rooms(self, measure: Any) -> None:
+        assert len(measure.files_of_api()) <= 10
+
+    def test_each_package_says_what_it_is_for(self, tree: Any) -> None:
+        short = [
+            name
+            for name, path in tree.paths.items()
+            if path.name == "__init__.py" and len((tree.docstring(name) or "").split()) < 40
+        ]
+        assert short == [], "Say what the package answers for, what it must not know, and which file to read first."
+
+    def test_wire_shapes_are_defined_once(self, measure: Any, tree: Any) -> None:
+        assert measure.shared_wire_shapes(tree) == []
+
+
+class TestDecisions:
+    def test_every_record_is_cited_by_the_code_that_it_explains(self, measure: Any) -> None:
+        assert measure.uncited_decisions() == []
+
+    def test_every_citation_leads_to_a_record(self, measure: Any) -> None:
+        records = {record.name[:4] for record in measure.decision_records()}
+        assert measure.cited_decisions() <= records
+
+    def test_the_index_lists_every_record(self, measure: Any) -> None:
+        index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+        listed = set(re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", index)) - {"0000-template.md"}
+        assert listed == {record.name for record in measure.decision_records()}
+
+
+def glossary() -> frozenset[str]:
+    """The words in the first column of the glossary's table."""
+    text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+    return frozenset(word for cell in cells for word in re.findall(r"[a-z]+", cell.lower()))
+
+
+def is_known(word: str, known: frozenset[str]) -> bool:
+    """Also in the plural."""
+    word = word.lower()
+    return bool({word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y"} & known)
