@@ -11,8 +11,8 @@ from tests import buckets
 from tests.cli.conftest import Shell
 from tests.redis_server import RedisServer
 from tests.store.databases import make_postgres_database
-from turnkeep.filebag.objects import open_objects
-from turnkeep.filebag.ports import Objects
+from turnkeep.files.objects import open_objects
+from turnkeep.files.ports import Objects
 
 PARTS = ["server", "key", "database", "roles", "bucket", "files", "redis", "runner", "models", "clock"]
 

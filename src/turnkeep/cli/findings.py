@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError
-from turnkeep.filebag.sweeping import BagReport
+from turnkeep.files.orphans import BagReport
 
 State = Literal["ok", "warn", "fail", "skip"]
 

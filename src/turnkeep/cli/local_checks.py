@@ -78,7 +78,7 @@ class LocalChecks:
         return await self._remote_bucket()
 
     async def _remote_bucket(self) -> str:
-        from turnkeep.filebag.objects import open_objects
+        from turnkeep.files.objects import open_objects
 
         settings = self._settings
         objects = open_objects(settings.files_url, folder=settings.files_path)
@@ -101,8 +101,8 @@ class LocalChecks:
         """While no server runs, the rows are read from here. A database of another release is not opened: it would be
         migrated."""
         from turnkeep.cli.migrate import check_schema_now
-        from turnkeep.filebag.objects import open_objects
-        from turnkeep.filebag.sweeping import check_bag
+        from turnkeep.files.objects import open_objects
+        from turnkeep.files.orphans import check_bag
         from turnkeep.runtime import open_store
 
         settings = self._settings

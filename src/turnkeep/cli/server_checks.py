@@ -8,7 +8,7 @@ import msgspec
 from turnkeep.cli.findings import SECONDS, Trouble, files_found
 from turnkeep.client.answers import ModelName, Page
 from turnkeep.client.finding import Place
-from turnkeep.filebag.sweeping import BagReport
+from turnkeep.files.orphans import BagReport
 
 SKEW_SECONDS = 5.0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from turnkeep.filebag.ports import Objects
+from turnkeep.files.ports import Objects
 
 
 async def blocks(*pieces: bytes) -> AsyncIterator[bytes]:

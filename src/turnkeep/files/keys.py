@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from turnkeep.filebag.naming import extension_of
-from turnkeep.filebag.types import BY_EXTENSION
+from turnkeep.files.media_types import BY_EXTENSION
+from turnkeep.files.names import extension_of
 from turnkeep.ids import ConversationId, FileId, WorkspaceId
 
 INCOMING = "incoming"

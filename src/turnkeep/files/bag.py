@@ -10,15 +10,13 @@ from functools import partial
 from msgspec import Struct
 
 from turnkeep.errors import Conflict
-from turnkeep.filebag.completing import Completion
-from turnkeep.filebag.forms import FilePart
-from turnkeep.filebag.keys import Folder, incoming_key, storage_key
-from turnkeep.filebag.naming import clean_name
-from turnkeep.filebag.pairing import commit, discard
-from turnkeep.filebag.ports import Objects
-from turnkeep.filebag.receiving import Intake, exactly, too_large
-from turnkeep.filebag.sniffing import UNKNOWN, claimed_type, type_of, type_of_output
-from turnkeep.filebag.zipping import Entry, length_of, zipped
+from turnkeep.files.keys import Folder, incoming_key, storage_key
+from turnkeep.files.media_types import UNKNOWN, claimed_type, type_of, type_of_output
+from turnkeep.files.multipart import FilePart
+from turnkeep.files.names import clean_name
+from turnkeep.files.ports import Objects
+from turnkeep.files.uploads import UploadCompletion, UploadInspector, commit, discard, exactly, too_large
+from turnkeep.files.zip_writer import ZipEntry, length_of, zipped
 from turnkeep.ids import ConversationId, FileId, new_file_id
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.principals import Principal
@@ -39,7 +37,7 @@ class Bag:
         self.objects = objects
         self._store = store
         self._max_file_bytes = max_file_bytes
-        self._completion = Completion(store, objects, max_file_bytes=max_file_bytes)
+        self._completion = UploadCompletion(store, objects, max_file_bytes=max_file_bytes)
 
     # In, at once
 
@@ -114,7 +112,7 @@ class Bag:
         """These files as a zip, in the order in which they came into the bag."""
         by_name = {file.name: file for file in sorted(files, key=lambda file: (file.created_at, file.id))}
         entries = [
-            Entry(name=file.name, size=file.size, modified_at=file.created_at, crc32=file.crc32)
+            ZipEntry(name=file.name, size=file.size, modified_at=file.created_at, crc32=file.crc32)
             for file in by_name.values()
         ]
         return Archive(length_of(entries), zipped(entries, lambda entry: self.content(by_name[entry.name])))
@@ -159,20 +157,20 @@ class Bag:
     async def _take(self, part: FilePart, *, folder: Folder, is_output: bool = False) -> NewFile:
         name = clean_name(part.name)
         decide = partial(type_of_output, name) if is_output else partial(type_of, name, part.declared_type)
-        intake = Intake(limit=self._max_file_bytes, type_of=decide)
+        inspector = UploadInspector(limit=self._max_file_bytes, type_of=decide)
         file_id = new_file_id()
         key = storage_key(folder, file_id, name)
-        await self.objects.put(key, intake.passing(part.chunks))
+        await self.objects.put(key, inspector.inspect(part.chunks))
         return NewFile(
             id=file_id,
             conversation_id=folder.conversation_id,
             name=name,
-            mime_type=intake.mime_type,
-            size=intake.size,
+            mime_type=inspector.mime_type,
+            size=inspector.size,
             storage_key=key,
             source="sandbox" if is_output else "user",
-            sha256=intake.sha256,
-            crc32=intake.crc32,
+            sha256=inspector.sha256,
+            crc32=inspector.crc32,
         )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.filebag.naming import clean_name, extension_of
+from turnkeep.files.names import clean_name, extension_of
 from turnkeep.model.files import NAME_BYTES
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.filebag.blocks import blocks, keys
+from tests.files.blocks import blocks, keys
 from tests.store.factories import Tenant, a_conversation, a_tenant
 from turnkeep.clock import FakeClock, system_clock
-from turnkeep.filebag.bag import Bag
-from turnkeep.filebag.forms import FilePart
-from turnkeep.filebag.keys import incoming_key
-from turnkeep.filebag.ports import Objects
-from turnkeep.filebag.sweeping import BagSweeper, check_bag
+from turnkeep.files.bag import Bag
+from turnkeep.files.keys import incoming_key
+from turnkeep.files.multipart import FilePart
+from turnkeep.files.orphans import BagSweeper, check_bag
+from turnkeep.files.ports import Objects
 from turnkeep.ids import ConversationId, new_file_id
 from turnkeep.model.files import File
 from turnkeep.store.sqlite import SqliteStore

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.filebag.blocks import in_pieces, whole
+from tests.files.blocks import in_pieces, whole
 from turnkeep.errors import Unavailable
-from turnkeep.filebag.objects import LocalObjects
-from turnkeep.filebag.ports import BLOCK
-from turnkeep.filebag.zipping import Entry, Placed, directory, length_of, local_header, zipped
+from turnkeep.files.objects import LocalObjects
+from turnkeep.files.ports import BLOCK
+from turnkeep.files.zip_writer import WrittenEntry, ZipEntry, directory, length_of, local_header, zipped
 
 NOON = 1_750_000_000_000
 
@@ -26,9 +26,9 @@ NOON = 1_750_000_000_000
 both = pytest.mark.parametrize("is_known", [True, False], ids=["checksums known", "checksums not known"])
 
 
-def entries_of(files: dict[str, bytes], *, is_known: bool) -> list[Entry]:
+def entries_of(files: dict[str, bytes], *, is_known: bool) -> list[ZipEntry]:
     return [
-        Entry(name=name, size=len(data), modified_at=NOON, crc32=zlib.crc32(data) if is_known else None)
+        ZipEntry(name=name, size=len(data), modified_at=NOON, crc32=zlib.crc32(data) if is_known else None)
         for name, data in files.items()
     ]
 
@@ -105,7 +105,7 @@ class TestWhenAFileIsNotWhatItWas:
                 archive.read("b")
 
     async def test_one_that_cannot_be_read_fails_before_anything_is_sent(self) -> None:
-        async def lost(entry: Entry) -> AsyncIterator[bytes]:
+        async def lost(entry: ZipEntry) -> AsyncIterator[bytes]:
             if entry.size:
                 raise Unavailable("The bucket is away.")
             yield b""
@@ -135,7 +135,7 @@ class TestMemory:
         with (tmp_path / "large.bin").open("wb") as file:
             file.truncate(size)  # zeros that take no room on the disk
         crc = functools.reduce(lambda crc, _: zlib.crc32(bytes(2**20), crc), range(96), 0) if is_known else None
-        entry = Entry(name="large.bin", size=size, modified_at=NOON, crc32=crc)
+        entry = ZipEntry(name="large.bin", size=size, modified_at=NOON, crc32=crc)
         sent = 0
         tracemalloc.start()
         try:
@@ -151,11 +151,11 @@ class TestMemory:
 class TestLargeOnes:
     @both
     def test_over_4_gib_python_reads_the_directory(self, is_known: bool) -> None:
-        large = Entry(name="large.bin", size=5 * 2**30, modified_at=NOON, crc32=1 if is_known else None)
-        small = Entry(name="small.bin", size=3, modified_at=NOON, crc32=2 if is_known else None)
+        large = ZipEntry(name="large.bin", size=5 * 2**30, modified_at=NOON, crc32=1 if is_known else None)
+        small = ZipEntry(name="small.bin", size=3, modified_at=NOON, crc32=2 if is_known else None)
         offset = len(local_header(large)) + large.size + (0 if is_known else 24)
         end = offset + len(local_header(small)) + small.size + (0 if is_known else 16)
-        tail = directory([Placed(large, 0, 1), Placed(small, offset, 2)], end)
+        tail = directory([WrittenEntry(large, 0, 1), WrittenEntry(small, offset, 2)], end)
         assert length_of([large, small]) == end + len(tail)
         with zipfile.ZipFile(_Sparse(end, tail)) as archive:
             assert [(info.filename, info.file_size, info.header_offset) for info in archive.infolist()] == [
@@ -164,12 +164,12 @@ class TestLargeOnes:
             ]
 
     def test_over_65535_entries(self) -> None:
-        placed = [Placed(Entry(name=str(n), size=0, modified_at=NOON), n, 0) for n in range(70_000)]
+        placed = [WrittenEntry(ZipEntry(name=str(n), size=0, modified_at=NOON), n, 0) for n in range(70_000)]
         with zipfile.ZipFile(_Sparse(1_000_000, directory(placed, 1_000_000))) as archive:
             assert len(archive.infolist()) == 70_000
 
     async def test_a_large_entry_is_written_with_large_sizes(self) -> None:
-        large = Entry(name="a", size=2**32, modified_at=NOON)
+        large = ZipEntry(name="a", size=2**32, modified_at=NOON)
         stream = zipped([large], lambda _: in_pieces(b""))
         header = await anext(stream)
         assert header[4:6] == (45).to_bytes(2, "little")
@@ -177,7 +177,7 @@ class TestLargeOnes:
             await anext(stream)
 
     def test_a_large_entry_of_known_bytes_tells_its_size_in_its_header(self) -> None:
-        header = local_header(Entry(name="a", size=5 * 2**30, modified_at=NOON, crc32=7))
+        header = local_header(ZipEntry(name="a", size=5 * 2**30, modified_at=NOON, crc32=7))
         assert header[14:26] == struct.pack("<III", 7, 2**32 - 1, 2**32 - 1)
         assert header[-20:] == struct.pack("<HHQQ", 1, 16, 5 * 2**30, 5 * 2**30)
 

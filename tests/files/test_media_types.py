@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.filebag.samples import (
+from tests.files.samples import (
     DOCX,
     ELF,
     GIF_SCRIPT,
@@ -21,8 +21,7 @@ from tests.filebag.samples import (
     zip_of,
 )
 from turnkeep.errors import UnsupportedMediaType
-from turnkeep.filebag.sniffing import HEAD_BYTES, UNKNOWN, type_of, type_of_output
-from turnkeep.filebag.types import BY_EXTENSION, family_of
+from turnkeep.files.media_types import BY_EXTENSION, HEAD_BYTES, UNKNOWN, family_of, type_of, type_of_output
 
 OFFICE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 

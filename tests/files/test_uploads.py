@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from tests.filebag.blocks import blocks, keys, whole
+from tests.files.blocks import blocks, keys, whole
 from tests.store.factories import Tenant, a_conversation
 from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound, Unavailable
-from turnkeep.filebag.bag import Bag
-from turnkeep.filebag.keys import incoming_key
-from turnkeep.filebag.ports import Objects
+from turnkeep.files.bag import Bag
+from turnkeep.files.keys import incoming_key
+from turnkeep.files.ports import Objects
 from turnkeep.ids import FileId
 from turnkeep.model.files import File
 from turnkeep.store.ports import Store

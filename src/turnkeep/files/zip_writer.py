@@ -24,7 +24,7 @@ _MADE_BY_UNIX = 3 << 8
 _REGULAR_FILE = 0o100644 << 16
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ZipEntry(Struct, frozen=True, kw_only=True):
     """A file to be: its name inside the archive, its size, when it was made (Unix epoch milliseconds), and the checksum
     of its bytes if that is known. Bytes that do not have it make an archive that every reader refuses."""
 
@@ -42,10 +42,10 @@ class Entry(Struct, frozen=True, kw_only=True):
         return _NAMES_ARE_UTF8 | (_SIZES_FOLLOW if self.crc32 is None else 0)
 
 
-class Placed(Struct, frozen=True):
+class WrittenEntry(Struct, frozen=True):
     """An entry that was written: where it begins, and the checksum of its bytes."""
 
-    entry: Entry
+    entry: ZipEntry
     offset: int
     crc: int
 
@@ -70,16 +70,18 @@ class Checksum:
         return self._crc
 
 
-def length_of(entries: Sequence[Entry]) -> int:
+def length_of(entries: Sequence[ZipEntry]) -> int:
     """How many bytes the archive will have."""
     placed, offset = [], 0
     for entry in entries:
-        placed.append(Placed(entry, offset, 0))
+        placed.append(WrittenEntry(entry, offset, 0))
         offset += len(local_header(entry)) + entry.size + len(descriptor(entry, 0))
     return offset + len(directory(placed, offset))
 
 
-async def zipped(entries: Sequence[Entry], contents: Callable[[Entry], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
+async def zipped(
+    entries: Sequence[ZipEntry], contents: Callable[[ZipEntry], AsyncIterator[bytes]]
+) -> AsyncIterator[bytes]:
     """The archive in pieces, its entries in the given order. Raises if an entry has more or fewer bytes than it said:
     the archive then has no end, and nobody can take it for a whole one. If the first entry cannot be read at all, that
     is raised before there is any piece."""
@@ -100,12 +102,12 @@ async def zipped(entries: Sequence[Entry], contents: Callable[[Entry], AsyncIter
         tail = descriptor(entry, crc)
         if tail:
             yield tail
-        placed.append(Placed(entry, offset, crc))
+        placed.append(WrittenEntry(entry, offset, crc))
         offset += len(header) + size + len(tail)
     yield directory(placed, offset)
 
 
-def local_header(entry: Entry) -> bytes:
+def local_header(entry: ZipEntry) -> bytes:
     name = entry.name.encode()
     told = 0 if entry.crc32 is None else entry.size
     extra = struct.pack("<HHQQ", 1, 16, told, told) if entry.is_large else b""
@@ -129,7 +131,7 @@ def local_header(entry: Entry) -> bytes:
     )
 
 
-def descriptor(entry: Entry, crc: int) -> bytes:
+def descriptor(entry: ZipEntry, crc: int) -> bytes:
     """What follows the bytes of an entry; nothing where its header has told it."""
     if entry.crc32 is not None:
         return b""
@@ -137,7 +139,7 @@ def descriptor(entry: Entry, crc: int) -> bytes:
     return struct.pack(form, b"PK\7\x08", crc, entry.size, entry.size)
 
 
-def directory(placed: Sequence[Placed], offset: int) -> bytes:
+def directory(placed: Sequence[WrittenEntry], offset: int) -> bytes:
     """The list of all entries, which begins at `offset`, and the end of the archive."""
     listed = b"".join(map(_listed, placed))
     ending = struct.pack(
@@ -159,7 +161,7 @@ def directory(placed: Sequence[Placed], offset: int) -> bytes:
     return listed + large + struct.pack("<4sIQI", b"PK\6\7", 0, offset + len(listed), 1) + ending
 
 
-def _listed(placed: Placed) -> bytes:
+def _listed(placed: WrittenEntry) -> bytes:
     entry = placed.entry
     name = entry.name.encode()
     large = [entry.size, entry.size] if entry.is_large else []

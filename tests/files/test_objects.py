@@ -14,11 +14,10 @@ import httpx
 import pytest
 
 from tests import buckets
-from tests.filebag.blocks import blocks, in_pieces, keys, whole
+from tests.files.blocks import blocks, in_pieces, keys, whole
 from turnkeep.errors import StorageFull, Unavailable
-from turnkeep.filebag.failures import translated
-from turnkeep.filebag.objects import BucketObjects, LocalObjects, open_objects
-from turnkeep.filebag.ports import Missing, Objects
+from turnkeep.files.objects import BucketObjects, LocalObjects, open_objects, translated
+from turnkeep.files.ports import Missing, Objects
 
 MIB = 1024 * 1024
 
@@ -123,7 +122,7 @@ class TestLocalDisk:
         script = """
 import asyncio, sys
 from pathlib import Path
-from turnkeep.filebag.objects import LocalObjects
+from turnkeep.files.objects import LocalObjects
 
 async def endless():
     while True:

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec import Struct
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.filebag.keys import INCOMING, PREFIXES, incoming_key
-from turnkeep.filebag.ports import Objects
+from turnkeep.files.keys import INCOMING, PREFIXES, incoming_key
+from turnkeep.files.ports import Objects
 from turnkeep.ids import FileId
 from turnkeep.store.ports import FileStore
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests import buckets
-from turnkeep.filebag.objects import open_objects
-from turnkeep.filebag.ports import Objects
+from turnkeep.files.objects import open_objects
+from turnkeep.files.ports import Objects
 
 
 @pytest.fixture(params=["local", "s3"])

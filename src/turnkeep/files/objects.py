@@ -3,18 +3,18 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import obstore
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, S3Store
 
-from turnkeep.errors import InvalidRequest, Unavailable
-from turnkeep.filebag.failures import translated
-from turnkeep.filebag.ports import BLOCK, Missing, Objects, StoredObject
+from turnkeep.errors import InvalidRequest, StorageFull, TurnkeepError, Unavailable
+from turnkeep.files.ports import BLOCK, Missing, Objects, StoredObject
 
 PART_BYTES = 5 * BLOCK
 """S3 takes no smaller parts."""
@@ -26,6 +26,12 @@ RETRY_SECONDS = 4
 
 _STAGED = re.compile(r".+#\d+")
 """How obstore names a file that is being written; a listing never shows it."""
+
+_FULL = re.compile(
+    r"\(os error (?:28|122|27)\)"  # no space, quota, file size limit
+    r"|XMinioStorageFull|QuotaExceeded|InsufficientStorage|no free volumes|no writable volumes|status code: 507",
+    re.IGNORECASE,
+)
 
 
 def open_objects(files_url: str, *, folder: Path) -> Objects:
@@ -242,3 +248,23 @@ def _is_plain_http(environ: Mapping[str, str]) -> bool:
     """A bucket of one's own may be reached without TLS when its address says so."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     return any(environ.get(name, "").startswith("http://") for name in names)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise our own error for whatever storage raises inside."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise Missing("The bytes of this file are gone.") from exc
+    except (BaseError, OSError) as exc:
+        raise _ours(exc) from exc
+
+
+def _ours(exc: Exception) -> TurnkeepError:
+    words = str(exc)
+    if _FULL.search(words) or getattr(exc, "errno", None) in {28, 122, 27}:
+        return StorageFull("There is no room left for files. Reads go on; uploads work again once there is room.")
+    if isinstance(exc, PermissionDeniedError | UnauthenticatedError):
+        return Unavailable("The bucket refuses the server's credentials. An operator must look at them.")
+    return Unavailable("Files cannot be reached just now. Nothing was stored; try again.")

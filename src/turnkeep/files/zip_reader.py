@@ -29,7 +29,7 @@ class NotAZip(ZipRefused):
     """These bytes are no zip archive at all."""
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ZipMember(Struct, frozen=True, kw_only=True):
     """A file of the archive: where it goes, and how large it says it is."""
 
     path: str
@@ -54,7 +54,7 @@ class ZipReader:
         self.entries = tuple(_entry(info) for info in infos if not info.is_dir())
         refuse_collisions([entry.path for entry in self.entries])
 
-    def pieces(self, entry: Entry) -> Iterator[bytes]:
+    def pieces(self, entry: ZipMember) -> Iterator[bytes]:
         """The bytes of a file, exactly as many as it said, with the right checksum. Raises ZipRefused."""
         left = entry.size
         try:
@@ -99,7 +99,7 @@ def refuse_collisions(paths: Sequence[str]) -> None:
             raise ZipRefused(f"{path!r} lies inside a file.")
 
 
-def _entry(info: zipfile.ZipInfo) -> Entry:
+def _entry(info: zipfile.ZipInfo) -> ZipMember:
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in {0, stat.S_IFREG}:
         raise ZipRefused(f"{info.filename!r} in the zip is not a file.")
@@ -108,7 +108,7 @@ def _entry(info: zipfile.ZipInfo) -> Entry:
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise ZipRefused(f"{info.filename!r} in the zip is compressed in a way that is not accepted.")
     # orig_filename is what was written; ZipInfo cuts names at a NUL.
-    return Entry(path=safe_path(info.orig_filename), size=info.file_size, info=info)
+    return ZipMember(path=safe_path(info.orig_filename), size=info.file_size, info=info)
 
 
 def _refuse_overlaps(infos: list[zipfile.ZipInfo], end: int) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.filebag.blocks import in_pieces, whole
+from tests.files.blocks import in_pieces, whole
 from turnkeep.errors import InvalidRequest, TooManyFiles
-from turnkeep.filebag.forms import file_parts
+from turnkeep.files.multipart import file_parts
 
 TYPE = "multipart/form-data; boundary=XX"
 

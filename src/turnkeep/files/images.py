@@ -42,7 +42,7 @@ class Picture(Struct, frozen=True):
     data: bytes
 
 
-class Pictures:
+class ImageConverter:
     """Works on one picture at a time, in a thread."""
 
     def __init__(self) -> None:
