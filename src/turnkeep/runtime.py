@@ -27,8 +27,8 @@ from turnkeep.files.objects import open_objects
 from turnkeep.files.orphans import BagSweeper
 from turnkeep.files.signing import UrlSigner
 from turnkeep.ids import OrgId
-from turnkeep.knowledge.texts import FileTexts
-from turnkeep.knowledge.toolset import knowledge_tools
+from turnkeep.knowledge.file_texts import FileTexts
+from turnkeep.knowledge.tools import knowledge_tools
 from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry

@@ -28,7 +28,7 @@ from turnkeep.compiler.judge import (
     judge_openai_responses,
 )
 from turnkeep.errors import Defect, InvalidRequest
-from turnkeep.transfer.foreign import Form, Transcript, read_transcript, write_transcript
+from turnkeep.transfer.transcripts import Form, Transcript, read_transcript, write_transcript
 
 NAMES: dict[Form, str] = {
     "anthropic": "Anthropic messages",

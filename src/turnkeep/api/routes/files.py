@@ -19,7 +19,7 @@ from turnkeep.files.images import MAX_BYTES, RASTER_TYPES
 from turnkeep.files.keys import incoming_key
 from turnkeep.files.multipart import file_parts
 from turnkeep.ids import ConversationId, FileId
-from turnkeep.knowledge.texts import kind_of, unit_of
+from turnkeep.knowledge.file_texts import kind_of, unit_of
 from turnkeep.model.files import File
 
 UPLOAD_SECONDS = 3_600

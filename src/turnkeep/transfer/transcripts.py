@@ -26,9 +26,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
 from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolResult
 from turnkeep.model.messages import Message
-from turnkeep.transfer.anthropic_items import read_anthropic
-from turnkeep.transfer.items import Item, Remarks, is_empty
-from turnkeep.transfer.openai_items import read_chat, read_responses
+from turnkeep.transfer.provider_messages import Item, Remarks, is_empty, read_anthropic, read_chat, read_responses
 
 Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
 

@@ -1,10 +1,10 @@
 """What the tools of knowledge have in common: checked arguments, whole hits within the limit, and sources."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from turnkeep.errors import CallerError
 from turnkeep.model.blocks import JsonObject
@@ -15,6 +15,15 @@ Arguments = TypeVar("Arguments", bound=Struct)
 WIDEST_NUMBER = 9_999
 SNIPPET_CHARS = 300
 LEAST_CHARS = 200
+
+
+Words = Annotated[str, Meta(min_length=1, max_length=500, description="Words to look for")]
+Offset = Annotated[int, Meta(ge=0, le=10_000, description="Pass over so many results: for the next ones")]
+
+
+class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query: Words
+    offset: Offset = 0
 
 
 class KnowledgeTool(Generic[Arguments]):

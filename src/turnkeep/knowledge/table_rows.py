@@ -1,16 +1,35 @@
-"""Cells: from what a caller or a CSV file says to the value that a column keeps, or a sentence about what is wrong."""
+"""Rows, filters and sort order as callers and CSV files write them → as the store keeps them.
+
+Each value is converted to the type of its column. A value that does not fit is an InvalidRequest that names the column.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.model.blocks import JsonValue
-from turnkeep.model.knowledge import CELL_CHARS, Cell, Column, ColumnType, KnowledgeTable
+from turnkeep.model.knowledge import (
+    CELL_CHARS,
+    Cell,
+    Column,
+    ColumnType,
+    Filter,
+    KnowledgeTable,
+    Operator,
+    RowQuery,
+    Sort,
+)
 
+MAX_FILTERS = 10
+MAX_CHOICES = 100
 MAX_NUMBER = 2**53
 SHOWN_CHARS = 60
 
+_ORDERED = frozenset({"lt", "le", "gt", "ge"})
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _PLAIN_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -151,3 +170,66 @@ def _boolean(value: JsonValue) -> bool | None:
 def _shown(value: JsonValue) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+class Condition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`{"column": "Price", "op": "ge", "value": 10}`. `in` takes a list; `empty` and `not_empty` take no value."""
+
+    column: Annotated[str, Meta(max_length=200, description="The name of a column")]
+    op: Annotated[Operator, Meta(description="eq is the usual one; contains looks for a part of a text")] = "eq"
+    value: JsonValue = None
+
+
+def row_query(
+    table: KnowledgeTable, *, text: str = "", filters: list[Condition] | None = None, sort: str | None = None
+) -> RowQuery:
+    """`sort` is the name of a column, with `-` before it for the greatest first."""
+    filters = filters or []
+    if len(filters) > MAX_FILTERS:
+        raise InvalidRequest(f"At most {MAX_FILTERS} filters may be given, not {len(filters)}.")
+    return RowQuery(
+        text=text,
+        filters=tuple(_filter(table, each) for each in filters),
+        sort=None if not sort else _sort(table, sort),
+    )
+
+
+def _filter(table: KnowledgeTable, condition: Condition) -> Filter:
+    column = column_of(table, condition.column)
+    return Filter(column=column, op=condition.op, value=_value(column, condition))
+
+
+def _value(column: Column, condition: Condition) -> Cell | tuple[Cell, ...]:
+    op, value = condition.op, condition.value
+    if op in {"empty", "not_empty"}:
+        return None
+    if op == "contains" and (column.type != "text" or not isinstance(value, str) or not value):
+        raise InvalidRequest(f"`contains` looks for a part of a text, and {column.name!r} is of type {column.type}.")
+    if op in _ORDERED and column.type == "boolean":
+        raise InvalidRequest(f"`{op}` needs an order, and {column.name!r} is true or false. Use `eq`.")
+    if op == "in":
+        if not isinstance(value, list) or not 1 <= len(value) <= MAX_CHOICES:
+            raise InvalidRequest(f"`in` takes a list of 1 to {MAX_CHOICES} values.")
+        return tuple(_given(column, op, each) for each in value)
+    return _given(column, op, value)
+
+
+def _given(column: Column, op: str, value: JsonValue) -> Cell:
+    cell = cell_of(column, value)
+    if cell is None:
+        raise InvalidRequest(f"`{op}` on {column.name!r} needs a value. To find rows without one use `empty`.")
+    return cell
+
+
+def _sort(table: KnowledgeTable, sort: str) -> Sort:
+    if table.column(sort) is None and sort.startswith("-"):
+        return Sort(column=column_of(table, sort[1:]), is_descending=True)
+    return Sort(column=column_of(table, sort))
+
+
+def column_of(table: KnowledgeTable, name: str) -> Column:
+    column = table.column(name)
+    if column is None:
+        known = ", ".join(f"{each.name} ({each.type})" for each in table.columns)
+        raise InvalidRequest(f"The table {table.name!r} has no column {name[:60]!r}. It has: {known}.")
+    return column

@@ -18,7 +18,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from tests.knowledge.conftest import Library, on_sqlite
 from tests.knowledge.test_tools import told
-from turnkeep.knowledge import file_tools, texts
+from turnkeep.knowledge import file_texts, file_tools
 
 OFFICE = "application/vnd.openxmlformats-officedocument."
 DOCX = f"{OFFICE}wordprocessingml.document"
@@ -109,7 +109,7 @@ async def text_of(kind: str, content: bytes, tmp_path: Path, **options: float) -
     path = tmp_path / "file"
     path.write_bytes(content)
     with path.open("rb") as file:
-        return await texts.run_worker(kind, file, **options)
+        return await file_texts.run_worker(kind, file, **options)
 
 
 @on_sqlite
@@ -176,7 +176,7 @@ class TestASlowFile:
             await may_end.wait()
             return {"text": "saffron at last"}
 
-        monkeypatch.setattr(texts, "run_worker", slow)
+        monkeypatch.setattr(file_texts, "run_worker", slow)
         monkeypatch.setattr(file_tools, "PREPARED_SECONDS", 0.05)
         await library.add_file("slow.pdf", b"x", PDF)
         late = await library.call("search_files", {"query": "saffron"})

@@ -1,27 +1,33 @@
-"""`search_pages`: the workspace's pages, by their words. `search_conversations`: what this user has talked about."""
+"""The native tools over knowledge: their list, `search_pages` and `search_conversations`."""
 
-from typing import Annotated
+from msgspec import structs
 
-from msgspec import Meta, Struct, structs
-
-from turnkeep.knowledge.tooling import SNIPPET_CHARS, KnowledgeTool, cut, fitted, nothing, room_for
+from turnkeep.knowledge.file_texts import FileTexts
+from turnkeep.knowledge.file_tools import VisibleFiles, read_file, search_files
+from turnkeep.knowledge.table_tools import save_to_table, search_user_tables
+from turnkeep.knowledge.tool_base import SNIPPET_CHARS, KnowledgeTool, Search, cut, fitted, nothing, room_for
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.events import Source
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import loosened, parse_query
-from turnkeep.store.ports import ConversationStore, KnowledgeStore
+from turnkeep.store.ports import ConversationStore, KnowledgeStore, Store
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
 
 AT_ONCE = 5
 CONVERSATIONS_LOOKED_AT = 100
 
-Words = Annotated[str, Meta(min_length=1, max_length=500, description="Words to look for")]
-Offset = Annotated[int, Meta(ge=0, le=10_000, description="Pass over so many results: for the next ones")]
 
-
-class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    query: Words
-    offset: Offset = 0
+def knowledge_tools(store: Store, texts: FileTexts) -> list[Tool]:
+    """All of them, for the runtime to register."""
+    visible = VisibleFiles(store)
+    return [
+        search_pages(store),
+        search_user_tables(store),
+        save_to_table(store),
+        search_conversations(store),
+        search_files(store, visible, texts),
+        read_file(visible, texts),
+    ]
 
 
 def search_pages(store: KnowledgeStore) -> Tool:

@@ -4,15 +4,14 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 
 from turnkeep.errors import NotFound
 from turnkeep.ids import OrgId
-from turnkeep.knowledge.ports import FileBytes
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText
 from turnkeep.store.ports import KnowledgeStore
@@ -49,6 +48,13 @@ def kind_of(file: File) -> str | None:
 
 def unit_of(file: File) -> Unit:
     return _UNITS.get(kind_of(file) or "", "page")
+
+
+class FileBytes(Protocol):
+    """What this module needs of the bag: the bytes of a file."""
+
+    def content(self, file: File, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes in pieces. Raises NotFound if they are gone, Unavailable if they cannot be reached."""
 
 
 class FileTexts:
