@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct, structs
 
-from turnkeep.cli.connecting import Key, Url
-from turnkeep.cli.operating import DatabaseUrl, DataDir, settings_of
+from turnkeep.cli.connection import Key, Url
 from turnkeep.cli.printing import print_json, print_text, say
+from turnkeep.cli.store_access import DatabaseUrl, DataDir, settings_of
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep.client.finding import find_server
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
@@ -112,7 +112,7 @@ def doctor(
 def _examine_installation(
     url: str | None, key: str | None, data_dir: str | None, database_url: str | None, *, as_json: bool
 ) -> None:
-    from turnkeep.cli.checkup import check_up
+    from turnkeep.cli.doctor_checks import check_up
 
     settings = settings_of(data_dir, database_url)
     place = find_server(url, key, data_dir=data_dir)

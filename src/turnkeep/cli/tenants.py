@@ -1,24 +1,76 @@
-"""`turnkeep keys`: service keys of a tenant."""
+"""`turnkeep orgs` and `turnkeep keys`: tenants, which share a server and nothing else, and their service keys."""
 
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from turnkeep.cli.operating import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
 from turnkeep.cli.printing import print_json, print_table, say
+from turnkeep.cli.store_access import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
 from turnkeep.config import Settings
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, OrgId, check_id
 from turnkeep.store.ports import Store
 
+orgs = typer.Typer(no_args_is_help=True, help="Make and list tenants.")
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke service keys.")
-
 Org = Annotated[str | None, typer.Option("--org", help="The org's id or name; by default the first one.")]
 
 
-@keys.command()
-def create(
+@orgs.command("create")
+def create_org(
+    name: Annotated[str, typer.Argument(help="A name for people.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a tenant, and print its first service key. The key is shown only this once.
+
+    **Example**
+
+    - `turnkeep orgs create acme`
+    """
+    from turnkeep.api.keys import make_org
+    from turnkeep.api.showing import org_of
+
+    settings = settings_of(data_dir, database_url)
+
+    async def direct(store: Store) -> Any:
+        org, _, secret = await make_org(store, name)
+        return msgspec.to_builtins(org_of(org, secret=secret))
+
+    made = either(settings, direct, lambda: ask_server(settings, "POST", "/v1/orgs", {"name": name}))
+    if as_json:
+        print_json(made)
+        return
+    say(f"org  {made['id']}  {made['name']}")
+    say(f"key  {made['key']}")
+
+
+@orgs.command("list")
+def list_orgs(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """List all tenants.
+
+    **Example**
+
+    - `turnkeep orgs list --json | jq -r '.[].name'`
+    """
+    from turnkeep.api.showing import org_of
+
+    settings = settings_of(data_dir, database_url)
+
+    async def direct(store: Store) -> Any:
+        return [msgspec.to_builtins(org_of(org)) for org in await store.orgs()]
+
+    found = either(settings, direct, lambda: list_from_server(settings, "/v1/orgs"))
+    if as_json:
+        print_json(found)
+        return
+    print_table(["id", "name"], [[org["id"], org["name"]] for org in found], nothing="There is no tenant yet.")
+
+
+@keys.command("create")
+def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     org: Org = None,
     monthly_message_limit: Annotated[int | None, typer.Option(min=0, help="Messages a month.")] = None,
@@ -91,8 +143,8 @@ def list_keys(
     print_table(["id", "state", "workspace", "name"], rows, nothing="The org has no keys.")
 
 
-@keys.command()
-def revoke(
+@keys.command("revoke")
+def revoke_key(
     key_id: Annotated[str, typer.Argument(help="key_…, as `turnkeep keys list` shows it.")],
     org: Org = None,
     data_dir: DataDir = None,

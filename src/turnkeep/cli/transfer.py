@@ -1,4 +1,7 @@
-"""`turnkeep import`: our own exports, and histories from elsewhere."""
+"""`turnkeep export` and `turnkeep import`: conversations to files and back.
+
+An export is lossless (JSON) or for reading (Markdown). An import takes our own exports, and histories of other systems.
+"""
 
 import json
 from pathlib import Path
@@ -6,12 +9,73 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Server, asks_a_server
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
+from turnkeep.cli.file_io import whole_file
+from turnkeep.cli.markdown import conversation_as_markdown
 from turnkeep.cli.printing import print_lines, remark, say
+from turnkeep.cli.terminal_text import clean_json, clean_text
 from turnkeep.client.answers import Conversation
+from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, TurnkeepError
 
 Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
+Format = Literal["json", "markdown"]
+
+
+@asks_a_server
+def export(
+    server: Server,
+    conversation: Annotated[
+        list[str] | None, typer.Argument(metavar="[CONVERSATION]...", help="conv_…; several may be named.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every conversation that the key can see.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; by default standard output.", dir_okay=False)
+    ] = None,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", "-f", help="json is lossless, markdown is for reading; by default the output's ending decides."
+        ),
+    ] = None,
+) -> None:
+    """Write conversations to a file or to standard output.
+
+    JSON holds everything (all branches, rows, events and logs), one document per line for each conversation;
+    `turnkeep import` takes it back. The bytes of files are not in it: download those apart.
+
+    **Examples**
+
+    - `turnkeep export conv_… -o talk.json`
+
+    - `turnkeep export conv_… --format markdown | less`
+
+    - `turnkeep export --all -o backup.jsonl`
+    """
+    if bool(conversation) == everything:
+        raise InvalidRequest("Name conversations, or say --all.")
+    form = form or ("markdown" if output is not None and output.suffix in {".md", ".markdown"} else "json")
+    with server.connected() as turnkeep:
+        wanted = conversation or [one.id for one in turnkeep.conversations.list()]
+        with whole_file(output) as sink:
+            for one in wanted:
+                written = _written(turnkeep, one, form)
+                sink.write((written if output is not None else _shown(written, form)).encode())
+    if output is not None:
+        count = len(wanted)
+        remark(f"{count} {'conversation' if count == 1 else 'conversations'} written to {output}.")
+
+
+def _written(turnkeep: Turnkeep, conversation_id: str, form: Format) -> str:
+    if form == "json":
+        return turnkeep.conversations.export(conversation_id).decode() + "\n"
+    conversation = turnkeep.conversations.get(conversation_id)
+    return conversation_as_markdown(conversation, turnkeep.conversations.messages(conversation_id)) + "\n"
+
+
+def _shown(written: str, form: Format) -> str:
+    """What goes to standard output: the same JSON, or the text for reading."""
+    return clean_json(written) if form == "json" else clean_text(written)
 
 
 @asks_a_server

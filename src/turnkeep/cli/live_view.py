@@ -1,7 +1,7 @@
 """A turn on a terminal: what is true is printed once and scrolls away; what may still change is drawn in place.
 
 Words are printed a block at a time, as soon as Markdown cannot change them any more. If they turn out to be void (the
-model started again), the painter says so and begins that part anew: a terminal cannot unsay what it printed.
+model started again), the live_view says so and begins that part anew: a terminal cannot unsay what it printed.
 """
 
 import time
@@ -26,7 +26,7 @@ REFRESH_PER_SECOND = 12
 MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red")}
 
 
-class Painter:
+class LiveView:
     """Draws one turn. Call `show` after every event, and leave the block at its end."""
 
     def __init__(self, screen: Screen) -> None:

@@ -1,10 +1,10 @@
-"""The painter: prints once what is true, keeps back what Markdown may still change."""
+"""The live_view: prints once what is true, keeps back what Markdown may still change."""
 
 import io
 
 import pytest
 
-from turnkeep.cli.painting import Painter, finished_until
+from turnkeep.cli.live_view import LiveView, finished_until
 from turnkeep.cli.screen import Screen
 from turnkeep.client.view import View
 from turnkeep.model.events import Preview as Delta
@@ -38,10 +38,10 @@ class TestThePainter:
     def paint(self, *events: Delta | ToolCalls | Step | Reset | Result) -> str:
         out = io.StringIO()
         view = View()
-        with Painter(Screen(file=out, width=60, force_terminal=False)) as painter:
+        with LiveView(Screen(file=out, width=60, force_terminal=False)) as live_view:
             for event in events:
                 view.add(event)
-                painter.show(view)
+                live_view.show(view)
         return out.getvalue()
 
     def test_prints_words_once(self) -> None:

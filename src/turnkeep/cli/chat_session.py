@@ -11,11 +11,10 @@ from typing import Literal
 from rich.text import Text
 
 from turnkeep.cli.agents import find_agent
-from turnkeep.cli.candidates import Candidates
+from turnkeep.cli.live_view import LiveView
 from turnkeep.cli.markdown import message_as_markdown
-from turnkeep.cli.painting import Painter
 from turnkeep.cli.printing import moment, size_of
-from turnkeep.cli.prompting import Prompt
+from turnkeep.cli.prompt import ChatCompletion, Prompt
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep.client.answers import Conversation, File
@@ -27,7 +26,7 @@ HISTORY = 15
 SHOWN_MESSAGES = 6
 
 
-class Chat:
+class ChatSession:
     """One chat, from the first prompt to the last."""
 
     def __init__(
@@ -66,7 +65,7 @@ class Chat:
             "help": (self._help, "/help: this list"),
             "quit": (self._quit, "/quit: leave (also Ctrl-D)"),
         }
-        self._prompt = Prompt([f"/{name}" for name in self._commands], Candidates(turnkeep))
+        self._prompt = Prompt([f"/{name}" for name in self._commands], ChatCompletion(turnkeep))
 
     def run(self) -> None:
         """Until the user leaves."""
@@ -131,18 +130,18 @@ class Chat:
     def _watch(self, stream: Stream) -> None:
         """Draw a turn to its end. The first Ctrl-C stops it, the second leaves it."""
         has_stopped = False
-        with stream, Painter(self._screen) as self._painter:
+        with stream, LiveView(self._screen) as self._live_view:
             while not stream.is_over:
                 try:
                     for _ in stream:
-                        self._painter.show(stream.view)
+                        self._live_view.show(stream.view)
                     break
                 except KeyboardInterrupt:
                     if has_stopped:
                         self._is_leaving = True
                         break
                     has_stopped = True
-                    self._painter.note("stopping")
+                    self._live_view.note("stopping")
                     self._stop(stream)
         self._conversation_id = stream.conversation_id or self._conversation_id
         self._last_turn = stream.turn_id
@@ -158,11 +157,11 @@ class Chat:
             stream.cancel()
         except KeyboardInterrupt:
             self._is_leaving = True
-        self._painter.note(None)
+        self._live_view.note(None)
 
     def _on_trouble(self, trouble: Trouble) -> None:
         with contextlib.suppress(AttributeError):
-            self._painter.note(f"{short_reason(trouble.reason)} Trying again")
+            self._live_view.note(f"{short_reason(trouble.reason)} Trying again")
 
     # --- commands
 

@@ -1,4 +1,4 @@
-"""A line from the user: editing, history and completion as readline has them."""
+"""The prompt of the chat: line editing, history and Tab completion through readline."""
 
 import contextlib
 import os
@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from turnkeep.cli.terminal_text import clean_line, is_clean_line
+from turnkeep.client.sync import Turnkeep
+from turnkeep.errors import TurnkeepError
 
 HISTORY_LINES = 1_000
 BOLD, PLAIN = "\001\033[1;36m\002", "\001\033[0m\002"
-"""The marks tell readline that these bytes take no room."""
+"""\001 and \002 tell readline that the bytes between them take no room on the line."""
 
 
 class Prompt:
-    """Reads messages. What was typed before is kept in the user's state directory."""
+    """Reads messages. Earlier lines are kept in the user's state directory."""
 
     def __init__(self, commands: Sequence[str], candidates: Callable[[str, str], list[str]]) -> None:
         self._commands = list(commands)
@@ -22,7 +24,7 @@ class Prompt:
         self._file = _history_file()
         try:
             import readline
-        except ImportError:  # a Python without it still reads lines
+        except ImportError:  # Python was built without it; lines can still be read
             return
         readline.set_completer_delims(" \t\n")
         readline.set_completer(self._complete)
@@ -76,3 +78,29 @@ class Prompt:
 def _history_file() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "turnkeep" / "chat_history"
+
+
+class ChatCompletion:
+    """What Tab offers after a chat command: files, models, agents. Nothing, if the server does not answer."""
+
+    def __init__(self, turnkeep: Turnkeep) -> None:
+        self._turnkeep = turnkeep
+
+    def __call__(self, line: str, word: str) -> list[str]:
+        command = line.split(" ", 1)[0]
+        if command == "/attach":
+            folder, _, start = word.rpartition("/")
+            found = Path(folder or ("/" if word.startswith("/") else ".")).expanduser()
+            with contextlib.suppress(OSError):
+                prefix = f"{folder}/" if "/" in word else ""
+                return [
+                    f"{prefix}{each.name}{'/' if each.is_dir() else ''}"
+                    for each in sorted(found.iterdir())
+                    if each.name.startswith(start)
+                ]
+        with contextlib.suppress(TurnkeepError):
+            if command == "/model":
+                return [one.id for one in self._turnkeep.models.list() if one.id.startswith(word)]
+            if command == "/agent":
+                return [one.name for one in self._turnkeep.agents.list() if one.name.startswith(word)]
+        return []
