@@ -22,7 +22,7 @@ import asyncpg
 import uvloop
 
 from bench.harness import Place, place, quiet, target
-from turnkeep.knowledge.importing import Importer
+from turnkeep.knowledge.table_import import Importer
 from turnkeep.model.knowledge import Column, Filter, KnowledgeTable, RowQuery, Sort
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import SearchQuery, parse_query

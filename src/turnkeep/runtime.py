@@ -21,14 +21,14 @@ from turnkeep.engine.gateway_tokens import GatewayTokens
 from turnkeep.engine.observer import Unfailing
 from turnkeep.engine.sandboxes import SandboxAccess, Sandboxes
 from turnkeep.errors import InvalidRequest
-from turnkeep.filebag.bag import Bag
-from turnkeep.filebag.objects import open_objects
-from turnkeep.filebag.pictures import Pictures
-from turnkeep.filebag.signing import UrlSigner
-from turnkeep.filebag.sweeping import BagSweeper
+from turnkeep.files.bag import Bag
+from turnkeep.files.images import ImageConverter
+from turnkeep.files.objects import open_objects
+from turnkeep.files.orphans import BagSweeper
+from turnkeep.files.signing import UrlSigner
 from turnkeep.ids import OrgId
-from turnkeep.knowledge.texts import FileTexts
-from turnkeep.knowledge.toolset import knowledge_tools
+from turnkeep.knowledge.file_texts import FileTexts
+from turnkeep.knowledge.tools import knowledge_tools
 from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry
@@ -62,7 +62,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     tools: Tools
     vault: Vault
     bag: Bag
-    pictures: Pictures
+    pictures: ImageConverter
     texts: FileTexts
     files: BagReader
     addresses: UrlSigner
@@ -101,7 +101,7 @@ async def open_runtime(
         operator_org = await home_org(store)
         if tools is None:
             tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
-        pictures = Pictures()
+        pictures = ImageConverter()
         files = BagReader(store, bag, pictures)
         sandboxes = _open_sandboxes(settings, sandbox)
         if sandboxes is not None:

@@ -10,7 +10,7 @@ from msgspec.json import encode
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, settings_for
 from tests.api.test_files import a_conversation, announce, put, send, upload
-from tests.filebag.samples import PNG, picture
+from tests.files.samples import PNG, picture
 from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.registry import ProviderRegistry
 

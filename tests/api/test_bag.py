@@ -16,12 +16,12 @@ import pytest
 from tests import buckets
 from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names, read_events, settings_for
 from tests.api.test_files import a_conversation, announce, form, put, stored, upload
-from tests.filebag.blocks import blocks
-from tests.filebag.samples import ELF, PNG
+from tests.files.blocks import blocks
+from tests.files.samples import ELF, PNG
 from turnkeep.api.keyfiles import hash_key
 from turnkeep.api.routes.bag import OUTPUT_FILES, bag_path
 from turnkeep.config import Settings
-from turnkeep.filebag.signing import UrlSigner
+from turnkeep.files.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId, new_file_id
 from turnkeep.model.files import NewFile, TurnBag
 from turnkeep.model.principals import Principal

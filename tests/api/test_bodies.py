@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.filebag.blocks import whole
+from tests.files.blocks import whole
 from turnkeep.api.bodies import body_chunks
 from turnkeep.errors import Unavailable
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests import buckets
 from tests.api.harness import ApiServer, Client, code_of, fake_id, settings_for
-from tests.filebag.blocks import keys
-from tests.filebag.disks import small_disk
-from tests.filebag.samples import ELF, GIF_SCRIPT, HTML, PDF, PNG, SVG, picture
+from tests.files.blocks import keys
+from tests.files.disks import small_disk
+from tests.files.samples import ELF, GIF_SCRIPT, HTML, PDF, PNG, SVG, picture
 from turnkeep.config import Settings
 
 MIB = 1024 * 1024

@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.harness import ApiServer, Client, code_of, settings_for
 from tests.api.test_attachments import told
-from tests.filebag.samples import PNG, picture
+from tests.files.samples import PNG, picture
 
 GOOD = base64.b64encode(PNG).decode()
 

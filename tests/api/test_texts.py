@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of
-from tests.filebag.samples import PNG
-from tests.knowledge.test_files import PDF, a_pdf
+from tests.files.samples import PNG
+from tests.knowledge.test_file_tools import PDF, a_pdf
 from turnkeep.api.routes import files
 
 

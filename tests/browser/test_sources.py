@@ -14,7 +14,7 @@ from tests.api.harness import ApiServer, Client
 from tests.browser.house import House, Talk
 from tests.browser.past import append_turn, long_conversation
 from tests.browser.test_screens import check_with_axe
-from tests.knowledge.test_files import a_pdf
+from tests.knowledge.test_file_tools import a_pdf
 from turnkeep.config import Settings
 from turnkeep.model.parts import TextPart
 from turnkeep.providers.scripted import Call

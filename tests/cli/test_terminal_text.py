@@ -13,7 +13,7 @@ from rich.text import Text
 from tests.cli.conftest import Shell
 from tests.cli.test_reference import ALL
 from tests.client.site import rounds_of
-from turnkeep.cli.painting import Painter
+from turnkeep.cli.live_view import LiveView
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_json, clean_line, clean_text
 from turnkeep.client.view import View
@@ -110,10 +110,10 @@ class TestAnAnswerAsItIsDrawn:
         ]
         out = io.StringIO()
         view = View()
-        with Painter(Screen(file=out, width=100, force_terminal=False)) as painter:
+        with LiveView(Screen(file=out, width=100, force_terminal=False)) as live_view:
             for event in events:
                 view.add(event)
-                painter.show(view)
+                live_view.show(view)
         drawn = out.getvalue()
         assert obeyed(drawn) == []
         assert [drawn.count(f"{word}{HARMLESS}") for word in ("One", "Two")] == [1, 1], "and no word comes twice"

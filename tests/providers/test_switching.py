@@ -16,7 +16,7 @@ import pytest
 
 from tests.api.harness import ApiServer, Client, settings_for
 from tests.engine.rooms import FailOnDefect
-from tests.filebag.samples import PNG
+from tests.files.samples import PNG
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Cut, ErrorEvent, Hang, Raw, Refuse, Say, Script, Stop, Think, Wait
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, connected

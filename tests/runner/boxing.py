@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.filebag.disks import SMALL_DISK
+from tests.files.disks import SMALL_DISK
 from turnkeep.runner.boxes.ports import Box, Command, Ended
 
 

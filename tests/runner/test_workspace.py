@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tests.filebag.hostile_zips import HOSTILE
+from tests.files.hostile_zips import HOSTILE
 from tests.runner.boxing import fails, says, shell
 from tests.runner.fake_server import zip_of
 from tests.runner.harness import SMALL

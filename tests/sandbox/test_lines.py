@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.api.harness import STREAM, Client, data_of, names, read_events, said
-from tests.filebag.samples import PNG
+from tests.files.samples import PNG
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, delta, error, log, result, running, succeeded
 

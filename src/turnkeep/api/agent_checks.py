@@ -9,7 +9,7 @@ import msgspec
 
 from turnkeep.api.agent_wire import Environment, HttpTool, Limits, McpServer, Skill
 from turnkeep.errors import InvalidRequest, WorldError
-from turnkeep.filebag.unzipping import ZipRefused, refuse_collisions, safe_path
+from turnkeep.files.zip_reader import ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.blocks import JsonValue

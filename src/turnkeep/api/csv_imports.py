@@ -19,7 +19,7 @@ from turnkeep.api.routing import Call
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TableId
 from turnkeep.knowledge.csv_files import CsvFile
-from turnkeep.knowledge.importing import Importer, Progress, spooled, unheard
+from turnkeep.knowledge.table_import import Importer, Progress, spooled, unheard
 
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"

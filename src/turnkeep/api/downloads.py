@@ -14,8 +14,8 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.answers import Answer
 from turnkeep.api.errors import RangeNotSatisfiable
-from turnkeep.filebag.bag import Bag
-from turnkeep.filebag.pictures import RASTER_TYPES
+from turnkeep.files.bag import Bag
+from turnkeep.files.images import RASTER_TYPES
 from turnkeep.model.files import File
 from turnkeep.streaming.connection import disconnected
 

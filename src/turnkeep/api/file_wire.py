@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from turnkeep.api.wire import Asked, Id, Page
-from turnkeep.knowledge.texts import Unit
+from turnkeep.knowledge.file_texts import Unit
 from turnkeep.model.events import WrittenFile
 
 File = WrittenFile

@@ -8,8 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from turnkeep.api.queries import PageQuery
 from turnkeep.api.wire import Asked, Name
 from turnkeep.errors import InvalidRequest
-from turnkeep.knowledge.cells import values_of
-from turnkeep.knowledge.filters import Condition
+from turnkeep.knowledge.table_rows import Condition, values_of
 from turnkeep.model import knowledge
 from turnkeep.model.blocks import JsonValue
 from turnkeep.model.knowledge import Cell, ColumnType, KnowledgeTable, PageSummary

@@ -9,7 +9,7 @@ import binascii
 from turnkeep.api import wire
 from turnkeep.compiler.attachments import MAX_IMAGE_CHARS
 from turnkeep.errors import InvalidRequest
-from turnkeep.filebag.pictures import RASTER_TYPES
+from turnkeep.files.images import RASTER_TYPES
 from turnkeep.model.blocks import Image
 from turnkeep.runtime import Runtime
 from turnkeep.tools.addresses import AddressGuard, AddressRefused

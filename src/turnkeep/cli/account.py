@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Server, asks_a_server
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.printing import print_json, print_table, say
 
 

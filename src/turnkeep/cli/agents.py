@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from turnkeep.cli.connecting import AsJson, Server, asks_a_server
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
+from turnkeep.cli.file_io import read_text
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, remark, say
-from turnkeep.cli.reading import read_text
 from turnkeep.client.answers import Agent
 from turnkeep.client.events import Step
 from turnkeep.client.runs import RunError, RunFailed, RunResult

@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 
 from turnkeep.cli.agents import find_agent
-from turnkeep.cli.connecting import AsJson, Server, asks_a_server
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import step_in_words
 from turnkeep.cli.printing import print_json, print_lines, print_text, remark, size_of
 from turnkeep.client.errors import failed
@@ -95,9 +95,9 @@ class _Wanted(Struct, frozen=True, kw_only=True):
 
 
 def _talk(turnkeep: Turnkeep, wanted: _Wanted) -> None:
-    from turnkeep.cli.chatting import Chat
+    from turnkeep.cli.chat_session import ChatSession
 
-    Chat(
+    ChatSession(
         turnkeep,
         conversation_id=wanted.conversation_id,
         model=wanted.model,
@@ -139,12 +139,12 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Wanted, *, as_json: boo
 
 
 def _paint(stream: Stream) -> None:
-    from turnkeep.cli.painting import Painter
+    from turnkeep.cli.live_view import LiveView
     from turnkeep.cli.screen import Screen
 
-    with Painter(Screen()) as painter:
+    with LiveView(Screen()) as live_view:
         for _ in stream:
-            painter.show(stream.view)
+            live_view.show(stream.view)
 
 
 def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Server, asks_a_server
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import message_as_markdown
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, say
 

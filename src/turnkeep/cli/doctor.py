@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct, structs
 
-from turnkeep.cli.connecting import Key, Url
-from turnkeep.cli.operating import DatabaseUrl, DataDir, settings_of
+from turnkeep.cli.connection import Key, Url
 from turnkeep.cli.printing import print_json, print_text, say
+from turnkeep.cli.store_access import DatabaseUrl, DataDir, settings_of
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep.client.finding import find_server
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
@@ -28,7 +28,7 @@ from turnkeep.compiler.judge import (
     judge_openai_responses,
 )
 from turnkeep.errors import Defect, InvalidRequest
-from turnkeep.transfer.foreign import Form, Transcript, read_transcript, write_transcript
+from turnkeep.transfer.transcripts import Form, Transcript, read_transcript, write_transcript
 
 NAMES: dict[Form, str] = {
     "anthropic": "Anthropic messages",
@@ -112,7 +112,7 @@ def doctor(
 def _examine_installation(
     url: str | None, key: str | None, data_dir: str | None, database_url: str | None, *, as_json: bool
 ) -> None:
-    from turnkeep.cli.checkup import check_up
+    from turnkeep.cli.doctor_checks import check_up
 
     settings = settings_of(data_dir, database_url)
     place = find_server(url, key, data_dir=data_dir)

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from turnkeep.cli.overview import overview
 from turnkeep.errors import InvalidRequest, TurnkeepError
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class Command(NamedTuple):
 
 
 TALK, BUILD, OPERATE = "Talk", "Build", "Operate"
-
 COMMANDS = (
     Command("chat", "Talk to a model or an agent, here in the terminal.", "turnkeep.cli.chat", "chat", TALK),
     Command(
@@ -42,12 +40,12 @@ COMMANDS = (
         TALK,
     ),
     Command(
-        "export", "Write conversations to a file, without loss or as Markdown.", "turnkeep.cli.export", "export", TALK
+        "export", "Write conversations to a file, without loss or as Markdown.", "turnkeep.cli.transfer", "export", TALK
     ),
     Command(
         "import",
         "Bring in conversations: our own exports, or histories from elsewhere.",
-        "turnkeep.cli.importing",
+        "turnkeep.cli.transfer",
         "import_",
         TALK,
     ),
@@ -66,17 +64,24 @@ COMMANDS = (
         "doctor",
         OPERATE,
     ),
-    Command("status", "Create the database and report on it.", "turnkeep.cli.status", "status", OPERATE),
+    Command("status", "Create the database and report on it.", "turnkeep.cli.database", "status", OPERATE),
     Command("sandbox", "Run a sandbox runner.", "turnkeep.cli.sandbox", "sandbox"),
-    Command("orgs", "Make and list tenants.", "turnkeep.cli.orgs", "orgs", OPERATE),
-    Command("keys", "Make, list and revoke service keys.", "turnkeep.cli.keys", "keys", OPERATE),
-    Command("migrate", "Bring the database to this release.", "turnkeep.cli.migrate", "migrate", OPERATE),
+    Command("orgs", "Make and list tenants.", "turnkeep.cli.tenants", "orgs", OPERATE),
+    Command("keys", "Make, list and revoke service keys.", "turnkeep.cli.tenants", "keys", OPERATE),
+    Command("migrate", "Bring the database to this release.", "turnkeep.cli.database", "migrate", OPERATE),
     Command("completion", "Print or install completion for a shell.", "turnkeep.cli.completion", "completion", OPERATE),
 )
-
 FAILED = 1
 MISUSED = 2
 COMPLETE_VARIABLE = "_TURNKEEP_COMPLETE"
+EXAMPLES = (
+    ("turnkeep serve", "run the server on this machine"),
+    ("turnkeep chat", "talk to it here"),
+    ('turnkeep chat "What is in it?" --attach report.pdf', "ask one thing and leave"),
+    ("turnkeep doctor", "see whether everything works"),
+    ("turnkeep export --all -o backup.jsonl", "take your conversations with you"),
+)
+NAME_WIDTH = 15
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -121,6 +126,46 @@ def build(arguments: Sequence[str]) -> "typer.Typer":
     return app
 
 
+def overview(groups: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
+    """Help for a reader who knows nothing yet: what it is, what to type first, and every command in a line."""
+    bold, dim, plain = _styles()
+    lines = [
+        f"{bold}Usage:{plain} turnkeep COMMAND [OPTIONS]",
+        "",
+        "A conversation runtime for AI assistants and agents: no turn is ever lost.",
+        "",
+        f"{bold}Try this first{plain}",
+    ]
+    width = max(len(command) for command, _ in EXAMPLES) + 3
+    lines += [f"  {command:<{width}}{dim}{meaning}{plain}" for command, meaning in EXAMPLES]
+    for title, commands in groups:
+        lines += ["", f"{bold}{title}{plain}"]
+        lines += [f"  {name:<{NAME_WIDTH}}{summary}" for name, summary in commands]
+    lines += [
+        "",
+        f"{bold}Options{plain}",
+        f"  {'--version':<{NAME_WIDTH}}Show the version and exit.",
+        f"  {'--help':<{NAME_WIDTH}}Show this page; after a command, that command's own, with examples.",
+        "",
+        "Commands that talk to a server find the one on this machine, or the one that TURNKEEP_URL and",
+        "TURNKEEP_KEY name. --json makes any of them speak to scripts.",
+    ]
+    return "\n".join(lines)
+
+
+def _styles() -> tuple[str, str, str]:
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        return "\033[1m", "\033[2m", "\033[0m"
+    return "", "", ""
+
+
+def _groups() -> list[tuple[str, list[tuple[str, str]]]]:
+    headings = dict.fromkeys(command.heading for command in COMMANDS)
+    return [
+        (heading, [(each.name, each.summary) for each in COMMANDS if each.heading == heading]) for heading in headings
+    ]
+
+
 def _group() -> "type[TyperGroup]":
     import typer
     from typer.core import TyperGroup
@@ -138,13 +183,6 @@ def _group() -> "type[TyperGroup]":
                 raise
 
     return Commands
-
-
-def _groups() -> list[tuple[str, list[tuple[str, str]]]]:
-    headings = dict.fromkeys(command.heading for command in COMMANDS)
-    return [
-        (heading, [(each.name, each.summary) for each in COMMANDS if each.heading == heading]) for heading in headings
-    ]
 
 
 def _completed_words() -> list[str]:

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Server, asks_a_server
-from turnkeep.cli.export import whole_file
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
+from turnkeep.cli.file_io import read_text, whole_file
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, say
-from turnkeep.cli.reading import read_text
 from turnkeep.client.knowledge import KnowledgePage
 from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from turnkeep.cli.flags import with_flags
 from turnkeep.cli.printing import say
+from turnkeep.cli.setting_options import with_flags
 from turnkeep.runner.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
 from turnkeep.sockets import http_address
 

@@ -1,31 +1,57 @@
-"""`turnkeep serve`: read the settings, listen, run one worker or several, and say where."""
+"""`turnkeep serve`: read the settings, listen, run one worker or several, and print the address.
+
+With `--workers` above 1 a supervisor starts the workers as processes of their own, which share one socket. Beside them
+runs a sandbox runner, as a child process, unless the operator names another runner or turns sandboxes off.
+"""
 
 import asyncio
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
 from typing import Annotated, Any
 
 import typer
 
-from turnkeep.cli.flags import with_flags
-from turnkeep.cli.operating import forget_server, remember_server
 from turnkeep.cli.printing import remark, say
+from turnkeep.cli.setting_options import with_flags
+from turnkeep.cli.store_access import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
 from turnkeep.engine.sandboxes import SandboxAccess
-from turnkeep.errors import Defect, InvalidRequest
+from turnkeep.errors import Defect, InvalidRequest, SandboxUnavailable, TurnkeepError
+from turnkeep.sockets import http_address
 
 QUICK_SECONDS = 5.0
-"""A worker that dies younger than this did not start properly."""
+"""A worker or runner that ends sooner than this did not start properly."""
 QUICK_DEATHS = 3
+RUNNER_CLOSE_SECONDS = 5.0
+RUNNER_START_SECONDS = 15.0
+"""The server answers requests before its runner does. A turn that needs the runner waits this long for it."""
+RESTART_PAUSES = (0.2, 1.0, 5.0, 30.0)
+"""Seconds before the runner is started again: longer after each quick end."""
+_RUNNER_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "XDG_RUNTIME_DIR",
+    "DOCKER_HOST",
+)
+_RUNNER_PREFIX = "TURNKEEP_SANDBOX_"
+_logger = logging.getLogger("turnkeep.serve")
 
 
 def _serve(**options: Any) -> None:
@@ -59,8 +85,14 @@ def _serve(**options: Any) -> None:
             Supervisor(settings, listener, workers, announce=announce, sandbox=access).run()
 
 
+Workers = Annotated[
+    int, typer.Option("--workers", min=1, max=256, help="Processes that share the address (PostgreSQL only).")
+]
+serve = with_flags(_serve, VARIABLES, workers=(1, Workers))
+
+
 def _check_model(settings: Settings) -> str | None:
-    """What the default model still needs, if anything. Raises InvalidRequest for a name that can never be one."""
+    """What the default model still needs, if anything. Raises InvalidRequest for a name that no model can have."""
     from turnkeep.providers.registry import NotSetUp
     from turnkeep.runtime import default_providers
 
@@ -75,15 +107,14 @@ def _check_model(settings: Settings) -> str | None:
 
 @contextlib.contextmanager
 def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[SandboxAccess | None, str]]:
-    """Where turns in sandboxes are sent, in words too: the operator's runner, or one that lives beside this server."""
-    from turnkeep.cli.bundled_runner import BundledRunner, start_runner
+    """The runner for turns in sandboxes (the operator's own, or a child process), and a text about it."""
 
     if settings.runner_url is not None:
         address = settings.address(listener.getsockname()[1])
         yield SandboxAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
         return
     runner = start_runner(settings, listener, os.environ)
-    if not isinstance(runner, BundledRunner):
+    if not isinstance(runner, RunnerProcess):
         yield None, runner
         return
     try:
@@ -92,17 +123,29 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Sand
         runner.close()
 
 
-Workers = Annotated[
-    int, typer.Option("--workers", min=1, max=256, help="Processes that share the address (PostgreSQL only).")
-]
+def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None) -> None:
+    """Print where the server is. The link signs browsers in until the server is started again."""
+    from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
 
-serve = with_flags(_serve, VARIABLES, workers=(1, Workers))
+    port = listener.getsockname()[1]
+    address = settings.address(port)
+    links = SigninLinks(settings.data_dir)
+    links.forget_all()
+    remember_server(settings, port)
+    say(f"Turnkeep is running at {address}")
+    say(f"  sign in    {address}/signin?token={links.make()}")
+    say(f"  API key    in {settings.data_dir / LOCAL_KEY}")
+    say(f"  database   {mask_url(settings.database_url)}")
+    say(f"  sandbox    {sandbox}")
+    if missing is not None:
+        say(f"  model      {missing}")
+    say("Stop it with Ctrl-C.", flush=True)
 
 
 def _run(
     settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
 ) -> None:
-    """One worker, in this process, until it is told to stop."""
+    """Run one worker in this process until a signal stops it."""
     try:
         import uvloop
 
@@ -139,27 +182,8 @@ async def _work(
             tracing.close()
 
 
-def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None) -> None:
-    """Say where the server is. The link signs browsers in, until the server is started again."""
-    from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
-
-    port = listener.getsockname()[1]
-    address = settings.address(port)
-    links = SigninLinks(settings.data_dir)
-    links.forget_all()
-    remember_server(settings, port)
-    say(f"Turnkeep is running at {address}")
-    say(f"  sign in    {address}/signin?token={links.make()}")
-    say(f"  API key    in {settings.data_dir / LOCAL_KEY}")
-    say(f"  database   {mask_url(settings.database_url)}")
-    say(f"  sandbox    {sandbox}")
-    if missing is not None:
-        say(f"  model      {missing}")
-    say("Stop it with Ctrl-C.", flush=True)
-
-
 class Supervisor:
-    """Keeps so many workers alive, each a process of its own on one shared socket."""
+    """Keeps a number of workers alive, each a process of its own, on one shared socket."""
 
     def __init__(
         self,
@@ -183,7 +207,7 @@ class Supervisor:
         self._is_stopping = False
 
     def run(self) -> None:
-        """Until a signal comes, or until workers die as soon as they are started."""
+        """Return after a signal. Raises Defect when workers end as soon as they are started."""
         self._prepare()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
@@ -201,7 +225,7 @@ class Supervisor:
             raise Defect("The workers ended as soon as they were started. The lines above say why.")
 
     def _prepare(self) -> None:
-        """Migrate, and make the secrets, once and before any worker looks for them."""
+        """Migrate the database and create the secrets once, before any worker needs them."""
         from turnkeep.api.keyfiles import local_key, signing_secrets
         from turnkeep.runtime import home_org, open_store
 
@@ -248,7 +272,7 @@ class Supervisor:
 
 
 def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbox: SandboxAccess | None = None) -> None:
-    """What a worker process does."""
+    """The entry point of a worker process."""
     from turnkeep.errors import TurnkeepError
 
     threading.Thread(target=_leave_with_supervisor, name="supervisor watch", daemon=True).start()
@@ -260,8 +284,117 @@ def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbo
 
 
 def _leave_with_supervisor() -> None:
-    """A supervisor that was killed cannot stop its workers: they hand their turns over and go by themselves."""
+    """End this worker when its supervisor is gone: a killed supervisor cannot stop its workers."""
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None
     supervisor.join()
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+class RunnerProcess:
+    """The sandbox runner as a child process. It is started at once, and started again when it ends; `close` ends it.
+
+    Its standard input is a pipe that only the server holds. When the server ends, for whatever reason, the pipe closes,
+    and the runner kills its boxes and exits. It gets no provider key: it reaches models through the server.
+    """
+
+    def __init__(self, access: SandboxAccess, *, environ: Mapping[str, str]) -> None:
+        self.access = access
+        self._environ = runner_environment(environ)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closing = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="sandbox runner", daemon=True)
+        self._keeper.start()
+
+    def close(self) -> None:
+        """End the runner and all of its boxes; kill it if it does not end in time."""
+        self._is_closing.set()
+        process = self._process
+        if process is not None:
+            _end_runner(process)
+        self._keeper.join(RUNNER_CLOSE_SECONDS)
+
+    def _keep(self) -> None:
+        quick_ends = 0
+        while not self._is_closing.is_set():
+            began = time.monotonic()
+            self._process = process = self._start()
+            if self._is_closing.is_set():
+                _end_runner(process)
+            code = process.wait()
+            if self._is_closing.is_set():
+                return
+            quick_ends = quick_ends + 1 if time.monotonic() - began < QUICK_SECONDS else 0
+            _logger.warning("The sandbox runner ended with code %d and is started again", code)
+            self._is_closing.wait(RESTART_PAUSES[min(quick_ends, len(RESTART_PAUSES) - 1)])
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        port = self.access.url.rpartition(":")[2]
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from turnkeep.cli.main import main; main()", "sandbox", "--until-eof"),
+                *("--host", "127.0.0.1", "--port", port, "--server", self.access.server_url),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=self._environ,
+            start_new_session=True,  # so that Ctrl-C reaches only the server, which ends the runner after its turns
+        )
+
+
+def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[str, str]) -> RunnerProcess | str:
+    """The runner; or a text for the operator that says why there is none."""
+    if settings.sandbox_url == "off":
+        return "off (TURNKEEP_SANDBOX_URL)"
+    try:
+        asyncio.run(_try_sandbox(environ))
+    except TurnkeepError as exc:
+        return f"none: {exc.detail}"
+    access = SandboxAccess(
+        url=f"http://127.0.0.1:{_free_port()}",
+        server_url=local_address(listener),
+        patience_seconds=RUNNER_START_SECONDS,
+    )
+    return RunnerProcess(access, environ=environ)
+
+
+def local_address(listener: socket.socket) -> str:
+    """The address at which a program on this machine reaches the server, whatever its public address is."""
+    return http_address(*listener.getsockname()[:2])
+
+
+def runner_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the runner needs to start, and its own settings. No secret of the server is among them."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _RUNNER_VARIABLES or (name.startswith(_RUNNER_PREFIX) and name != "TURNKEEP_SANDBOX_URL")
+    }
+
+
+async def _try_sandbox(environ: Mapping[str, str]) -> None:
+    """Start a box once. Raises SandboxUnavailable with advice if that fails."""
+    try:
+        from turnkeep.runner.server import make_driver
+        from turnkeep.runner.settings import read_runner_settings
+    except ImportError as exc:
+        raise SandboxUnavailable(f"The runner cannot be loaded ({exc.name} is missing).") from exc
+    await make_driver(read_runner_settings(runner_environment(environ))).check()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _end_runner(process: "subprocess.Popen[bytes]") -> None:
+    """Close the runner's standard input, which tells it to exit; kill it if it does not."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(RUNNER_CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

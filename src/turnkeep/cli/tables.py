@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connecting import AsJson, Server, asks_a_server
-from turnkeep.cli.export import whole_file
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
+from turnkeep.cli.file_io import whole_file
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark, say
 from turnkeep.client.knowledge import ImportStep, Row, Table, size_of_source
 from turnkeep.client.sync import Turnkeep

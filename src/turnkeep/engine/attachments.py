@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from turnkeep.compiler import Contents, FileContent, Gone, PictureContent, TextContent, wanted
 from turnkeep.compiler.attachments import INLINE_CHARS, Wish
-from turnkeep.filebag.bag import Bag
-from turnkeep.filebag.pictures import MAX_BYTES, Pictures
-from turnkeep.filebag.ports import Missing
+from turnkeep.files.bag import Bag
+from turnkeep.files.images import MAX_BYTES, ImageConverter
+from turnkeep.files.ports import Missing
 from turnkeep.ids import FileId
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
@@ -30,7 +30,7 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 class BagReader:
     """The engine's `FileReader` on a bag."""
 
-    def __init__(self, store: FileStore, bag: Bag, pictures: Pictures) -> None:
+    def __init__(self, store: FileStore, bag: Bag, pictures: ImageConverter) -> None:
         self._store = store
         self._bag = bag
         self._pictures = pictures

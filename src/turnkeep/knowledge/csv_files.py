@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.knowledge.cells import cell_of_text, narrowed
+from turnkeep.knowledge.table_rows import cell_of_text, narrowed
 from turnkeep.model.knowledge import Cell, Column, ColumnType, KnowledgeTable
 
 MAX_LINE_CHARS = 1024 * 1024

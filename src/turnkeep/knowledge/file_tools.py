@@ -8,9 +8,8 @@ from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import OrgId
-from turnkeep.knowledge.page_tools import Search
-from turnkeep.knowledge.texts import FileTexts, kind_of, unit_of
-from turnkeep.knowledge.tooling import SNIPPET_CHARS, KnowledgeTool, cut, fitted, nothing, room_for
+from turnkeep.knowledge.file_texts import FileTexts, kind_of, unit_of
+from turnkeep.knowledge.tool_base import SNIPPET_CHARS, KnowledgeTool, Search, cut, fitted, nothing, room_for
 from turnkeep.model.events import Source
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText

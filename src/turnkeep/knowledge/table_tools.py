@@ -5,10 +5,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.knowledge.cells import cells_of, values_of
-from turnkeep.knowledge.filters import Condition, row_query
-from turnkeep.knowledge.page_tools import Offset
-from turnkeep.knowledge.tooling import SNIPPET_CHARS, KnowledgeTool, cut, fitted, nothing, room_for
+from turnkeep.knowledge.table_rows import Condition, cells_of, row_query, values_of
+from turnkeep.knowledge.tool_base import SNIPPET_CHARS, KnowledgeTool, Offset, cut, fitted, nothing, room_for
 from turnkeep.model.blocks import JsonValue
 from turnkeep.model.events import Source
 from turnkeep.model.knowledge import Found, KnowledgeTable, RowHit, RowQuery

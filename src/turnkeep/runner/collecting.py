@@ -7,7 +7,7 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from turnkeep.filebag.unzipping import ZipRefused, safe_path
+from turnkeep.files.zip_reader import ZipRefused, safe_path
 from turnkeep.model.blocks import JsonValue
 from turnkeep.runner.boxes.ports import MIB
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.filebag.unzipping import ZipRefused, safe_path
+from turnkeep.files.zip_reader import ZipRefused, safe_path
 from turnkeep.model.blocks import JsonObject, JsonValue
 
 VARIABLE_BYTES = 128 * 1024

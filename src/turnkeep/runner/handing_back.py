@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.filebag.naming import clean_name
+from turnkeep.files.names import clean_name
 from turnkeep.ids import new_call_id
 from turnkeep.model.events import Step
 from turnkeep.runner.collecting import Asset

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import CallerError, WorldError
-from turnkeep.filebag.unzipping import ZipReader, ZipRefused, safe_path
+from turnkeep.files.zip_reader import ZipReader, ZipRefused, safe_path
 from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.runner.boxes.ports import MIB, WORKSPACE, Box, Command, Ended, Limits
 from turnkeep.runner.collecting import HEAD_BYTES, Asset, CollectReader

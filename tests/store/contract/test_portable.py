@@ -12,7 +12,7 @@ from turnkeep.model.events import Result
 from turnkeep.model.parts import StepPart, TextPart
 from turnkeep.store.portable import exported_from_rows, read_export, write_export
 from turnkeep.store.ports import Store
-from turnkeep.transfer.foreign import read_transcript
+from turnkeep.transfer.transcripts import read_transcript
 
 OPENAI: list[JsonObject] = [
     {"role": "user", "content": "Weather in Bern?"},

@@ -10,9 +10,9 @@ from turnkeep.api.keyfiles import hash_key
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.errors import NotFound, Unauthorized
-from turnkeep.filebag.forms import file_parts
-from turnkeep.filebag.keys import Folder
-from turnkeep.filebag.signing import UrlSigner
+from turnkeep.files.keys import Folder
+from turnkeep.files.multipart import file_parts
+from turnkeep.files.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId
 
 OUTPUT_FILES = 100

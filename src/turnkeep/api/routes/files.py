@@ -15,11 +15,11 @@ from turnkeep.api.queries import ListQuery, SavedFilesQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.clock import system_clock
 from turnkeep.errors import Conflict, NotFound, Unavailable, UnsupportedMediaType
-from turnkeep.filebag.forms import file_parts
-from turnkeep.filebag.keys import incoming_key
-from turnkeep.filebag.pictures import MAX_BYTES, RASTER_TYPES
+from turnkeep.files.images import MAX_BYTES, RASTER_TYPES
+from turnkeep.files.keys import incoming_key
+from turnkeep.files.multipart import file_parts
 from turnkeep.ids import ConversationId, FileId
-from turnkeep.knowledge.texts import kind_of, unit_of
+from turnkeep.knowledge.file_texts import kind_of, unit_of
 from turnkeep.model.files import File
 
 UPLOAD_SECONDS = 3_600

@@ -11,7 +11,7 @@ from turnkeep.api.paging import page_of
 from turnkeep.api.queries import ListQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.errors import NotFound
-from turnkeep.filebag.sweeping import BagReport, check_bag
+from turnkeep.files.orphans import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId
 
 endpoints = Endpoints("operating")

@@ -15,9 +15,8 @@ from turnkeep.api.repeating import idempotency_key, request_hash
 from turnkeep.api.routes.tables import table_id_of
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep.knowledge.cells import cells_of, values_of
 from turnkeep.knowledge.csv_files import csv_lines
-from turnkeep.knowledge.filters import row_query
+from turnkeep.knowledge.table_rows import cells_of, row_query, values_of
 from turnkeep.model.knowledge import KnowledgeTable
 from turnkeep.model.principals import Principal
 from turnkeep.store.cursors import decode_cursor, encode_cursor

@@ -14,7 +14,7 @@ from turnkeep.api.bodies import body_chunks
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.skill_zips import read_zip
 from turnkeep.errors import InvalidRequest, NotFound, UnsupportedMediaType
-from turnkeep.filebag.forms import file_parts
+from turnkeep.files.multipart import file_parts
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep.model.blocks import JsonObject

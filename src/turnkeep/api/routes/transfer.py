@@ -17,7 +17,7 @@ from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.store.commands import Exported
 from turnkeep.store.portable import exported_from_rows, read_export, write_export
-from turnkeep.transfer.foreign import Form, read_history
+from turnkeep.transfer.transcripts import Form, read_history
 
 endpoints = Endpoints("conversations")
 

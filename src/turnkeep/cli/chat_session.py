@@ -1,0 +1,299 @@
+"""The chat itself: a prompt, its commands, and turns that are drawn while they run."""
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from rich.text import Text
+
+from turnkeep.cli.agents import find_agent
+from turnkeep.cli.live_view import LiveView
+from turnkeep.cli.markdown import message_as_markdown
+from turnkeep.cli.printing import moment, size_of
+from turnkeep.cli.prompt import ChatCompletion, Prompt
+from turnkeep.cli.screen import Screen, markdown
+from turnkeep.cli.terminal_text import clean_line
+from turnkeep.client.answers import Conversation, File
+from turnkeep.client.patience import Trouble
+from turnkeep.client.sync import Stream, Turnkeep
+from turnkeep.errors import TurnkeepError
+
+HISTORY = 15
+SHOWN_MESSAGES = 6
+
+
+class ChatSession:
+    """One chat, from the first prompt to the last."""
+
+    def __init__(
+        self,
+        turnkeep: Turnkeep,
+        *,
+        conversation_id: str | None,
+        model: str | None,
+        agent_id: str | None,
+        kind: Literal["sandbox"] | None,
+        files: Sequence[Path],
+    ) -> None:
+        self._turnkeep = turnkeep
+        self._screen = Screen(highlight=False)
+        self._conversation_id = conversation_id
+        self._model = model
+        self._agent_id = agent_id
+        self._kind = kind
+        self._waiting_files = list(files)
+        self._attached: list[File] = []
+        self._last_turn: str | None = None
+        self._listed: list[Conversation] = []
+        self._is_leaving = False
+        self._commands: dict[str, tuple[Callable[[str], None], str]] = {
+            "attach": (self._attach, "/attach FILE…: send files with the next message"),
+            "download": (self._download, "/download FILE_ID [PATH]: fetch a file that an answer shows"),
+            "model": (self._choose_model, "/model [NAME]: use this model; without a name, list them"),
+            "agent": (
+                self._choose_agent,
+                "/agent [NAME]: use this agent in a new conversation; without one, list them",
+            ),
+            "history": (self._show_history, "/history [WORDS]: your conversations, or those with these words"),
+            "open": (self._open, "/open NUMBER: go on with a conversation of the list (or conv_…)"),
+            "retry": (self._retry, "/retry: ask the last question again"),
+            "new": (self._begin, "/new: start another conversation"),
+            "help": (self._help, "/help: this list"),
+            "quit": (self._quit, "/quit: leave (also Ctrl-D)"),
+        }
+        self._prompt = Prompt([f"/{name}" for name in self._commands], ChatCompletion(turnkeep))
+
+    def run(self) -> None:
+        """Until the user leaves."""
+        self._say(f"Turnkeep at {self._turnkeep.place.url}. /help lists the commands, Ctrl-D leaves.")
+        for path in self._waiting_files:
+            self._guarded(partial(self._attach, shlex.quote(str(path))))
+        if self._conversation_id is not None:
+            self._guarded(partial(self._show, self._conversation_id))
+        while not self._is_leaving:
+            line = self._prompt.read(self._label())
+            if line is None:
+                break
+            if line.strip() or self._attached:
+                self._guarded(partial(self._obey, line))
+        self._prompt.save()
+        if self._conversation_id is not None:
+            self._say(f"Go on with it: turnkeep chat -c {self._conversation_id}")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """What goes wrong is a line, and the chat goes on."""
+        try:
+            work()
+        except TurnkeepError as exc:
+            self._complain(exc.detail)
+        except KeyboardInterrupt:
+            self._say("Never mind.")
+
+    def _obey(self, line: str) -> None:
+        name, _, rest = line.strip().partition(" ")
+        if not name.startswith("/") or name.count("/") > 1:
+            self._ask(line)
+            return
+        known = self._commands.get(name[1:])
+        if known is None:
+            self._say(f"There is no command {name}. /help lists them; begin with a space to send such a line.")
+            return
+        known[0](rest.strip())
+
+    # --- turns
+
+    def _ask(self, message: str) -> None:
+        files = self._attached
+        stream = self._turnkeep.stream(
+            message.strip() if message.startswith(" ") else message,
+            conversation_id=self._conversation_id,
+            attachment_ids=[file.id for file in files],
+            model=self._model,
+            agent_id=self._agent_id if self._conversation_id is None else None,
+            kind=self._kind if self._conversation_id is None else None,
+            if_busy="enqueue",
+            background=True,
+            on_trouble=self._on_trouble,
+        )
+        self._attached = []
+        try:
+            self._watch(stream)
+        except TurnkeepError:
+            if stream.turn_id is None:
+                self._attached = files  # nothing was sent, so they still wait
+            raise
+
+    def _watch(self, stream: Stream) -> None:
+        """Draw a turn to its end. The first Ctrl-C stops it, the second leaves it."""
+        has_stopped = False
+        with stream, LiveView(self._screen) as self._live_view:
+            while not stream.is_over:
+                try:
+                    for _ in stream:
+                        self._live_view.show(stream.view)
+                    break
+                except KeyboardInterrupt:
+                    if has_stopped:
+                        self._is_leaving = True
+                        break
+                    has_stopped = True
+                    self._live_view.note("stopping")
+                    self._stop(stream)
+        self._conversation_id = stream.conversation_id or self._conversation_id
+        self._last_turn = stream.turn_id
+        if stream.is_over:
+            answer = stream.settled()
+            if answer.status == "cancelled":
+                self._say("Stopped. What was said is kept.")
+            elif answer.error is not None:
+                self._complain(f"{answer.error.message} ({answer.error.code})")
+
+    def _stop(self, stream: Stream) -> None:
+        try:
+            stream.cancel()
+        except KeyboardInterrupt:
+            self._is_leaving = True
+        self._live_view.note(None)
+
+    def _on_trouble(self, trouble: Trouble) -> None:
+        with contextlib.suppress(AttributeError):
+            self._live_view.note(f"{short_reason(trouble.reason)} Trying again")
+
+    # --- commands
+
+    def _attach(self, rest: str) -> None:
+        for name in _split(rest):
+            file = self._turnkeep.files.upload(Path(name).expanduser(), conversation_id=self._conversation_id)
+            self._attached.append(file)
+            self._say(f"attached {file.name} ({size_of(file.size)})")
+        if not rest:
+            named = ", ".join(file.name for file in self._attached)
+            self._say(f"attached: {named}" if named else "Which file? /attach report.pdf")
+
+    def _download(self, rest: str) -> None:
+        file_id, _, path = rest.partition(" ")
+        if not file_id.startswith("file_"):
+            self._say("Which file? /download file_…, as an answer shows it.")
+            return
+        target = Path(path.strip()).expanduser() if path.strip() else None
+        self._say(f"written to {self._turnkeep.files.download(file_id, target)}")
+
+    def _choose_model(self, name: str) -> None:
+        names = [model.id for model in self._turnkeep.models.list()]
+        if not name:
+            self._list(
+                [f"{'→' if one == self._model else ' '} {one}" for one in names], "This server reaches no model."
+            )
+            return
+        if name not in names and "/" not in name:
+            near = [one for one in names if name.casefold() in one.casefold()]
+            if len(near) != 1:
+                self._say(
+                    f"{'Several models have' if near else 'No model has'} {name!r} in their name. /model lists them."
+                )
+                return
+            name = near[0]
+        self._model = name
+        self._say(f"From here on {name} answers.")
+
+    def _choose_agent(self, name: str) -> None:
+        if not name:
+            found = [f"{'→' if one.id == self._agent_id else ' '} {one.name}" for one in self._turnkeep.agents.list()]
+            self._list(found, "There are no agents yet: `turnkeep agents create --help`.")
+            return
+        agent = find_agent(self._turnkeep, name)
+        self._agent_id, self._conversation_id = agent.id, None
+        self._say(f"A new conversation with {agent.name}.")
+
+    def _show_history(self, words: str) -> None:
+        self._listed = list(self._turnkeep.conversations.list(words or None, limit=HISTORY))
+        lines = [
+            f"{place:>3}  {moment(one.updated_at)}  {one.snippet or one.title or one.preview or 'empty'}"
+            for place, one in enumerate(self._listed, start=1)
+        ]
+        self._list(lines, "No conversation has these words." if words else "There are no conversations yet.")
+        if lines:
+            self._say("/open NUMBER goes on with one.")
+
+    def _open(self, which: str) -> None:
+        if which.isdigit() and 0 < int(which) <= len(self._listed):
+            which = self._listed[int(which) - 1].id
+        elif not which.startswith("conv_"):
+            self._say("Which one? /history lists them; then /open 1.")
+            return
+        self._show(which)
+
+    def _show(self, conversation_id: str) -> None:
+        conversation = self._turnkeep.conversations.get(conversation_id)
+        self._conversation_id, self._agent_id = conversation.id, conversation.agent_id
+        self._last_turn = conversation.head_turn_id
+        latest = list(self._turnkeep.conversations.messages(conversation.id, order="desc", limit=SHOWN_MESSAGES))
+        for message in reversed(latest):
+            self._screen.print(markdown(message_as_markdown(message)))
+            self._screen.print()
+        if conversation.running_turn is not None:
+            self._watch(self._turnkeep.turns.follow(conversation.running_turn.id, on_trouble=self._on_trouble))
+
+    def _retry(self, _: str) -> None:
+        if self._conversation_id is None or self._last_turn is None:
+            self._say("There is no question yet to ask again.")
+            return
+        self._watch(
+            self._turnkeep.turns.regenerate(
+                self._conversation_id,
+                self._last_turn,
+                model=self._model,
+                background=True,
+                on_trouble=self._on_trouble,
+            )
+        )
+
+    def _begin(self, _: str) -> None:
+        self._conversation_id, self._last_turn = None, None
+        self._say("A new conversation.")
+
+    def _help(self, _: str) -> None:
+        self._list([text for _, text in self._commands.values()], "")
+        self._say("Ctrl-C stops an answer. A line that ends with \\ goes on in the next one.")
+
+    def _quit(self, _: str) -> None:
+        self._is_leaving = True
+
+    # --- the prompt
+
+    def _label(self) -> str:
+        files = f" +{len(self._attached)}" if self._attached else ""
+        return f"{self._model or ''}{files}".strip()
+
+    def _say(self, text: str) -> None:
+        self._screen.print(Text(clean_line(text), style="dim"))
+
+    def _complain(self, text: str) -> None:
+        self._screen.print(Text(clean_line(text), style="red"))
+
+    def _list(self, lines: Sequence[str], nothing: str) -> None:
+        for line in lines:
+            self._screen.print(Text(clean_line(line)), no_wrap=True, overflow="ellipsis")
+        if not lines and nothing:
+            self._say(nothing)
+
+
+def short_reason(reason: str) -> str:
+    """The first sentence, which is what fits beside a spinner."""
+    if "connection" in reason.lower():
+        return "The connection is lost."
+    return reason.partition(". ")[0].rstrip(".") + "."
+
+
+def _split(rest: str) -> list[str]:
+    """Names as a shell would read them; one that exists as it stands (with blanks) is taken as it is."""
+    if not rest or os.path.exists(os.path.expanduser(rest)):
+        return [rest] if rest else []
+    try:
+        return shlex.split(rest)
+    except ValueError:
+        return [rest]

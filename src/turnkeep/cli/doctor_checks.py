@@ -1,0 +1,364 @@
+"""The check-up: every part of an installation, whether it works, and what to do if it does not.
+
+It works while the server is down: what can be asked without it (database, bucket, Redis, runner) is asked directly. It
+changes nothing, but for a small object that it writes to the bucket and removes again.
+"""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from turnkeep.cli.database import check_schema_now
+from turnkeep.client.answers import ModelName, Page
+from turnkeep.client.finding import Place
+from turnkeep.config import Settings, mask_url
+from turnkeep.errors import SchemaMismatch, TurnkeepError
+from turnkeep.files.orphans import BagReport
+
+State = Literal["ok", "warn", "fail", "skip"]
+SECONDS = 5.0
+"""How long any one part is waited for."""
+FREE_BYTES = 500_000_000
+SKEW_SECONDS = 5.0
+_DOWN = "is compared with the server's, which is down"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What was found about one part. `todo` is what to do about it, where it is not well."""
+
+    name: str
+    state: State
+    says: str
+    todo: str | None = None
+
+
+class CheckFailed(Exception):
+    """A check that did not pass, with what to do."""
+
+    def __init__(self, says: str, todo: str, *, state: State = "fail") -> None:
+        super().__init__(says)
+        self.says = says
+        self.todo = todo
+        self.state = state
+
+
+async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list[Finding]:
+    """All findings, in the order in which one would look. Of a remote server only its own answers are known."""
+    server = ServerChecks(place)
+    findings = [await run_check("server", server.is_ready)]
+    is_up = findings[0].state == "ok"
+    if is_up:
+        findings.append(await run_check("key", server.knows_key))
+    if not is_remote:
+        local = LocalChecks(settings)
+        findings += [
+            await run_check("database", local.database),
+            await run_check("roles", local.roles),
+            await run_check("bucket", local.bucket),
+            await run_check("files", server.files if is_up else local.files),
+            await run_check("redis", local.redis),
+            await run_check("runner", local.runner),
+        ]
+    findings.append(await run_check("models", server.models) if is_up else _models_of(os.environ))
+    findings.append(
+        await run_check("clock", server.clock) if is_up else Finding(name="clock", state="skip", says=_DOWN)
+    )
+    return findings
+
+
+async def run_check(name: str, check: Callable[[], Awaitable[str | None]]) -> Finding:
+    """What the check came to. It says what is well, says nothing of what is not used, or raises CheckFailed."""
+    try:
+        async with asyncio.timeout(2 * SECONDS):
+            says = await check()
+    except CheckFailed as failed:
+        return Finding(name=name, state=failed.state, says=failed.says, todo=failed.todo)
+    except TimeoutError:
+        return Finding(
+            name=name, state="fail", says=f"gave no answer within {2 * SECONDS:g} s", todo="Is it overloaded?"
+        )
+    except TurnkeepError as exc:
+        return Finding(name=name, state="fail", says=exc.detail)
+    if says is None:
+        return Finding(name=name, state="skip", says="is not used here")
+    return Finding(name=name, state="ok", says=says)
+
+
+def _models_of(environ: Mapping[str, str]) -> Finding:
+    named = [name for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL") if environ.get(name)]
+    if named:
+        return Finding(name="models", state="ok", says=f"{' and '.join(named)} set here; the server will try them")
+    return Finding(
+        name="models",
+        state="warn",
+        says="only the demo model would answer",
+        todo="Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL before you start the server.",
+    )
+
+
+class LocalChecks:
+    """What can be seen from this machine, with the settings that the server would have."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def database(self) -> str:
+
+        settings = self._settings
+        if settings.is_sqlite:
+            _check_room(settings.sqlite_path.parent)
+            if not settings.sqlite_path.exists():
+                raise CheckFailed(
+                    f"there is none yet at {settings.sqlite_path}", "`turnkeep serve` makes it.", state="warn"
+                )
+        try:
+            await check_schema_now(settings)
+        except SchemaMismatch as exc:
+            raise CheckFailed(exc.detail, "`turnkeep migrate` brings it to this release.") from exc
+        except (OSError, TurnkeepError) as exc:
+            raise CheckFailed(
+                f"{mask_url(settings.database_url)} cannot be reached: {words_of(exc)}", "Check TURNKEEP_DATABASE_URL."
+            ) from exc
+        return f"{mask_url(settings.database_url)} is at this release"
+
+    async def roles(self) -> str | None:
+        if self._settings.is_sqlite:
+            return "SQLite guards users' reads with an authorizer inside the server"
+        import asyncpg
+
+        from turnkeep.store.postgres.roles import client_login
+        from turnkeep.store.postgres.statements import statements
+
+        try:
+            connection = await asyncpg.connect(self._settings.database_url, timeout=SECONDS, statement_cache_size=0)
+        except (OSError, asyncpg.PostgresError) as exc:
+            raise CheckFailed("could not be looked at: the database is away", "See above.") from exc
+        try:
+            own = self._settings.database_client_url
+            login = (
+                urlsplit(own).username if own else client_login(await connection.fetchval("SELECT current_database()"))
+            )
+            if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", login):
+                raise CheckFailed(f"there is no login {login}", "`turnkeep migrate` makes it.")
+            problems = [row[0] for row in await connection.fetch(statements()["boundary_problems"], login)]
+        finally:
+            await connection.close()
+        if problems:
+            raise CheckFailed("; ".join(problems), "Take these rights away; the server does not start until then.")
+        return f"{login} sees only what a user may see"
+
+    async def bucket(self) -> str:
+        settings = self._settings
+        if urlsplit(settings.files_url).scheme == "file":
+            folder = settings.files_path
+            existing = _existing(folder)
+            if not os.access(existing, os.W_OK):
+                raise CheckFailed(f"{existing} cannot be written", "Give it to the user that runs the server.")
+            _check_room(existing)
+            return f"files are kept in {folder}"
+        return await self._remote_bucket()
+
+    async def _remote_bucket(self) -> str:
+        from turnkeep.files.objects import open_objects
+
+        settings = self._settings
+        objects = open_objects(settings.files_url, folder=settings.files_path)
+        key = f"doctor/{os.getpid()}-{time.time_ns()}"
+
+        async def probe() -> AsyncIterator[bytes]:
+            yield b"turnkeep doctor"
+
+        try:
+            await objects.put(key, probe())
+            await objects.delete([key])
+        except (OSError, TurnkeepError) as exc:
+            raise CheckFailed(
+                f"{mask_url(settings.files_url)}: {words_of(exc)}",
+                "Check TURNKEEP_FILES_URL and the AWS_* variables; the key must be allowed to write and delete.",
+            ) from exc
+        return f"{mask_url(settings.files_url)} can be written"
+
+    async def files(self) -> str | None:
+        """While no server runs, the rows are read from here. A database of another release is not opened: it would be
+        migrated."""
+        from turnkeep.files.objects import open_objects
+        from turnkeep.files.orphans import check_bag
+        from turnkeep.runtime import open_store
+
+        settings = self._settings
+        if settings.is_sqlite and not settings.sqlite_path.exists():
+            return None
+        try:
+            await check_schema_now(settings)
+            store = await open_store(settings)
+            try:
+                report = await check_bag(store, open_objects(settings.files_url, folder=settings.files_path))
+            finally:
+                await store.close()
+        except (OSError, TurnkeepError) as exc:
+            raise CheckFailed(f"could not be compared: {words_of(exc)}", "See above.", state="warn") from exc
+        return judge_files(report)
+
+    async def redis(self) -> str | None:
+        url = self._settings.redis_url
+        if url is None:
+            return None
+        try:
+            from redis.asyncio import Redis
+            from redis.exceptions import RedisError
+        except ImportError as exc:
+            raise CheckFailed("the library is not installed", "Install `turnkeep[redis]`.") from exc
+        client = Redis.from_url(url, socket_connect_timeout=SECONDS, socket_timeout=SECONDS)
+        try:
+            await client.ping()
+        except (OSError, RedisError) as exc:
+            raise CheckFailed(
+                f"{mask_url(url)}: {words_of(exc)}", "Readers on other workers get their words late until it is back."
+            ) from exc
+        finally:
+            await client.aclose()
+        return f"{mask_url(url)} answers"
+
+    async def runner(self) -> str | None:
+        url = self._settings.sandbox_url
+        if url is None:
+            if shutil.which("bwrap") is None:
+                raise CheckFailed(
+                    "there is no bubblewrap, so no sandbox is started beside the server",
+                    "Install bubblewrap, or name a runner with TURNKEEP_SANDBOX_URL. Chats work without.",
+                    state="warn",
+                )
+            return "bubblewrap is here; the server starts its own"
+        import httpx
+
+        try:
+            async with httpx.AsyncClient(timeout=SECONDS) as http:
+                answer = await http.get(f"{url.rstrip('/')}/healthz")
+        except httpx.HTTPError as exc:
+            raise CheckFailed(
+                f"nothing answers at {url} ({str(exc) or type(exc).__name__})", "Start it with `turnkeep sandbox`."
+            ) from exc
+        if answer.status_code != 200:
+            raise CheckFailed(f"{url} answers with {answer.status_code}", "Is it a sandbox runner? See its log.")
+        return f"{url} answers"
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
+
+
+def _check_room(folder: Path) -> None:
+    existing = _existing(folder)
+    free = shutil.disk_usage(existing).free
+    if free < FREE_BYTES:
+        raise CheckFailed(
+            f"only {free // 1_000_000} MB are free in {existing}", "Make room before it is full.", state="warn"
+        )
+
+
+class ServerChecks:
+    """What the server itself tells."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def is_ready(self) -> str:
+        status, _, _ = await self._get("/healthz")
+        if status != 200:
+            raise CheckFailed(f"something else answers at {self._place.url}", "Check --url or TURNKEEP_URL.")
+        status, _, body = await self._get("/readyz")
+        if status != 200:
+            raise CheckFailed(f"{self._place.url} is alive but not ready: {_detail(body)}", "See its log.")
+        return f"{self._place.url} answers"
+
+    async def knows_key(self) -> str:
+        if self._place.key is None:
+            raise CheckFailed("no key is known here", "Set TURNKEEP_KEY, or use the server's --data-dir.")
+        status, _, body = await self._get("/v1/usage")
+        if status == 401:
+            raise CheckFailed("the server does not know this key", "Make one with `turnkeep keys create`.")
+        if status != 200:
+            raise CheckFailed(_detail(body), "See the server's log.")
+        return "is valid"
+
+    async def models(self) -> str:
+        status, _, body = await self._get("/v1/models")
+        if status != 200:
+            raise CheckFailed(_detail(body), "A key that is valid can list them.")
+        names = [model.id for model in msgspec.json.decode(body, type=Page[ModelName]).data]
+        if names in ([], ["demo"]):
+            raise CheckFailed(
+                "only the demo model, which is made of rules",
+                "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL where the server runs, and restart it.",
+                state="warn",
+            )
+        return f"{len(names)} can be reached: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
+
+    async def files(self) -> str | None:
+        status, _, body = await self._get("/v1/operator/files")
+        if status == 403:
+            return None  # for the operator's key alone
+        if status != 200:
+            raise CheckFailed(_detail(body), "See the server's log.")
+        return judge_files(msgspec.json.decode(body, type=BagReport))
+
+    async def clock(self) -> str:
+        _, headers, _ = await self._get("/healthz")
+        said = headers.get("date")
+        if said is None:
+            raise CheckFailed("the server does not tell its time", "A proxy may remove the header Date.", state="warn")
+        skew = time.time() - parsedate_to_datetime(said).timestamp()
+        if abs(skew) > SKEW_SECONDS:
+            raise CheckFailed(
+                f"differs from the server's by {abs(skew):.0f} s", "Let both keep time (NTP); tokens expire by it."
+            )
+        return "agrees with the server's"
+
+    async def _get(self, path: str) -> tuple[int, dict[str, str], bytes]:
+        import httpx
+
+        headers = {"authorization": f"Bearer {self._place.key}"} if self._place.key and path.startswith("/v1") else {}
+        try:
+            async with httpx.AsyncClient(timeout=SECONDS, trust_env=not self._place.is_loopback) as http:
+                answer = await http.get(self._place.url + path, headers=headers)
+        except httpx.HTTPError as exc:
+            raise CheckFailed(
+                f"nothing answers at {self._place.url} ({str(exc) or type(exc).__name__})",
+                "Start it with `turnkeep serve`." if self._place.is_loopback else "Is the address right, and is it up?",
+            ) from exc
+        return answer.status_code, dict(answer.headers), answer.content
+
+
+def _detail(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body, type=dict)["detail"])
+    except (msgspec.MsgspecError, KeyError):
+        return "it did not say why"
+
+
+def judge_files(report: BagReport) -> str:
+    if report.missing:
+        raise CheckFailed(
+            f"the bytes of {len(report.missing)} of {report.files} files are not there: "
+            f"{', '.join(report.missing[:3])}{', …' if len(report.missing) > 3 else ''}",
+            "Bring them back from a backup of the bucket; a file that is deleted is not asked for any more.",
+        )
+    if report.orphans:
+        raise CheckFailed(
+            f"{len(report.orphans)} objects belong to no file", "The server removes them once a day.", state="warn"
+        )
+    return f"{report.files} files, all of them there"
+
+
+def words_of(exc: Exception) -> str:
+    return exc.detail if isinstance(exc, TurnkeepError) else str(exc) or type(exc).__name__

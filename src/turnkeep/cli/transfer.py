@@ -1,0 +1,161 @@
+"""`turnkeep export` and `turnkeep import`: conversations to files and back.
+
+An export is lossless (JSON) or for reading (Markdown). An import takes our own exports, and histories of other systems.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from turnkeep.cli.connection import AsJson, Server, asks_a_server
+from turnkeep.cli.file_io import whole_file
+from turnkeep.cli.markdown import conversation_as_markdown
+from turnkeep.cli.printing import print_lines, remark, say
+from turnkeep.cli.terminal_text import clean_json, clean_text
+from turnkeep.client.answers import Conversation
+from turnkeep.client.sync import Turnkeep
+from turnkeep.errors import InvalidRequest, TurnkeepError
+
+Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
+Format = Literal["json", "markdown"]
+
+
+@asks_a_server
+def export(
+    server: Server,
+    conversation: Annotated[
+        list[str] | None, typer.Argument(metavar="[CONVERSATION]...", help="conv_…; several may be named.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every conversation that the key can see.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; by default standard output.", dir_okay=False)
+    ] = None,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", "-f", help="json is lossless, markdown is for reading; by default the output's ending decides."
+        ),
+    ] = None,
+) -> None:
+    """Write conversations to a file or to standard output.
+
+    JSON holds everything (all branches, rows, events and logs), one document per line for each conversation;
+    `turnkeep import` takes it back. The bytes of files are not in it: download those apart.
+
+    **Examples**
+
+    - `turnkeep export conv_… -o talk.json`
+
+    - `turnkeep export conv_… --format markdown | less`
+
+    - `turnkeep export --all -o backup.jsonl`
+    """
+    if bool(conversation) == everything:
+        raise InvalidRequest("Name conversations, or say --all.")
+    form = form or ("markdown" if output is not None and output.suffix in {".md", ".markdown"} else "json")
+    with server.connected() as turnkeep:
+        wanted = conversation or [one.id for one in turnkeep.conversations.list()]
+        with whole_file(output) as sink:
+            for one in wanted:
+                written = _written(turnkeep, one, form)
+                sink.write((written if output is not None else _shown(written, form)).encode())
+    if output is not None:
+        count = len(wanted)
+        remark(f"{count} {'conversation' if count == 1 else 'conversations'} written to {output}.")
+
+
+def _written(turnkeep: Turnkeep, conversation_id: str, form: Format) -> str:
+    if form == "json":
+        return turnkeep.conversations.export(conversation_id).decode() + "\n"
+    conversation = turnkeep.conversations.get(conversation_id)
+    return conversation_as_markdown(conversation, turnkeep.conversations.messages(conversation_id)) + "\n"
+
+
+def _shown(written: str, form: Format) -> str:
+    """What goes to standard output: the same JSON, or the text for reading."""
+    return clean_json(written) if form == "json" else clean_text(written)
+
+
+@asks_a_server
+def import_(
+    server: Server,
+    file: Annotated[
+        list[Path],
+        typer.Argument(help="Exports, or JSON (or JSON lines) with the messages of a chat; - is standard input."),
+    ],
+    title: Annotated[str | None, typer.Option("--title", help="The title, where one file is imported.")] = None,
+    form: Annotated[
+        Form | None, typer.Option("--form", help="The form of a foreign history, where it does not show it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make conversations of files: exports of Turnkeep, or lists of messages from elsewhere.
+
+    Anthropic messages, OpenAI chat messages, OpenAI Responses items and plain `{role, content}` lists are known, alone
+    or inside a request body. Leading system and developer messages are kept, and a message without content is refused.
+    A conversation that a provider refused elsewhere can be continued here. With a service key, `--user` says whom the
+    conversations belong to.
+
+    **Examples**
+
+    - `turnkeep import backup.jsonl`
+
+    - `turnkeep import messages.json --title "From the old system" --user ann`
+
+    - `curl -s https://example.org/chat.json | turnkeep import -`
+    """
+    documents = [(path, document) for path in file for document in read_documents(path)]
+    if title is not None and len(documents) > 1:
+        raise InvalidRequest(f"--title fits one conversation, and these are {len(documents)}.")
+    made: list[Conversation] = []
+    with server.connected() as turnkeep:
+        for place, (path, document) in enumerate(documents, start=1):
+            try:
+                imported = turnkeep.conversations.import_(document, title=title, form=form)
+            except TurnkeepError as exc:
+                done = f" {len(made)} before it are imported." if made else ""
+                exc.detail = f"{path}, conversation {place}: {exc.detail}{done}"
+                raise
+            made.append(imported.conversation)
+            for said in imported.remarks:
+                remark(f"{path}: {said}")
+    if as_json:
+        print_lines(made)
+        return
+    for one in made:
+        count = one.message_count
+        say(f"{one.id}  {count} {'message' if count == 1 else 'messages'}  {one.title or ''}".rstrip())
+
+
+def read_documents(path: Path) -> list[bytes]:
+    """The documents of a file: one, or several exports line by line. Lines that are messages are one document."""
+    try:
+        raw = typer.get_binary_stream("stdin").read() if str(path) == "-" else path.read_bytes()
+    except FileNotFoundError as exc:
+        raise InvalidRequest(f"There is no file {path}.") from exc
+    except OSError as exc:
+        raise InvalidRequest(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+    raw = raw.removeprefix(b"\xef\xbb\xbf").strip()
+    if not raw:
+        raise InvalidRequest(f"{path} is empty.")
+    if _parsed(raw) is not None:
+        return [raw]
+    lines = [line for line in raw.splitlines() if line.strip()]
+    parsed = [_parsed(line) for line in lines]
+    if any(line is None for line in parsed):
+        raise InvalidRequest(f"{path} is neither JSON nor JSON lines (line {parsed.index(None) + 1}).")
+    exports = [isinstance(line, dict) and "turnkeep_export" in line for line in parsed]
+    if all(exports):
+        return lines
+    if any(exports):
+        raise InvalidRequest(f"{path} mixes exports with other lines. Import them apart.")
+    return [json.dumps(parsed, ensure_ascii=False).encode()]
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None

@@ -1,1 +1,0 @@
-"""The file bag: attachments in, generated files out."""

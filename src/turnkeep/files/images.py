@@ -1,0 +1,115 @@
+"""Pictures: a small one to look at, and one that every model takes.
+
+Files that pretend to be pictures are a favourite bait. So only plain raster formats are opened, only up to a number of
+pixels that fits into memory, one at a time, and off the event loop. Whatever cannot be read is no picture.
+"""
+
+import asyncio
+import io
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from turnkeep.errors import UnsupportedMediaType
+
+RASTER_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+THUMBNAIL_SIDE = 320
+MODEL_SIDE = 2_000
+"""Providers make larger ones smaller themselves, or refuse them."""
+MAX_BYTES = 20 * 1024 * 1024
+MAX_PIXELS = 40_000_000
+
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+_BROKEN = (
+    UnidentifiedImageError,
+    Image.DecompressionBombError,
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+)
+
+
+class Picture(Struct, frozen=True):
+    """A picture as bytes."""
+
+    media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+    data: bytes
+
+
+class ImageConverter:
+    """Works on one picture at a time, in a thread."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Semaphore(1)
+
+    async def thumbnail(self, data: bytes) -> Picture:
+        """The picture within a small square. Raises UnsupportedMediaType if there is none to be seen."""
+        made = await self._work(_thumbnail, data)
+        if made is None:
+            raise UnsupportedMediaType("This picture cannot be shown small: it is broken, or too large to be opened.")
+        return made
+
+    async def for_model(self, data: bytes) -> Picture | None:
+        """The picture as models take it, made smaller if need be; None if it is broken or too large to be opened.
+
+        A provider refuses a request with a broken picture, and would refuse every later one of the conversation too.
+        """
+        return await self._work(_for_model, data)
+
+    async def _work(self, work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Picture | None:
+        if len(data) > MAX_BYTES:
+            return None
+        async with self._turn:
+            return await asyncio.to_thread(_opened, work, data)
+
+
+def _opened(work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Picture | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+                # Opening reads no more than the header; nothing is unpacked before its size is known.
+                if not 0 < image.width * image.height <= MAX_PIXELS:
+                    return None
+                return work(image, data)
+    except _BROKEN:
+        return None
+
+
+def _thumbnail(image: Image.Image, _: bytes) -> Picture:
+    return _smaller(image, THUMBNAIL_SIDE)
+
+
+def _for_model(image: Image.Image, data: bytes) -> Picture:
+    if max(image.size) > MODEL_SIDE:
+        return _smaller(image, MODEL_SIDE)
+    image.load()
+    match image.format:
+        case "PNG":
+            return Picture("image/png", data)
+        case "JPEG":
+            return Picture("image/jpeg", data)
+        case "GIF":
+            return Picture("image/gif", data)
+        case _:
+            return Picture("image/webp", data)
+
+
+def _smaller(image: Image.Image, side: int) -> Picture:
+    image.draft("RGB", (side * 2, side * 2))  # lets a JPEG be unpacked at a fraction of its size
+    upright = ImageOps.exif_transpose(image)
+    has_alpha = upright.mode in {"RGBA", "LA", "PA"} or "transparency" in upright.info
+    upright = upright.convert("RGBA" if has_alpha else "RGB")
+    upright.thumbnail((side, side))
+    made = io.BytesIO()
+    if has_alpha:
+        upright.save(made, "PNG", optimize=True)
+        return Picture("image/png", made.getvalue())
+    upright.save(made, "JPEG", quality=85)
+    return Picture("image/jpeg", made.getvalue())

@@ -1,0 +1,129 @@
+"""Sweeping: rows and objects compared, and what belongs to neither removed.
+
+Every part may run on all workers at once and at any time: what is young is left alone, since somebody may just be
+bringing its other half.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec import Struct
+
+from turnkeep.clock import Clock, system_clock
+from turnkeep.files.keys import INCOMING, PREFIXES, incoming_key
+from turnkeep.files.ports import Objects
+from turnkeep.ids import FileId
+from turnkeep.store.ports import FileStore
+
+GRACE_MS = 24 * 3_600_000
+"""Longer than any upload takes."""
+FULL_EVERY = 144
+"""Of so many rounds one compares everything; with one round in ten minutes that is once a day."""
+SHOWN = 100
+ASKED_AT_ONCE = 16
+
+_logger = logging.getLogger("turnkeep.files")
+
+
+class BagReport(Struct, frozen=True, kw_only=True):
+    """What a comparison found. Of each kind of trouble up to 100 are named."""
+
+    objects: int
+    """Objects that were looked at."""
+    files: int
+    """Rows that should have an object."""
+    orphans: tuple[str, ...]
+    """Keys of objects that no row names, and that are old enough to be sure of it."""
+    missing: tuple[FileId, ...]
+    """Files whose object is not there: their bytes are lost."""
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.orphans and not self.missing
+
+
+async def check_bag(store: FileStore, objects: Objects, *, clock: Clock = system_clock) -> BagReport:
+    """Compare rows and objects. Changes nothing."""
+    seen, orphans = 0, list[str]()
+    async for found, unreferenced in _compared(store, objects, before=clock() - GRACE_MS):
+        seen += found
+        orphans += unreferenced[: SHOWN - len(orphans)]
+    files, missing = await _missing(store, objects)
+    return BagReport(objects=seen, files=files, orphans=tuple(orphans), missing=tuple(missing))
+
+
+class BagSweeper:
+    """Removes what uploads left behind that were never finished, and objects that no row names."""
+
+    def __init__(self, store: FileStore, objects: Objects, *, clock: Clock = system_clock) -> None:
+        self._store = store
+        self._objects = objects
+        self._clock = clock
+        self._rounds = 0
+
+    async def tidy(self, erased: Sequence[str]) -> None:
+        """Erase the objects of rows that are gone, then look for what is left over. Raises WorldError when the bucket
+        is away; what was missed is found by a later round."""
+        self._rounds += 1
+        await self._objects.delete(erased)
+        await self.drop_unfinished()
+        if self._rounds % FULL_EVERY == 2:
+            await self.sweep()
+
+    async def drop_unfinished(self) -> None:
+        """Uploads that nobody completed within a day: their rows, and whatever came of their bytes."""
+        before = self._clock() - GRACE_MS
+        while dropped := await self._store.drop_unfinished(created_before=before):
+            for file_id, key in dropped:
+                await self._objects.delete([incoming_key(file_id), key])
+
+    async def sweep(self) -> BagReport:
+        """Remove objects that no row names and drafts of killed uploads; report rows that have no object."""
+        await self._objects.discard_unfinished(before=self._clock() - GRACE_MS)
+        seen, removed = 0, list[str]()
+        async for found, orphans in _compared(self._store, self._objects, before=self._clock() - GRACE_MS):
+            await self._objects.delete(orphans)
+            seen += found
+            removed += orphans[: SHOWN - len(removed)]
+        files, missing = await _missing(self._store, self._objects)
+        if missing:
+            _logger.error("the bytes of files are missing: %s", ", ".join(missing))
+        if removed:
+            _logger.warning("objects that no file names were removed: %s", ", ".join(removed))
+        return BagReport(objects=seen, files=files, orphans=tuple(removed), missing=tuple(missing))
+
+
+async def _compared(store: FileStore, objects: Objects, *, before: int) -> AsyncIterator[tuple[int, list[str]]]:
+    """For each page of objects how many there are, and those that no row names."""
+    for prefix in PREFIXES:
+        async for page in objects.list(prefix):
+            old = [found.key for found in page if found.modified_at < before]
+            yield len(page), await _unreferenced(store, old)
+
+
+async def _unreferenced(store: FileStore, keys: Sequence[str]) -> list[str]:
+    incoming = {key: FileId(key.rpartition("/")[2]) for key in keys if key.startswith(f"{INCOMING}/")}
+    known = await store.known_keys([key for key in keys if key not in incoming])
+    pending = await store.pending_files(list(incoming.values()))
+    return [key for key in keys if key not in known and incoming.get(key) not in pending]
+
+
+async def _missing(store: FileStore, objects: Objects) -> tuple[int, list[FileId]]:
+    """How many rows should have an object, and the first of those that have none."""
+    asking = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def is_there(key: str) -> bool:
+        async with asking:
+            return await objects.size(key) is not None
+
+    count, missing = 0, list[FileId]()
+    last: FileId | None = None
+    while page := await store.all_files(after=last):
+        last = page[-1].id
+        ready = [file for file in page if file.status == "ready"]
+        count += len(ready)
+        answers = await asyncio.gather(*(is_there(file.storage_key) for file in ready))
+        lost = [file.id for file, there in zip(ready, answers, strict=True) if not there]
+        missing += lost[: SHOWN - len(missing)]
+    return count, missing

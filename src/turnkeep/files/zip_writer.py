@@ -1,0 +1,201 @@
+"""The bag as a zip, made while it is sent: nothing is compressed, nothing is kept, and its length is known before.
+
+Pure bytes but for `zipped`, which asks for the contents of one entry after the other. An entry whose checksum is known
+says it before its bytes; one whose checksum is not has it computed on the way, and says it after them. Entries larger
+than 4 GiB, and archives that are, use ZIP64.
+"""
+
+import asyncio
+import struct
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from msgspec import Struct
+
+from turnkeep.errors import Unavailable
+
+_MANY = 0xFFFF
+_LARGE = 0xFFFFFFFF
+_SIZES_FOLLOW = 1 << 3
+_NAMES_ARE_UTF8 = 1 << 11
+_PLAIN, _ZIP64 = 20, 45
+_MADE_BY_UNIX = 3 << 8
+_REGULAR_FILE = 0o100644 << 16
+
+
+class ZipEntry(Struct, frozen=True, kw_only=True):
+    """A file to be: its name inside the archive, its size, when it was made (Unix epoch milliseconds), and the checksum
+    of its bytes if that is known. Bytes that do not have it make an archive that every reader refuses."""
+
+    name: str
+    size: int
+    modified_at: int
+    crc32: int | None = None
+
+    @property
+    def is_large(self) -> bool:
+        return self.size >= _LARGE
+
+    @property
+    def flags(self) -> int:
+        return _NAMES_ARE_UTF8 | (_SIZES_FOLLOW if self.crc32 is None else 0)
+
+
+class WrittenEntry(Struct, frozen=True):
+    """An entry that was written: where it begins, and the checksum of its bytes."""
+
+    entry: ZipEntry
+    offset: int
+    crc: int
+
+
+class Checksum:
+    """A CRC-32: the known one, or one that another thread computes while the block is already on its way."""
+
+    def __init__(self, known: int | None) -> None:
+        self._is_known = known is not None
+        self._crc = known or 0
+        self._adding: asyncio.Future[int] | None = None
+
+    async def add(self, block: bytes) -> None:
+        if self._is_known:
+            return
+        crc = await self.value()
+        self._adding = asyncio.get_running_loop().run_in_executor(None, zlib.crc32, block, crc)
+
+    async def value(self) -> int:
+        if self._adding is not None:
+            self._crc, self._adding = await self._adding, None
+        return self._crc
+
+
+def length_of(entries: Sequence[ZipEntry]) -> int:
+    """How many bytes the archive will have."""
+    placed, offset = [], 0
+    for entry in entries:
+        placed.append(WrittenEntry(entry, offset, 0))
+        offset += len(local_header(entry)) + entry.size + len(descriptor(entry, 0))
+    return offset + len(directory(placed, offset))
+
+
+async def zipped(
+    entries: Sequence[ZipEntry], contents: Callable[[ZipEntry], AsyncIterator[bytes]]
+) -> AsyncIterator[bytes]:
+    """The archive in pieces, its entries in the given order. Raises if an entry has more or fewer bytes than it said:
+    the archive then has no end, and nobody can take it for a whole one. If the first entry cannot be read at all, that
+    is raised before there is any piece."""
+    placed, offset = [], 0
+    for entry in entries:
+        header, blocks = local_header(entry), contents(entry)
+        checksum, size = Checksum(entry.crc32), 0
+        block = await anext(blocks, b"")
+        yield header
+        while block:
+            size += len(block)
+            await checksum.add(block)
+            yield block
+            block = await anext(blocks, b"")
+        crc = await checksum.value()
+        if size != entry.size:
+            raise Unavailable(f"{entry.name!r} has {size} bytes in the store and {entry.size} in its row.")
+        tail = descriptor(entry, crc)
+        if tail:
+            yield tail
+        placed.append(WrittenEntry(entry, offset, crc))
+        offset += len(header) + size + len(tail)
+    yield directory(placed, offset)
+
+
+def local_header(entry: ZipEntry) -> bytes:
+    name = entry.name.encode()
+    told = 0 if entry.crc32 is None else entry.size
+    extra = struct.pack("<HHQQ", 1, 16, told, told) if entry.is_large else b""
+    size = _LARGE if entry.is_large else told
+    return (
+        struct.pack(
+            "<4sHHHIIIIHH",
+            b"PK\3\4",
+            _ZIP64 if entry.is_large else _PLAIN,
+            entry.flags,
+            0,
+            _dos_time(entry.modified_at),
+            entry.crc32 or 0,
+            size,
+            size,
+            len(name),
+            len(extra),
+        )
+        + name
+        + extra
+    )
+
+
+def descriptor(entry: ZipEntry, crc: int) -> bytes:
+    """What follows the bytes of an entry; nothing where its header has told it."""
+    if entry.crc32 is not None:
+        return b""
+    form = "<4sIQQ" if entry.is_large else "<4sIII"
+    return struct.pack(form, b"PK\7\x08", crc, entry.size, entry.size)
+
+
+def directory(placed: Sequence[WrittenEntry], offset: int) -> bytes:
+    """The list of all entries, which begins at `offset`, and the end of the archive."""
+    listed = b"".join(map(_listed, placed))
+    ending = struct.pack(
+        "<4sHHHHIIH",
+        b"PK\5\6",
+        0,
+        0,
+        min(len(placed), _MANY),
+        min(len(placed), _MANY),
+        min(len(listed), _LARGE),
+        min(offset, _LARGE),
+        0,
+    )
+    if len(placed) < _MANY and offset < _LARGE and len(listed) < _LARGE:
+        return listed + ending
+    large = struct.pack(
+        "<4sQHHIIQQQQ", b"PK\6\6", 44, _ZIP64, _ZIP64, 0, 0, len(placed), len(placed), len(listed), offset
+    )
+    return listed + large + struct.pack("<4sIQI", b"PK\6\7", 0, offset + len(listed), 1) + ending
+
+
+def _listed(placed: WrittenEntry) -> bytes:
+    entry = placed.entry
+    name = entry.name.encode()
+    large = [entry.size, entry.size] if entry.is_large else []
+    if placed.offset >= _LARGE:
+        large.append(placed.offset)
+    extra = struct.pack(f"<HH{len(large)}Q", 1, 8 * len(large), *large) if large else b""
+    size = min(entry.size, _LARGE)
+    return (
+        struct.pack(
+            "<4sHHHHIIIIHHHHHII",
+            b"PK\1\2",
+            _MADE_BY_UNIX | (_ZIP64 if large else _PLAIN),
+            _ZIP64 if large else _PLAIN,
+            entry.flags,
+            0,
+            _dos_time(entry.modified_at),
+            placed.crc,
+            size,
+            size,
+            len(name),
+            len(extra),
+            0,
+            0,
+            0,
+            _REGULAR_FILE,
+            min(placed.offset, _LARGE),
+        )
+        + name
+        + extra
+    )
+
+
+def _dos_time(milliseconds: int) -> int:
+    """Date and time as MS-DOS wrote them, in UTC; it knows the years 1980 to 2107."""
+    moment = time.gmtime(min(max(milliseconds // 1000, 315_532_800), 4_354_819_198))
+    date = (moment.tm_year - 1980) << 9 | moment.tm_mon << 5 | moment.tm_mday
+    return date << 16 | moment.tm_hour << 11 | moment.tm_min << 5 | moment.tm_sec // 2

@@ -1,0 +1,285 @@
+"""Foreign transcripts: lists of messages as other systems keep them → rows, and back into the form they came in.
+
+Four forms are known: Anthropic messages, OpenAI chat messages, OpenAI Responses items, and plain
+`{role, content, ts}`. A list may stand alone, inside a request body, or be wrapped line by line (`message`).
+
+Reading is strict about form, so that nothing is lost silently: what is not a message is an InvalidRequest that
+names the item, and a piece that has no equal here (a provider's own tools, audio) becomes a line of text and is
+listed in `remarks`. It does not ask whether calls and results fit together; the compiler sees to that.
+
+A transcript is read for one of two ends. `read_transcript` reads it to be written back: system messages that lead it
+stay as they are, and empty messages are read, so that they can be repaired. `read_history` reads it to be kept as a
+conversation: what leads it becomes rows too, and an empty message is refused.
+
+**Turns.** A user's message starts a turn, and everything up to the next one belongs to it: iterations, tool
+traffic, the answer. Messages of the user that follow each other directly are one question. Instructions that lead
+the list are a turn of their own, so that the first question can be asked again without repeating them. Anything else
+before the first user's message has no turn that it could safely be put into, and each such row is a turn of its own.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, assert_never
+
+from msgspec import Struct
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
+from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolResult
+from turnkeep.model.messages import Message
+from turnkeep.transfer.provider_messages import Item, Remarks, is_empty, read_anthropic, read_chat, read_responses
+
+Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
+
+_ITEM_TYPES = {"function_call", "function_call_output", "reasoning", "item_reference"}
+_ANTHROPIC_TYPES = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
+_RESPONSES_PARTS = {"input_text", "output_text", "input_image", "input_file"}
+
+
+class Transcript(Struct, frozen=True, kw_only=True):
+    """A conversation from elsewhere.
+
+    `preamble` are the system messages that led it, verbatim, where they are not among the rows; `body` is the request
+    that it was part of, if any, and `key` the place where it stood there.
+    """
+
+    form: Form
+    rows: tuple[Message, ...]
+    preamble: tuple[JsonObject, ...] = ()
+    remarks: tuple[str, ...] = ()
+    body: JsonObject | None = None
+    key: str = "messages"
+
+    @property
+    def open_turn(self) -> TurnId | None:
+        """The last turn, if it still waits for an answer: it ends with the user's words or with results."""
+        return self.rows[-1].turn_id if self.rows and self.rows[-1].role != "assistant" else None
+
+
+def read_transcript(
+    document: JsonValue,
+    *,
+    form: Form | None = None,
+    conversation_id: ConversationId = ConversationId(""),  # noqa: B008 - a plain string
+    created_at: int = 0,
+) -> Transcript:
+    """The transcript in `document`, in the form given or the one that it shows. `created_at` is for rows without ts."""
+    body, key, raw = _unwrapped(_without_surrogates(document))
+    found = form or detect(raw, body)
+    leading = _count_leading(raw) if found in {"openai_chat", "openai_responses"} else 0
+    remarks = Remarks()
+    items = _read(found, raw, remarks, start=leading)
+    return Transcript(
+        form=found,
+        rows=_rows(_joined(found, items), conversation_id, created_at, _provider(found, body)),
+        preamble=tuple(raw[:leading]),
+        remarks=tuple(remarks.said),
+        body=body,
+        key=key,
+    )
+
+
+def read_history(document: JsonValue, *, form: Form | None = None, created_at: int = 0) -> Transcript:
+    """The same with all instructions that lead it among its rows. Raises InvalidRequest for a message without content.
+
+    Anthropic and Responses have a place for instructions beside the messages; those come first.
+    """
+    body, key, raw = _unwrapped(_without_surrogates(document))
+    found = form or detect(raw, body)
+    remarks = Remarks()
+    items = _read(found, raw, remarks)
+    for index, item in enumerate(items):
+        if is_empty(item):
+            raise InvalidRequest(
+                f"Item {index}: the message of the {raw[index].get('role')} has no content. Remove it from the list or "
+                "give it a text, and import again."
+            )
+    items = [*_beside(body or {}), *items]
+    return Transcript(
+        form=found,
+        rows=_rows(_joined(found, items), ConversationId(""), created_at, _provider(found, body)),
+        remarks=tuple(remarks.said),
+        body=body,
+        key=key,
+    )
+
+
+def write_transcript(transcript: Transcript, messages: Sequence[JsonObject]) -> JsonValue:
+    """The messages where the transcript's own stood: behind its system messages, inside its request body."""
+    written = [*transcript.preamble, *messages]
+    return written if transcript.body is None else {**transcript.body, transcript.key: written}
+
+
+def detect(raw: Sequence[JsonObject], body: JsonObject | None = None) -> Form:
+    """The form, by what only that form has. Bare texts are read as OpenAI chat, or as plain where they carry `ts`."""
+    if body is not None and "input" in body:
+        return "openai_responses"
+    parts = [part for item in raw if isinstance(item.get("content"), list) for part in item["content"]]
+    kinds = {part.get("type") for part in parts if isinstance(part, dict)}
+    if any(item.get("type") in _ITEM_TYPES for item in raw) or kinds & _RESPONSES_PARTS:
+        return "openai_responses"
+    has_times = any("ts" in item for item in raw)
+    chat_roles = {"tool", "function"} if has_times else {"tool", "function", "developer"}
+    if any(item.get("role") in chat_roles or "tool_calls" in item for item in raw):
+        return "openai_chat"
+    if kinds & _ANTHROPIC_TYPES or "image" in kinds or _is_anthropic_body(body):
+        return "anthropic"
+    # Both write a user's text as a list at times; an assistant's, only Anthropic.
+    if any(item.get("role") == "assistant" and isinstance(item.get("content"), list) for item in raw):
+        return "anthropic"
+    return "plain" if has_times else "openai_chat"
+
+
+def _is_anthropic_body(body: JsonObject | None) -> bool:
+    return body is not None and ("system" in body or "anthropic_version" in body or "thinking" in body)
+
+
+def _unwrapped(document: JsonValue) -> tuple[JsonObject | None, str, list[JsonObject]]:
+    body: JsonObject | None = None
+    key = "messages"
+    if isinstance(document, dict):
+        key = next((name for name in ("messages", "input", "conversation") if name in document), "")
+        if not key:
+            raise InvalidRequest("The transcript is an object without `messages`, `input` or `conversation`.")
+        body, document = document, document[key]
+    if isinstance(document, str) and key == "input":
+        document = [{"role": "user", "content": document}]
+    if not isinstance(document, list):
+        raise InvalidRequest("A transcript is a list of messages, or an object that holds one.")
+    raw: list[JsonObject] = []
+    for index, item in enumerate(document):
+        if not isinstance(item, dict):
+            raise InvalidRequest(f"Item {index}: a message is an object, not {type(item).__name__}.")
+        inner = item.get("message")
+        raw.append(inner if isinstance(inner, dict) and "role" in inner else item)
+    return body, key, raw
+
+
+def _count_leading(raw: Sequence[JsonObject]) -> int:
+    return next((place for place, item in enumerate(raw) if not _is_system(item)), len(raw))
+
+
+def _beside(body: JsonObject) -> list[Item]:
+    """Instructions that stand beside the messages: `system` of Anthropic, `instructions` of Responses."""
+    found: list[Item] = []
+    for name in ("system", "instructions"):
+        value = body.get(name)
+        parts = [{"text": value}] if isinstance(value, str) else value or []
+        if not isinstance(parts, list) or not all(isinstance(_text_in(part), str) for part in parts):
+            raise InvalidRequest(f"`{name}` beside the messages must be a text or a list of text parts.")
+        item = Item(role="system", blocks=tuple(Text(text=_text_in(part)) for part in parts))
+        if not is_empty(item):
+            found.append(item)
+    return found
+
+
+def _text_in(part: JsonValue) -> JsonValue:
+    return part.get("text") if isinstance(part, dict) else None
+
+
+def _read(form: Form, raw: list[JsonObject], remarks: Remarks, *, start: int = 0) -> list[Item]:
+    indexed = list(enumerate(raw))[start:]
+    match form:
+        case "anthropic":
+            return [read_anthropic(item, index, remarks) for index, item in indexed]
+        case "openai_chat":
+            return [read_chat(item, index, remarks) for index, item in indexed]
+        case "openai_responses":
+            return [read_responses(item, index, remarks) for index, item in indexed]
+        case "plain":
+            return [_read_plain(item, index) for index, item in indexed]
+        case _:
+            assert_never(form)
+
+
+def _joined(form: Form, items: list[Item]) -> list[Item]:
+    return _with_answers_joined(items) if form == "openai_responses" else items
+
+
+def _with_answers_joined(items: list[Item]) -> list[Item]:
+    """Responses lists reasoning, words and calls of one answer apart; here they are one message."""
+    joined: list[Item] = []
+    for item in items:
+        if joined and item.role == "assistant" == joined[-1].role:
+            joined[-1] = Item(role="assistant", blocks=joined[-1].blocks + item.blocks)
+        else:
+            joined.append(item)
+    return joined
+
+
+def _is_system(item: JsonObject) -> bool:
+    return item.get("role") in {"system", "developer"}
+
+
+def _read_plain(item: JsonObject, index: int) -> Item:
+    role, content, ts = item.get("role"), item.get("content"), item.get("ts")
+    if role == "developer":
+        role = "system"
+    if role not in {"user", "assistant", "system"} or not isinstance(content, str):
+        raise InvalidRequest(
+            f"Item {index}: a plain message has a role (user, assistant, system, developer) and a text as content."
+        )
+    if ts is not None and (not isinstance(ts, int) or isinstance(ts, bool)):
+        raise InvalidRequest(f"Item {index}: `ts` is a number of milliseconds, not {ts!r}.")
+    return Item(role=role, blocks=(Text(text=content),), ts=ts)
+
+
+def _provider(form: Form, body: JsonObject | None) -> str | None:
+    family = {"anthropic": "anthropic", "openai_chat": "openai", "openai_responses": "openai"}.get(form)
+    model = body.get("model") if body else None
+    return f"{family}/{model}" if family and isinstance(model, str) else family
+
+
+def _rows(
+    items: list[Item], conversation_id: ConversationId, created_at: int, provider: str | None
+) -> tuple[Message, ...]:
+    rows: list[Message] = []
+    for turn in _turns(items):
+        turn_id, iteration = new_turn_id(), -1
+        spoken = [index for index, item in enumerate(turn) if item.role == "assistant"]
+        for sequence, item in enumerate(turn):
+            is_result = _is_only_results(item.blocks)
+            iteration += item.role == "assistant"
+            rows.append(
+                Message(
+                    id=new_message_id(),
+                    turn_id=turn_id,
+                    conversation_id=conversation_id,
+                    turn_sequence=sequence,
+                    role=item.role,
+                    blocks=item.blocks,
+                    created_at=created_at if item.ts is None else item.ts,
+                    iteration=max(iteration, 0) if item.role == "assistant" or is_result else None,
+                    internal=is_result or (item.role == "assistant" and sequence != spoken[-1]),
+                    provider=provider if item.role == "assistant" else None,
+                )
+            )
+    return tuple(rows)
+
+
+def _turns(items: list[Item]) -> list[list[Item]]:
+    leading = next((place for place, item in enumerate(items) if item.role != "system"), len(items))
+    turns: list[list[Item]] = [items[:leading]] if leading else []
+    is_asking = has_asked = False
+    for item in items[leading:]:
+        asks = item.role != "assistant" and not _is_only_results(item.blocks)
+        if (asks and not is_asking) or not (asks or has_asked):
+            turns.append([])
+        turns[-1].append(item)
+        is_asking = asks
+        has_asked = has_asked or asks
+    return turns
+
+
+def _is_only_results(blocks: tuple[Block, ...]) -> bool:
+    return bool(blocks) and all(isinstance(block, ToolResult) for block in blocks)
+
+
+def _without_surrogates(value: JsonValue) -> JsonValue:
+    """Half an emoji cannot be stored or sent; a replacement character takes its place."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+    return value

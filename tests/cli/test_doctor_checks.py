@@ -1,0 +1,133 @@
+"""`turnkeep doctor` without a file: every part of an installation, with what to do about it."""
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import buckets
+from tests.cli.conftest import Shell
+from tests.redis_server import RedisServer
+from tests.store.databases import make_postgres_database
+from turnkeep.files.objects import open_objects
+from turnkeep.files.ports import Objects
+
+PARTS = ["server", "key", "database", "roles", "bucket", "files", "redis", "runner", "models", "clock"]
+
+
+def checks(report: str) -> dict[str, Any]:
+    return {one["name"]: one for one in json.loads(report)["checks"]}
+
+
+async def everything(objects: Objects) -> list[str]:
+    return [stored.key async for some in objects.list("") for stored in some]
+
+
+class TestTheCheckUp:
+    def test_of_a_server_that_runs(self, shell: Shell) -> None:
+        done = shell.run("doctor")
+        assert done.returncode == 0, done.stdout
+        lines = done.stdout.splitlines()
+        assert [line.split()[1] for line in lines if not line.startswith(" ")] == PARTS
+        report = json.loads(shell.here("doctor", "--json").stdout)
+        assert report["ok"] is True
+        assert {one["state"] for one in report["checks"]} <= {"ok", "warn", "skip"}
+
+    def test_of_one_that_does_not_run_says_so_and_looks_at_the_rest(self, shell: Shell, tmp_path: Path) -> None:
+        done = shell.run("doctor", TURNKEEP_DATA_DIR=str(tmp_path), TURNKEEP_PORT="9")
+        assert done.returncode == 1
+        assert "fail  server" in done.stdout
+        assert "Start it with `turnkeep serve`." in done.stdout
+        assert "warn  database" in done.stdout
+        assert "Traceback" not in done.stderr
+        assert list(tmp_path.iterdir()) == [], "it changes nothing"
+
+    def test_of_a_server_elsewhere_asks_only_that_server(self, shell: Shell) -> None:
+        found = checks(shell.here("doctor", "--json", "--url", "http://turnkeep.invalid", "--key", "k").stdout)
+        assert set(found) == {"server", "models", "clock"}
+        assert found["server"]["state"] == "fail"
+
+    def test_a_wrong_key_is_found(self, shell: Shell) -> None:
+        found = checks(shell.here("doctor", "--json", "--url", shell.site.url, "--key", "wrong").stdout)
+        assert (found["key"]["state"], "keys create" in found["key"]["todo"]) == ("fail", True)
+
+    def test_of_postgresql_redis_and_a_bucket(self, shell: Shell, tmp_path: Path) -> None:
+        uri = make_postgres_database("doctor")
+        redis = RedisServer()
+        shell.on_server(redis.__aenter__)
+        try:
+            done = shell.run(
+                "doctor",
+                "--json",
+                TURNKEEP_DATA_DIR=str(tmp_path),
+                TURNKEEP_PORT="9",
+                TURNKEEP_DATABASE_URL=uri,
+                TURNKEEP_REDIS_URL=redis.url,
+                TURNKEEP_FILES_URL="s3://no-such-bucket",
+                TURNKEEP_SANDBOX_URL="http://127.0.0.1:9",
+                AWS_ENDPOINT_URL="http://127.0.0.1:9",
+                AWS_ACCESS_KEY_ID="a",
+                AWS_SECRET_ACCESS_KEY="b",
+                ANTHROPIC_API_KEY="sk-x",
+            )
+        finally:
+            shell.on_server(redis.__aexit__)
+        found = checks(done.stdout)
+        states = {name: one["state"] for name, one in found.items()}
+        assert states == {
+            "server": "fail",
+            "database": "ok",
+            "roles": "ok",
+            "bucket": "fail",
+            "files": "warn",
+            "redis": "ok",
+            "runner": "fail",
+            "models": "ok",
+            "clock": "skip",
+        }, done.stdout
+        assert all(one["todo"] for one in found.values() if one["state"] == "fail")
+        assert "sk-x" not in done.stdout
+
+    def test_of_a_bucket_that_works(self, shell: Shell, tmp_path: Path) -> None:
+        """A real one: the probe is written, and removed again."""
+        environ, prefix = buckets.shared_environ(), secrets.token_hex(8)
+        files = {"TURNKEEP_FILES_URL": f"s3://{buckets.BUCKET}/{prefix}", "TURNKEEP_DATA_DIR": str(tmp_path)}
+        done = shell.run("doctor", "--json", TURNKEEP_PORT="9", **files, **environ)
+        found = checks(done.stdout)["bucket"]
+        assert (found["state"], "can be written" in found["says"]) == ("ok", True), done.stdout
+        assert environ["AWS_SECRET_ACCESS_KEY"] not in done.stdout
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            objects = open_objects(files["TURNKEEP_FILES_URL"], folder=tmp_path)
+            assert shell.on_server(lambda: everything(objects)) == [], "nothing is left behind"
+
+    def test_of_a_bucket_with_a_wrong_key(self, shell: Shell, tmp_path: Path) -> None:
+        environ = buckets.shared_environ() | {"AWS_SECRET_ACCESS_KEY": "wrong" * 8}
+        files = {"TURNKEEP_FILES_URL": f"s3://{buckets.BUCKET}/x", "TURNKEEP_DATA_DIR": str(tmp_path)}
+        found = checks(shell.run("doctor", "--json", TURNKEEP_PORT="9", **files, **environ).stdout)["bucket"]
+        assert (found["state"], "AWS_*" in found["todo"]) == ("fail", True), found
+
+    def test_of_services_that_are_away(self, shell: Shell, tmp_path: Path) -> None:
+        done = shell.here(
+            "doctor", "--json", "--data-dir", tmp_path, "--database-url", "postgresql://127.0.0.1:9/nothing"
+        )
+        found = checks(done.stdout)
+        assert (found["database"]["state"], found["roles"]["state"]) == ("fail", "fail")
+        assert "TURNKEEP_DATABASE_URL" in found["database"]["todo"]
+
+    def test_finds_files_whose_bytes_are_lost(self, shell: Shell) -> None:
+        (shell.folder / "kept.txt").write_text("kept")
+        asked = shell.run("chat", "what is in it?", "--attach", shell.folder / "kept.txt", "--json")
+        assert asked.returncode == 0, asked.stderr
+        assert checks(shell.here("doctor", "--json").stdout)["files"]["state"] == "ok"
+        bag = shell.site.data_dir / "files" / "bag"
+        bag.rename(bag.with_name("gone"))
+        try:
+            found = checks(shell.here("doctor", "--json").stdout)["files"]
+        finally:
+            bag.with_name("gone").rename(bag)
+        assert (found["state"], "are not there" in found["says"]) == ("fail", True)
+        assert "backup" in found["todo"]

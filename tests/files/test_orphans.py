@@ -1,0 +1,148 @@
+"""Sweeping: rows and objects are compared, what belongs to neither goes, what is young stays."""
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.files.blocks import blocks, keys
+from tests.store.factories import Tenant, a_conversation, a_tenant
+from turnkeep.clock import FakeClock, system_clock
+from turnkeep.files.bag import Bag
+from turnkeep.files.keys import incoming_key
+from turnkeep.files.multipart import FilePart
+from turnkeep.files.orphans import BagSweeper, check_bag
+from turnkeep.files.ports import Objects
+from turnkeep.ids import ConversationId, new_file_id
+from turnkeep.model.files import File
+from turnkeep.store.sqlite import SqliteStore
+
+DAY = 25 * 3600
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(system_clock())
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    opened = await SqliteStore.open(tmp_path / "turnkeep.db", clock=clock)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def tenant(store: SqliteStore) -> Tenant:
+    return await a_tenant(store)
+
+
+@pytest.fixture
+def bag(store: SqliteStore, objects: Objects) -> Bag:
+    return Bag(store, objects, max_file_bytes=1_000)
+
+
+@pytest.fixture
+def sweeper(store: SqliteStore, objects: Objects, clock: FakeClock) -> BagSweeper:
+    return BagSweeper(store, objects, clock=clock)
+
+
+async def a_file(bag: Bag, tenant: Tenant, conversation_id: ConversationId, name: str = "a.txt") -> File:
+    async def parts() -> AsyncIterator[FilePart]:
+        yield FilePart(name, None, blocks(b"hello"))
+
+    [file] = await bag.receive(tenant.ann, conversation_id, parts())
+    return file
+
+
+class TestLeftovers:
+    async def test_an_object_that_no_row_names_goes_once_it_is_old(
+        self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
+    ) -> None:
+        kept = await a_file(bag, tenant, (await a_conversation(store, tenant.ann)).id)
+        orphans = {"bag/ws/conv/nobody.txt", "files/ws/nobody.bin", incoming_key(new_file_id())}
+        for key in orphans:
+            await objects.put(key, blocks(b"left behind"))
+        assert (await sweeper.sweep()).is_clean, "young ones are left alone"
+        clock.advance(seconds=DAY)
+        report = await check_bag(store, objects, clock=clock)
+        assert set(report.orphans) == orphans
+        assert await keys(objects) == orphans | {kept.storage_key}, "a check changes nothing"
+        assert set((await sweeper.sweep()).orphans) == orphans
+        assert await keys(objects) == {kept.storage_key}
+        assert (await check_bag(store, objects, clock=clock)).is_clean
+
+    async def test_an_upload_that_nobody_completed_goes_with_its_row(
+        self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
+    ) -> None:
+        promised = await bag.promise(tenant.ann, None, name="a.txt", size=5, mime_type="")
+        await bag.accept(promised.id, 5, blocks(b"hello"))
+        silent = await bag.promise(tenant.ann, None, name="b.txt", size=5, mime_type="")
+        await sweeper.tidy([])
+        assert await keys(objects) == {incoming_key(promised.id)}
+        clock.advance(seconds=DAY)
+        assert (await check_bag(store, objects, clock=clock)).is_clean, "it is still somebody's"
+        await sweeper.tidy([])
+        assert await keys(objects) == set()
+        assert await store.pending_files([promised.id, silent.id]) == set()
+
+    async def test_a_purge_erases_the_bytes_too(
+        self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
+    ) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        await a_file(bag, tenant, conversation.id)
+        alone = await a_file(bag, tenant, (await a_conversation(store, tenant.ann)).id)
+        stays = await a_file(bag, tenant, (await a_conversation(store, tenant.ann)).id)
+        await store.delete_conversation(tenant.ann, conversation.id)
+        await store.delete_file(tenant.ann, alone.id)
+        assert len(await keys(objects)) == 3, "they can still be restored"
+        clock.advance(seconds=10)
+        purged = await store.purge(deleted_before=clock())
+        await sweeper.tidy(purged.storage_keys)
+        assert await keys(objects) == {stays.storage_key}
+
+    async def test_a_deleted_conversation_keeps_its_bytes_until_then_and_gets_them_back(
+        self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
+    ) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        file = await a_file(bag, tenant, conversation.id)
+        await store.delete_conversation(tenant.ann, conversation.id)
+        clock.advance(seconds=DAY)
+        assert (await sweeper.sweep()).is_clean
+        await store.restore_conversation(tenant.ann, conversation.id)
+        assert await store.files(tenant.ann, conversation.id) == [file]
+        assert await bag.beginning(file, limit=100) == b"hello"
+
+
+class TestLosses:
+    async def test_a_row_without_its_object_is_reported_and_kept(
+        self,
+        store: SqliteStore,
+        objects: Objects,
+        bag: Bag,
+        tenant: Tenant,
+        sweeper: BagSweeper,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        files = [await a_file(bag, tenant, conversation.id, name) for name in ("a.txt", "b.txt")]
+        await objects.delete([files[1].storage_key])
+        report = await check_bag(store, objects)
+        assert (report.files, report.objects, report.missing, report.is_clean) == (2, 1, (files[1].id,), False)
+        with caplog.at_level(logging.ERROR, "turnkeep.files"):
+            await sweeper.sweep()
+        assert files[1].id in caplog.text
+        assert await store.files(tenant.ann, conversation.id) == files
+
+
+class TestRounds:
+    async def test_everything_is_compared_once_in_a_while(
+        self, objects: Objects, sweeper: BagSweeper, clock: FakeClock
+    ) -> None:
+        await objects.put("bag/ws/conv/nobody.txt", blocks(b"x"))
+        clock.advance(seconds=DAY)
+        await sweeper.tidy([])
+        assert await keys(objects) == {"bag/ws/conv/nobody.txt"}, "not at once, when a server has just started"
+        await sweeper.tidy([])
+        assert await keys(objects) == set()
