@@ -3,8 +3,7 @@
 from typing import Any
 
 from turnkeep.model.blocks import ToolUse
-from turnkeep.providers.demo import answer_to
-from turnkeep.providers.demo_box import BOX_TOOLS, plan
+from turnkeep.providers.demo import BOX_TOOLS, answer_to, plan
 from turnkeep.providers.ports import ModelRequest, ToolOffer
 
 BOX = tuple(ToolOffer(name=name, description="", input_schema={}) for name in sorted(BOX_TOOLS))

@@ -23,7 +23,7 @@ from tests.providers.wire.script import (
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
 from turnkeep.model.blocks import Text
 from turnkeep.providers.ports import Delta, ProviderFailed, ProviderTimedOut, Spoken
-from turnkeep.providers.retrying import Patience
+from turnkeep.providers.retry import Patience
 
 SUNNY = (Text(text="Sunny."),)
 

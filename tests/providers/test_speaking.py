@@ -329,7 +329,7 @@ class TestStopping:
 class TestTheSdks:
     def test_are_not_imported_before_they_are_needed(self) -> None:
         code = (
-            "import sys, turnkeep.providers.configured as c; "
+            "import sys, turnkeep.providers.registry as c; "
             "c.configured_providers({'ANTHROPIC_API_KEY': 'k', 'OPENAI_API_KEY': 'k'}); "
             "print(sorted({'anthropic', 'openai', 'httpx2', 'pydantic'} & set(sys.modules))); "
             "import turnkeep.runtime; print(sorted({'anthropic', 'openai'} & set(sys.modules)))"
@@ -341,7 +341,7 @@ class TestTheSdks:
         """It takes seconds, in which leases must be kept and other turns go on."""
         code = """
 import asyncio, sys, threading
-from turnkeep.providers.configured import configured_providers
+from turnkeep.providers.registry import configured_providers
 
 class Spy:
     def find_spec(self, name, path=None, target=None):

@@ -11,9 +11,9 @@ import uvicorn
 from tests.streaming.turns import ListSource
 from turnkeep.bounded_http import BoundedProtocol
 from turnkeep.ids import TurnId
-from turnkeep.streaming.cursor import START, parse
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
+from turnkeep.streaming.frames import START, parse
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import EventSource, Hub
 from turnkeep.streaming.response import OpenStreams

@@ -12,7 +12,7 @@ from tests.tools.calling import CALL_ID, a_principal, a_registry, a_toolbox, an_
 from tests.tools.servers import WebServer, web_server
 from tests.tools.test_addresses import Names
 from turnkeep.tools.addresses import AddressGuard
-from turnkeep.tools.http import MAX_RESPONSE_BYTES
+from turnkeep.tools.http_tools import MAX_RESPONSE_BYTES
 from turnkeep.tools.ports import Outcome
 
 SECRET = "Bearer a-secret-of-the-agent"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.tools.loading import load_tools
+from turnkeep.tools.functions import load_tools
 from turnkeep.tools.registry import ToolRegistry
 
 HEAD = "from turnkeep.tools.functions import tool\n"
