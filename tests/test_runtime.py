@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.providers.asking import answer
+from tests.providers.model_requests import answer
 from tests.providers.wire.script import Say
 from tests.providers.wire.server import WireServer
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, Vendor

@@ -11,9 +11,9 @@ import pytest
 
 from tests.api.harness import ApiServer, Client, settings_for
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, result
-from tests.sandbox_runner.boxing import eventually
+from tests.sandbox_runner.box_processes import eventually
 from tests.sandbox_runner.harness import SMALL
-from tests.tools.servers import WebServer, web_server
+from tests.tools.web_server import WebServer, web_server
 from turnkeep.providers.scripted import Call
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.server import RunnerServer, bind, open_runner

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.sandbox_runner.boxing import eventually
+from tests.sandbox_runner.box_processes import eventually
 from tests.sandbox_runner.fake_server import FakeServer, FakeTurn
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.boxes.docker import Docker

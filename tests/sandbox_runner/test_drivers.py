@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox_runner.boxing import eventually, processes_called, says
+from tests.sandbox_runner.box_processes import eventually, processes_called, says
 from tests.sandbox_runner.fake_docker import IMAGE, FakeDocker
 from tests.sandbox_runner.harness import SMALL
 from turnkeep.sandbox.boxes import namespaces

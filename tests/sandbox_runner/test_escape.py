@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox_runner.boxing import eventually, fails, mounts, processes_called, python, raises, says, shell
+from tests.sandbox_runner.box_processes import eventually, fails, mounts, processes_called, python, raises, says, shell
 from tests.sandbox_runner.harness import SMALL
 from turnkeep.sandbox.boxes.ports import MIB, Box, Command, Driver, Limits
 

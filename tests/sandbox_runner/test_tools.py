@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox_runner.boxing import says
+from tests.sandbox_runner.box_processes import says
 from tests.sandbox_runner.harness import SMALL
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
 from turnkeep.model.principals import Principal

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from tests.sandbox_runner.boxing import eventually
+from tests.sandbox_runner.box_processes import eventually
 from tests.sandbox_runner.fake_server import FakeTurn, zip_of
 from tests.sandbox_runner.harness import SMALL, Line, Site, ending, logs, site, step_ends, steps
 from turnkeep.providers.scripted import Call, Think, Until

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.filebag.hostile_zips import HOSTILE
-from tests.sandbox_runner.boxing import fails, says, shell
+from tests.sandbox_runner.box_processes import fails, says, shell
 from tests.sandbox_runner.fake_server import zip_of
 from tests.sandbox_runner.harness import SMALL
 from turnkeep.sandbox.boxes.ports import Box, Command, Driver, Ended

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.streaming.serving import Client, Site, served
+from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import ListSource, NativeReader, Worker
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.response import OpenStreams, Pace, SlowReaderPolicy

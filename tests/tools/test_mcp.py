@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.tools.calling import CALL_ID, ORG, VAULT, a_principal, a_registry, a_toolbox, an_agent, call, names
+from tests.tools.tool_calls import CALL_ID, ORG, VAULT, a_principal, a_registry, a_toolbox, an_agent, call, names
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.functions import tool
 from turnkeep.tools.mcp import McpDefinition, McpPool

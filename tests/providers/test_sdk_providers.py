@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.providers.asking import WEATHER, answer, ask, request_for, row, shown
+from tests.providers.model_requests import WEATHER, answer, ask, request_for, row, shown
 from tests.providers.wire import anthropic, openai_chat, openai_responses
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Hang, HangBeforeHeaders, Raw, Say, Stop, Think

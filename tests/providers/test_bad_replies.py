@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.providers.asking import answer, ask, request_for, shown
+from tests.providers.model_requests import answer, ask, request_for, shown
 from tests.providers.wire.script import (
     Call,
     Cut,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.tools.calling import CALL_ID, a_principal, a_registry, a_toolbox, an_agent, call
-from tests.tools.servers import WebServer, web_server
 from tests.tools.test_addresses import Names
+from tests.tools.tool_calls import CALL_ID, a_principal, a_registry, a_toolbox, an_agent, call
+from tests.tools.web_server import WebServer, web_server
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.http_tools import MAX_RESPONSE_BYTES
 from turnkeep.tools.ports import Outcome

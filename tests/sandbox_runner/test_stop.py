@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from msgspec import structs
 
-from tests.sandbox_runner.boxing import eventually, mounts, processes_called
+from tests.sandbox_runner.box_processes import eventually, mounts, processes_called
 from tests.sandbox_runner.fake_server import FakeServer, FakeTurn, zip_of
 from tests.sandbox_runner.harness import SMALL, ending, site
 from tests.serving import TURNKEEP
@@ -257,7 +257,7 @@ class TestTheProcess:
 
 AS_A_NORMAL_USER = """
 import asyncio, encodings.ascii, os
-from tests.sandbox_runner.boxing import eventually, processes_called
+from tests.sandbox_runner.box_processes import eventually, processes_called
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.boxes.ports import Command, Limits
 
