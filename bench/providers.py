@@ -24,7 +24,7 @@ from tests.providers.wire.script import Say
 from tests.providers.wire.server import WireServer
 from tests.providers.wire.vendors import VENDORS, Vendor
 from turnkeep.providers.ports import ModelRequest
-from turnkeep.providers.speaking import SdkProvider
+from turnkeep.providers.sdk_provider import SdkProvider
 
 Row = dict[str, Any]
 Cost = tuple[float, float]

@@ -34,8 +34,7 @@ from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.model.events import Failure, Recorded, TurnBegan
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats.native import NativeEncoder
-from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.log import Speech
+from turnkeep.streaming.hub import LocalHub, Speech
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.response import OpenStreams
 

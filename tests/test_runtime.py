@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.providers.asking import answer
+from tests.providers.model_requests import answer
 from tests.providers.wire.script import Say
 from tests.providers.wire.server import WireServer
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, Vendor
@@ -16,7 +16,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.model.blocks import Text
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Call, ScriptedProvider
-from turnkeep.providers.speaking import SdkProvider
+from turnkeep.providers.sdk_provider import SdkProvider
 from turnkeep.runtime import default_providers, engine_settings, open_runtime
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry

@@ -29,15 +29,14 @@ from turnkeep.files.signing import UrlSigner
 from turnkeep.ids import OrgId
 from turnkeep.knowledge.file_texts import FileTexts
 from turnkeep.knowledge.tools import knowledge_tools
-from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.ports import Providers
-from turnkeep.providers.registry import ProviderRegistry
+from turnkeep.providers.registry import ProviderRegistry, configured_providers
 from turnkeep.secretfiles import secret_keys, signing_secrets
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
 from turnkeep.streaming.response import OpenStreams
 from turnkeep.tools.addresses import AddressGuard
-from turnkeep.tools.loading import load_tools
+from turnkeep.tools.functions import load_tools
 from turnkeep.tools.ports import Tools
 from turnkeep.tools.registry import ToolRegistry, open_tools
 from turnkeep.tools.vault import Vault

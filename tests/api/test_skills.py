@@ -8,7 +8,7 @@ import pytest
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, fake_id
 from tests.files.hostile_zips import HOSTILE, entry, zipped
-from tests.runner.fake_server import zip_of
+from tests.sandbox_runner.fake_server import zip_of
 
 CHARTS = {"charts/SKILL.md": b"# Charts\n", "charts/recipes/draw.sh": "#!/bin/sh\necho größer\n".encode()}
 BEFORE: Json = {"name": "kept", "files": {"SKILL.md": "Stays."}}

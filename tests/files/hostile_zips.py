@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.runner.fake_server import zip_of
+from tests.sandbox_runner.fake_server import zip_of
 
 
 def entry(name: str, data: bytes = b"x", *, kind: int = 0) -> tuple[zipfile.ZipInfo, bytes]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.providers.asking import answer, request_for, row
+from tests.providers.model_requests import answer, request_for, row
 from tests.providers.wire.script import Refuse, Say
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, Vendor, connected
 from turnkeep.model.blocks import Image, Reasoning, Text

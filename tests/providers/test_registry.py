@@ -8,11 +8,10 @@ import pytest
 from tests.api.harness import ApiServer, code_of, settings_for
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, connected
 from turnkeep.errors import InvalidRequest
-from turnkeep.providers.configured import configured_providers
 from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.openai import OpenAIProvider, reasons
 from turnkeep.providers.ports import Provider, ProviderFailed
-from turnkeep.providers.registry import AWAY_SECONDS, KEPT_SECONDS, NotSetUp, ProviderRegistry
+from turnkeep.providers.registry import AWAY_SECONDS, KEPT_SECONDS, NotSetUp, ProviderRegistry, configured_providers
 from turnkeep.runtime import default_providers
 
 LOCAL = "http://127.0.0.1:11434/v1"

@@ -17,10 +17,10 @@ import pytest
 
 from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events, settings_for
 from tests.faults.processes import clean_environment
-from tests.runner.boxing import processes_called
+from tests.sandbox_runner.box_processes import processes_called
 from turnkeep.api.server import bind
 from turnkeep.cli.serve import runner_environment, start_runner
-from turnkeep.runner.boxes.ports import BoxUnavailable
+from turnkeep.sandbox.boxes.ports import BoxUnavailable
 
 Json = Any
 
@@ -251,7 +251,7 @@ def test_where_no_box_can_be_started_the_server_says_why_and_runs_without(
         async def check(self) -> None:
             raise BoxUnavailable("bubblewrap is not installed. Install the package `bubblewrap`.")
 
-    monkeypatch.setattr("turnkeep.runner.server.make_driver", lambda settings: Broken())
+    monkeypatch.setattr("turnkeep.sandbox.server.make_driver", lambda settings: Broken())
     settings = settings_for(tmp_path)
     with bind(settings) as listener:
         found = start_runner(settings, listener, {})

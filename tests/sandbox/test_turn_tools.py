@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from tests.api.harness import ApiServer, Client, settings_for
-from tests.runner.boxing import eventually
-from tests.runner.harness import SMALL
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, result
-from tests.tools.servers import WebServer, web_server
+from tests.sandbox_runner.box_processes import eventually
+from tests.sandbox_runner.harness import SMALL
+from tests.tools.web_server import WebServer, web_server
 from turnkeep.providers.scripted import Call
-from turnkeep.runner.app import open_runner
-from turnkeep.runner.boxes.bubblewrap import Bubblewrap
-from turnkeep.runner.server import RunnerServer, bind
+from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
+from turnkeep.sandbox.server import RunnerServer, bind, open_runner
 
 Json = Any
 

@@ -16,7 +16,7 @@ from turnkeep.ids import TurnId
 from turnkeep.model.events import Recorded
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import Frame
-from turnkeep.streaming.log import TurnLog, frames_of
+from turnkeep.streaming.hub import TurnLog, frames_of
 from turnkeep.streaming.ports import PreviewPiece
 
 FOLDER = Path(__file__).parent.parent / "golden"

@@ -10,7 +10,7 @@ import sys
 import psutil
 import uvloop
 
-from tests.streaming.serving import Site, served
+from tests.streaming.http_server import Site, served
 from tests.streaming.turns import ListSource, Worker
 from turnkeep.ids import TurnId
 from turnkeep.streaming.hub import LocalHub

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
 from turnkeep.model.events import Recorded, Result, ToolCalls
-from turnkeep.streaming.cursor import START, parse
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
+from turnkeep.streaming.frames import START, parse
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.sse import SseParser

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.streaming.cursor import Cursor, parse
+from turnkeep.streaming.frames import Cursor, parse
 
 numbers = st.integers(0, 999_999_999)
 

@@ -11,9 +11,8 @@ import pytest
 from tests.streaming.turns import ListSource, Worker
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import new_turn_id
-from turnkeep.streaming.cursor import START, Cursor
 from turnkeep.streaming.follow import PAGE, POLL_SECONDS, follow, is_over
-from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
+from turnkeep.streaming.frames import START, Cursor, DeltaFrame, EventFrame, Frame
 from turnkeep.streaming.hub import LocalHub
 
 SOON = 0.01

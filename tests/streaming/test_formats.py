@@ -11,10 +11,9 @@ from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, Ope
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
 from turnkeep.model.events import Recorded, Result, ToolCalls, TurnBegan
-from turnkeep.streaming.cursor import Cursor, parse
 from turnkeep.streaming.formats import FormatName, encoder_for
-from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
-from turnkeep.streaming.log import TurnLog, frames_of
+from turnkeep.streaming.frames import Cursor, DeltaFrame, EventFrame, Frame, parse
+from turnkeep.streaming.hub import TurnLog, frames_of
 from turnkeep.streaming.sse import ServerSentEvent, SseParser
 
 EVERY = [(name, format) for name in golden.names() for format in golden.FORMATS]

@@ -7,10 +7,9 @@ import pytest
 
 from tests.streaming.turns import ListSource, Worker
 from turnkeep.errors import Unavailable
-from turnkeep.streaming import log as log_module
+from turnkeep.streaming import hub as log_module
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
-from turnkeep.streaming.hub import Ear, LocalHub
-from turnkeep.streaming.log import TAIL_BYTES, TAIL_EVENTS, TAIL_PIECES, TurnLog
+from turnkeep.streaming.hub import TAIL_BYTES, TAIL_EVENTS, TAIL_PIECES, Ear, LocalHub, TurnLog
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.streaming.serving import Client
+from tests.streaming.http_server import Client
 from turnkeep.ids import new_turn_id
 from turnkeep.streaming.sse import SseParser
 

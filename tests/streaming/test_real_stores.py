@@ -9,9 +9,9 @@ from tests.store.databases import Database
 from tests.store.factories import Tenant, a_conversation, begin, elsewhere, finish_tool_turn, stopped
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
-from turnkeep.streaming.cursor import START, Cursor, parse
 from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.frames import START, Cursor, parse
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.sse import ServerSentEvent, SseParser

@@ -12,13 +12,12 @@ import redis
 from tests.redis_server import RedisServer
 from tests.streaming.turns import NativeReader, Worker
 from turnkeep.ids import TurnId
-from turnkeep.streaming import redis_hub, redis_wire
-from turnkeep.streaming.cursor import START, Cursor, parse
+from turnkeep.streaming import redis_hub
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.frames import START, Cursor, parse
 from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.redis_hub import RedisHub
-from turnkeep.streaming.redis_wire import Outbox, Place
+from turnkeep.streaming.redis_hub import Outbox, Place, RedisHub
 from turnkeep.streaming.sse import SseParser
 
 PATIENCE_SECONDS = 30.0
@@ -169,12 +168,12 @@ class TestTwoWorkers:
                 await asyncio.sleep(0)
             here.publish(worker.turn_id, [worker.call_tool()])
             heard: list[object] = []
-            woke = redis_wire.Woke(here.name, worker.turn_id, 2)
+            woke = redis_hub.Woke(here.name, worker.turn_id, 2)
             while woke not in heard:
                 message = await everything.get_message(timeout=PATIENCE_SECONDS)
                 assert message is not None
-                heard += [redis_wire.decode(message["data"])] if message["type"] == "pmessage" else []
-            assert not [message for message in heard if isinstance(message, redis_wire.Said)]
+                heard += [redis_hub.decode(message["data"])] if message["type"] == "pmessage" else []
+            assert not [message for message in heard if isinstance(message, redis_hub.Said)]
         await client.aclose()
 
     async def test_a_reader_who_comes_later_is_heard_of_at_once(
@@ -219,7 +218,7 @@ class TestTwoWorkers:
             here.publish(worker.turn_id, [worker.call_tool()])
             message = await listener.get_message(timeout=PATIENCE_SECONDS)
             assert message is not None
-            assert redis_wire.decode(message["data"]) == redis_wire.Woke(here.name, worker.turn_id, 2)
+            assert redis_hub.decode(message["data"]) == redis_hub.Woke(here.name, worker.turn_id, 2)
         assert failures == []
         await client.aclose()
 
@@ -371,7 +370,7 @@ class TestTheOutbox:
         assert self.said(outbox) == [(0, "Hello world")]
 
     def test_wake_ups_are_one_for_each_turn_and_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(redis_wire, "MOST_WAKE_UPS", 3)
+        monkeypatch.setattr(redis_hub, "MOST_WAKE_UPS", 3)
         outbox = Outbox("me", LocalHub())
         for number in range(5):
             for seq in (2, 7, 3):

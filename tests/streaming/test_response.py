@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.streaming.serving import Client, Site, served
+from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName

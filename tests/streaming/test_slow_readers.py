@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.streaming.serving import Client, Site, served
+from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import ListSource, NativeReader, Worker
 from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.response import OpenStreams
-from turnkeep.streaming.slow_readers import Pace, SlowReaderPolicy
+from turnkeep.streaming.response import OpenStreams, Pace, SlowReaderPolicy
 from turnkeep.streaming.sse import SseParser
 
 WORDS = "x" * 20_000

@@ -24,8 +24,7 @@ from turnkeep.model.events import (
     TurnEvent,
 )
 from turnkeep.model.usage import Usage
-from turnkeep.streaming.cursor import parse
-from turnkeep.streaming.frames import Kind
+from turnkeep.streaming.frames import Kind, parse
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.sse import ServerSentEvent
 

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from tests.tools.certificates import make_certificate
-from tests.tools.servers import web_server
+from tests.tools.web_server import web_server
 from turnkeep.tools.addresses import AddressGuard, AddressRefused, NameUnknown, is_public
-from turnkeep.tools.network import open_client, trusted_tls
+from turnkeep.tools.guarded_http import open_client, trusted_tls
 
 REFUSED = [
     "0.0.0.0",

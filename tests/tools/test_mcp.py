@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.tools.calling import CALL_ID, ORG, VAULT, a_principal, a_registry, a_toolbox, an_agent, call, names
+from tests.tools.tool_calls import CALL_ID, ORG, VAULT, a_principal, a_registry, a_toolbox, an_agent, call, names
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.functions import tool
-from turnkeep.tools.mcp_pool import McpDefinition, McpPool
+from turnkeep.tools.mcp import McpDefinition, McpPool
 from turnkeep.tools.mcp_session import McpUnreachable
 from turnkeep.tools.ports import Outcome
 from turnkeep.tools.registry import ToolRegistry

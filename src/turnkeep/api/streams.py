@@ -7,9 +7,9 @@ from litestar.types import ASGIApp
 from turnkeep.errors import InvalidRequest
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
-from turnkeep.streaming.cursor import START, Cursor, parse
 from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats import FormatName, encoder_for
+from turnkeep.streaming.frames import START, Cursor, parse
 
 
 async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: FormatName) -> tuple[Cursor, bool]:

@@ -9,7 +9,7 @@ import typer
 
 from turnkeep.cli.printing import say
 from turnkeep.cli.setting_options import with_flags
-from turnkeep.runner.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
+from turnkeep.sandbox.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
 from turnkeep.sockets import http_address
 
 
@@ -25,7 +25,7 @@ def _sandbox(**options: Any) -> None:
     until_eof: bool = options.pop("until_eof")
     settings = read_runner_settings(os.environ, options)
     from turnkeep.api.logs import configure_logging
-    from turnkeep.runner.server import bind, serve_runner
+    from turnkeep.sandbox.server import bind, serve_runner
 
     configure_logging("info")
     with bind(settings) as listener:

@@ -375,8 +375,8 @@ def runner_environment(environ: Mapping[str, str]) -> dict[str, str]:
 async def _try_sandbox(environ: Mapping[str, str]) -> None:
     """Start a box once. Raises SandboxUnavailable with advice if that fails."""
     try:
-        from turnkeep.runner.server import make_driver
-        from turnkeep.runner.settings import read_runner_settings
+        from turnkeep.sandbox.server import make_driver
+        from turnkeep.sandbox.settings import read_runner_settings
     except ImportError as exc:
         raise SandboxUnavailable(f"The runner cannot be loaded ({exc.name} is missing).") from exc
     await make_driver(read_runner_settings(runner_environment(environ))).check()

@@ -25,7 +25,7 @@ from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
-from turnkeep.streaming.cursor import WHOLE
+from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Hub, Subscription
 from turnkeep.tools.ports import Tools
 

@@ -9,12 +9,12 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import new_call_id
 from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolUse
 from turnkeep.model.usage import Usage
-from turnkeep.providers import demo_box
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Spoken, Target, ToolOffer
 
 WORD_SECONDS = 0.012
@@ -74,6 +74,14 @@ _SAMPLES = {"table": _TABLE, "code": _CODE, "math": _MATHS, "list": _LIST}
 _SENTENCE = "every turn is kept and every stream goes on where it stopped because nothing is shown before it is safe"
 
 
+class Action(Struct, frozen=True):
+    """One call, and what is said before it."""
+
+    words: str
+    tool: str
+    input: JsonObject
+
+
 class DemoProvider:
     """The model called `demo`."""
 
@@ -112,7 +120,7 @@ def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
     """What the demo model says to this, and the tools it calls."""
     results = _results(request.messages)
     asked = _asked(request.messages)
-    if actions := demo_box.plan(asked, request.tools):
+    if actions := plan(asked, request.tools):
         return _next_action(actions, request)
     if results:
         return _about_results(results), ()
@@ -123,7 +131,7 @@ def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
     return _plain_answer(asked, request.messages), ()
 
 
-def _next_action(actions: Sequence[demo_box.Action], request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
+def _next_action(actions: Sequence[Action], request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
     """The first action that has no result yet; once all have one, what they say."""
     done: list[str] = []
     for message in reversed(request.messages):
@@ -258,3 +266,67 @@ def _texts(content: JsonValue) -> list[str]:
 
 def _tokens(chars: int) -> int:
     return max(1, chars // CHARS_PER_TOKEN)
+
+
+BOX_TOOLS = frozenset({"shell", "write_file", "read_file", "list_files"})
+ASSETS = "assets"
+
+_FILE = r"(?P<file>[\w./-]*\w\.[A-Za-z][A-Za-z0-9]{0,7})"
+_RULES = (
+    (
+        "write",
+        rf"\b(?:write|create|make|save)\b[^.\n]*?[`\"“']?\b{_FILE}[`\"”']?"
+        r"(?:\s*(?:with|saying|containing|that says|:)(?:\s+the\s+(?:text|words|content))?:?\s*"
+        r"(?:[`\"“'](?P<quoted>[^`\"”']*)[`\"”']|(?P<plain>[^\n;]+?))(?=[,.;]?\s+(?:and|then)\b|[;\n]|[,.]?\s*$))?",
+    ),
+    (
+        "run",
+        r"\b(?:run|execute)\b(?:\s+(?:the|this|a|shell|command|program))*\s*:?\s*"
+        r"(?:`(?P<quoted>[^`]+)`|(?P<plain>[^\n;]+?)(?=[,.]?\s+(?:and then|then)\b|[\n]|[.]?\s*$))",
+    ),
+    (
+        "read",
+        r"\b(?:read|open|print|summari[sz]e|look (?:at|into)|what(?:'s| is| does)(?: in)?)\b[^.\n]*?[`\"“']?"
+        rf"(?:\b{_FILE}|(?P<attached>\b(?:attachments?|attached files?|files? (?:that )?I (?:have )?attached)\b))",
+    ),
+    ("list", r"\b(?:list|show|which)\b(?:\s+\w+){0,3}?\s+files\b"),
+)
+
+
+def plan(asked: str, offers: Sequence[ToolOffer]) -> list[Action]:
+    """What to do in the box, in the order in which it was asked for; nothing where there is no box."""
+    if not {offer.name for offer in offers} >= BOX_TOOLS:
+        return []
+    found: list[tuple[int, Action]] = []
+    taken: list[tuple[int, int]] = []
+    for verb, rule in _RULES:
+        for match in re.finditer(rule, asked, re.IGNORECASE):
+            if any(match.start() < end and start < match.end() for start, end in taken):
+                continue  # "write a file with `run ls`" asks for one thing
+            taken.append(match.span())
+            found.append((match.start(), _action(verb, match)))
+    return [action for _, action in sorted(found, key=lambda each: each[0])]
+
+
+def _action(verb: str, match: re.Match[str]) -> Action:
+    match verb:
+        case "write":
+            path = _path(match["file"])
+            content = (match["quoted"] or match["plain"] or f"Written by the demo model: {match['file']}").strip()
+            return Action(f"I write `{path}`.", "write_file", {"path": path, "content": f"{content}\n"})
+        case "run":
+            command = (match["quoted"] or match["plain"] or "").strip()
+            return Action(f"I run `{command}`.", "shell", {"command": command})
+        case "read" if match["file"]:
+            path = _path(match["file"])
+            return Action(f"I read `{path}`.", "read_file", {"path": path})
+        case "read":
+            command = f"head -c 2000 {ASSETS}/*"
+            return Action("I look at what is attached.", "shell", {"command": command})
+        case _:
+            return Action("I look what there is.", "list_files", {"path": "."})
+
+
+def _path(name: str) -> str:
+    """Where the user's files are, and whence they come back, unless a folder is named."""
+    return name if "/" in name else f"{ASSETS}/{name}"

@@ -8,15 +8,14 @@ import re
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from turnkeep.model.blocks import JsonObject
-from turnkeep.providers.drafts import Draft
-from turnkeep.providers.failures import Sdk
+from turnkeep.model.blocks import JsonObject, Reasoning, Text
+from turnkeep.model.usage import Usage
+from turnkeep.providers.drafts import ALIVE, MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens, whole
+from turnkeep.providers.failures import Sdk, Trouble
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
-from turnkeep.providers.openai_chat_draft import OpenAIChatDraft
-from turnkeep.providers.openai_responses_draft import OpenAIResponsesDraft
-from turnkeep.providers.ports import Abilities, ModelRequest, Target, ToolOffer
-from turnkeep.providers.retrying import Patience
-from turnkeep.providers.speaking import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
+from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Target, ToolOffer
+from turnkeep.providers.retry import Patience
+from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
 
 Api = Literal["auto", "responses", "chat"]
 
@@ -140,3 +139,194 @@ def reasons(name: str) -> bool:
 
 def _function(offer: ToolOffer) -> JsonObject:
     return {"name": offer.name, "description": offer.description, "parameters": object_schema(offer)}
+
+
+class OpenAIChatDraft:
+    """Text, reasoning and calls, each collected apart: the format does not say how they were interleaved."""
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[_ChatCall] = []
+        self._finish_reason: str | None = None
+        self._usage = Usage()
+
+    @property
+    def is_whole(self) -> bool:
+        return self._finish_reason is not None
+
+    def add(self, event: Any) -> Delta | None:
+        if event.usage is not None:
+            self._usage = _chat_usage(event.usage)
+        if not event.choices:
+            return None
+        choice = event.choices[0]
+        if choice.finish_reason is not None:
+            self._finish_reason = choice.finish_reason
+        delta = choice.delta
+        if delta is None:
+            return None
+        text = delta.content or delta.refusal
+        if text:
+            self.has_begun = True
+            self._text.append(text)
+            return Delta(text=text)
+        if extra := delta.model_extra:
+            thought = extra.get("reasoning_content") or extra.get("reasoning")
+            if isinstance(thought, str) and thought:
+                self.has_begun = True
+                self._reasoning.append(thought)
+                return Delta(text=thought, kind="reasoning")
+        if delta.tool_calls:
+            self.has_begun = True
+            for piece in delta.tool_calls:
+                self._add_call(piece)
+            return ALIVE
+        return None
+
+    def reply(self) -> Reply:
+        if not self.is_whole:
+            raise Trouble("the stream ended in the middle of the answer", is_transient=True)
+        if self._finish_reason == "content_filter":
+            raise Trouble("the answer was stopped by the provider's content filter")
+        if self._finish_reason == "error":
+            raise Trouble("the provider ended the answer with an error", is_transient=True)
+        is_cut_off = self._finish_reason == "length"
+        calls = Calls(is_cut_off=is_cut_off)
+        if self._reasoning:
+            calls.blocks.append(Reasoning(text="".join(self._reasoning), provider="openai"))
+        if self._text:
+            calls.blocks.append(Text(text="".join(self._text)))
+        for call in self._calls:
+            calls.add(call.arguments.name, call.arguments.text)
+        return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=self._usage, malformed=calls.malformed)
+
+    def _add_call(self, piece: Any) -> None:
+        """A piece belongs to the last call of its index, unless it brings another id: then it begins a new call."""
+        function = piece.function
+        name = (function.name if function else None) or ""
+        text = (function.arguments if function else None) or ""
+        call = next((each for each in reversed(self._calls) if each.index == piece.index), None)
+        if call is None or (piece.id and call.id and piece.id != call.id):
+            self._calls.append(_ChatCall(piece.index, piece.id, Arguments(name, text)))
+            return
+        call.id = call.id or piece.id
+        call.arguments.name = call.arguments.name or name
+        if text:
+            call.arguments.add(text)
+
+
+class _ChatCall:
+    __slots__ = ("arguments", "id", "index")
+
+    def __init__(self, index: int | None, call_id: str | None, arguments: Arguments) -> None:
+        self.index = index
+        self.id = call_id
+        self.arguments = arguments
+
+
+def _chat_usage(usage: Any) -> Usage:
+    details = getattr(usage, "prompt_tokens_details", None)
+    return Usage(
+        input_tokens=tokens(getattr(usage, "prompt_tokens", None)),
+        output_tokens=tokens(getattr(usage, "completion_tokens", None)),
+        cache_read_tokens=tokens(getattr(details, "cached_tokens", None)),
+        cache_write_tokens=tokens(getattr(details, "cache_write_tokens", None)),
+    )
+
+
+class OpenAIResponsesDraft:
+    """Shows deltas as they come; the reply is made of the finished items, which alone carry the ciphertext."""
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._items: dict[int, Any] = {}
+        self._argument_chars = 0
+        self._response: Any = None
+        self._ended_as: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self._ended_as is not None
+
+    def add(self, event: Any) -> Delta | None:
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self.has_begun = True
+                return Delta(text=event.delta)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self.has_begun = True
+                return Delta(text=event.delta, kind="reasoning")
+            case "response.function_call_arguments.delta":
+                self.has_begun = True
+                self._argument_chars += len(event.delta)
+                if self._argument_chars > MAX_ARGUMENT_CHARS:
+                    raise Trouble(f"the arguments of a call did not end after {MAX_ARGUMENT_CHARS:,} characters")
+                return ALIVE
+            case "response.reasoning_summary_part.added":
+                return Delta(text="\n\n", kind="reasoning") if event.summary_index else ALIVE
+            case "response.output_item.done":
+                self._items[event.output_index] = event.item
+                return ALIVE
+            case "response.output_item.added" | "response.content_part.added":
+                return ALIVE
+            case "response.completed" | "response.incomplete":
+                self._ended_as, self._response = event.type.removeprefix("response."), event.response
+            case "response.failed":
+                raise _trouble(event.response.error)
+            case "error":
+                raise _trouble(event)
+            case _:
+                pass  # progress and parts that the finished items hold as well
+        return None
+
+    def reply(self) -> Reply:
+        if not self.is_whole:
+            raise Trouble("the stream ended in the middle of the answer", is_transient=True)
+        why = getattr(self._response.incomplete_details, "reason", None) if self._ended_as == "incomplete" else None
+        if why == "content_filter":
+            raise Trouble("the answer was stopped by the provider's content filter")
+        is_cut_off = self._ended_as == "incomplete"
+        calls = Calls(is_cut_off=is_cut_off)
+        for _, item in sorted(self._items.items()) or enumerate(self._response.output or ()):
+            _add_item(item, calls)
+        usage = _responses_usage(self._response.usage)
+        return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=usage, malformed=calls.malformed)
+
+
+def _add_item(item: Any, calls: Calls) -> None:
+    match item.type:
+        case "message":
+            text = "".join(
+                (part.text if part.type == "output_text" else getattr(part, "refusal", None)) or ""
+                for part in item.content
+            )
+            if text:
+                calls.blocks.append(Text(text=text))
+        case "function_call":
+            calls.add(item.name, item.arguments or "")
+        case "reasoning":
+            parts = item.summary or getattr(item, "content", None) or ()
+            text = "\n\n".join(part.text for part in parts)
+            data = item.encrypted_content
+            if text or data:
+                calls.blocks.append(Reasoning(text=text, provider="openai", data=data, item_id=item.id))
+        case _:
+            pass  # what OpenAI runs itself, which we do not ask for
+
+
+def _trouble(error: Any) -> Trouble:
+    code = getattr(error, "code", None)
+    words = getattr(error, "message", None) or code or "it failed without a reason"
+    return Trouble(str(words), kind=None if code is None else str(code))
+
+
+def _responses_usage(usage: Any) -> Usage:
+    details = getattr(usage, "input_tokens_details", None)
+    return Usage(
+        input_tokens=tokens(getattr(usage, "input_tokens", None)),
+        output_tokens=tokens(getattr(usage, "output_tokens", None)),
+        cache_read_tokens=tokens(getattr(details, "cached_tokens", None)),
+        cache_write_tokens=tokens(getattr(details, "cache_write_tokens", None)),
+    )

@@ -5,7 +5,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from turnkeep.errors import WorldError
+from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.ids import CallId
 from turnkeep.model.blocks import Block, JsonObject
 from turnkeep.model.usage import Usage
@@ -129,3 +129,13 @@ class Providers(Protocol):
         """What can be reached now, sorted; a provider that is away is left out."""
 
     async def close(self) -> None: ...
+
+
+def check_full_name(model: str) -> None:
+    """Refuses what is not `provider/model`, the second in characters that one can see and without spaces around it."""
+    provider, _, own = model.partition("/")
+    if not own or own != own.strip() or not own.isprintable():
+        raise InvalidRequest(
+            f"{model!r} does not name a model: write {provider}/ and then the provider's own name of it, without "
+            "spaces around it. GET /v1/models lists what there is."
+        )

@@ -16,8 +16,7 @@ from turnkeep.errors import InvalidRequest, NotFound, WorldError
 from turnkeep.ids import TurnId
 from turnkeep.model.events import Recorded, Result
 from turnkeep.model.parts import ReasoningPart, TextPart
-from turnkeep.streaming.cursor import START, WHOLE, Cursor
-from turnkeep.streaming.frames import EventFrame, Frame, event_frame
+from turnkeep.streaming.frames import START, WHOLE, Cursor, EventFrame, Frame, event_frame
 from turnkeep.streaming.ports import EventSource, Hub, Subscription
 
 POLL_SECONDS = 2.0

@@ -1,17 +1,240 @@
 """Tools of MCP servers: each is called `server__tool`, whatever other servers there are."""
 
-from collections.abc import Iterable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
 
 import mcp_types
+import msgspec
 from mcp import MCPError
+from msgspec import Struct
 
+from turnkeep.errors import TurnkeepError
+from turnkeep.ids import OrgId
 from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.tools.mcp_pool import McpDefinition, McpServer
-from turnkeep.tools.mcp_session import McpBroken, McpUnreachable
+from turnkeep.tools.addresses import AddressGuard
+from turnkeep.tools.mcp_session import CLOSE_SECONDS, Keepers, McpBroken, McpSession, McpUnreachable
+from turnkeep.tools.mcp_transports import CONNECT_SECONDS, LastWords, OpenTransport, over_http, over_stdio
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
+from turnkeep.tools.vault import Vault
+
+IDLE_SECONDS = 300.0
+RETRY_SECONDS = 5.0
+SWEEP_SECONDS = 5.0
+MAX_SESSIONS = 200
+
 
 SEPARATOR = "__"
 MAX_DESCRIPTION_CHARS = 10_000
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class McpDefinition(Struct, frozen=True, kw_only=True):
+    """An MCP server as an agent declares it, with its secrets sealed. `tools` are those it may use; None: all."""
+
+    name: str
+    url: str | None = None
+    headers: dict[str, str] = {}
+    command: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+    tools: list[str] | None = None
+    timeout_seconds: float | None = None
+
+    def key(self, org_id: OrgId) -> bytes:
+        """What two agents must have in common to share a session."""
+        return _encode([org_id, self.url, self.headers, self.command, self.args, self.env])
+
+
+class McpServer:
+    """One server as an org declared it, with the session to it while there is one."""
+
+    def __init__(
+        self,
+        definition: McpDefinition,
+        org_id: OrgId,
+        *,
+        vault: Vault,
+        guard: AddressGuard,
+        keepers: Keepers,
+        connected: "set[McpServer]",
+    ) -> None:
+        self._definition = definition
+        self._org_id = org_id
+        self._vault = vault
+        self._guard = guard
+        self._keepers = keepers
+        self._connected_ones = connected
+        self._session: McpSession | None = None
+        self._connecting = asyncio.Lock()
+        self._failure: tuple[float, str] | None = None
+        self._in_use = 0
+        self._used_at = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        return 0.0 if self._in_use else time.monotonic() - self._used_at
+
+    @property
+    def is_connected(self) -> bool:
+        return self._session is not None and not self._session.has_ended
+
+    async def tools(self, *, seconds: float = CONNECT_SECONDS, is_patient: bool = False) -> list[mcp_types.Tool]:
+        """What the server offers. Raises McpUnreachable. `is_patient`: try even if it failed a moment ago."""
+        async with self._using():
+            if is_patient:
+                self._failure = None
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._listed(seconds)
+            except TimeoutError as exc:
+                raise self._failed(f"it did not answer within {seconds:g} seconds.") from exc
+
+    async def _listed(self, seconds: float) -> list[mcp_types.Tool]:
+        for is_last in (False, True):
+            session = await self._connected(seconds)
+            try:
+                return await session.tools()
+            except McpBroken as exc:
+                if is_last:
+                    raise self._failed(exc.detail) from exc
+            except Exception as exc:
+                raise self._failed(f"it does not list its tools: {exc}") from exc
+        raise AssertionError("unreachable")
+
+    async def call(
+        self, name: str, args: Mapping[str, Any], *, call_id: str, is_idempotent: bool
+    ) -> mcp_types.CallToolResult:
+        """Call once; a second time only if the first surely did not arrive, or may be repeated.
+
+        Raises McpUnreachable or McpBroken when there is no answer to be had, MCPError when the server refused.
+        """
+        async with self._using():
+            session = await self._connected(CONNECT_SECONDS)
+            try:
+                return await session.call(name, args, call_id=call_id)
+            except McpBroken as exc:
+                if exc.was_sent and not is_idempotent:
+                    raise
+            self._failure = None
+            session = await self._connected(CONNECT_SECONDS)
+            return await session.call(name, args, call_id=call_id)
+
+    async def close(self) -> None:
+        self._connected_ones.discard(self)
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @asynccontextmanager
+    async def _using(self) -> AsyncIterator[None]:
+        self._in_use += 1
+        try:
+            yield
+        finally:
+            self._in_use -= 1
+            self._used_at = time.monotonic()
+
+    async def _connected(self, seconds: float) -> McpSession:
+        async with self._connecting:
+            if self._session is not None and await self._session.is_open():
+                return self._session
+            if self._failure is not None and time.monotonic() < self._failure[0]:
+                raise McpUnreachable(self._failure[1])
+            try:
+                transport, words = self._transport()
+                self._session = await McpSession.open(
+                    transport, last_words=words, seconds=seconds, keepers=self._keepers
+                )
+            except TurnkeepError as exc:
+                raise self._failed(exc.detail) from exc
+            self._failure = None
+            self._connected_ones.add(self)
+            return self._session
+
+    def _transport(self) -> tuple[OpenTransport, LastWords]:
+        """The way to the server, with its secrets in the clear."""
+        definition = self._definition
+        if definition.url is not None:
+            headers = self._vault.open_all(self._org_id, definition.headers)
+            return over_http(definition.url, headers, self._guard), LastWords()
+        if definition.command is None:
+            raise McpUnreachable("it has neither an address nor a command.")
+        env = self._vault.open_all(self._org_id, definition.env)
+        words = LastWords(env.values())
+        return over_stdio(definition.command, definition.args, env, words), words
+
+    def _failed(self, reason: str) -> McpUnreachable:
+        self._failure = (time.monotonic() + RETRY_SECONDS, reason)
+        return McpUnreachable(reason)
+
+
+class McpPool:
+    """All MCP servers that this process talks to. `close` ends every session and every program."""
+
+    def __init__(self, *, vault: Vault, guard: AddressGuard, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._vault = vault
+        self._guard = guard
+        self._idle_seconds = idle_seconds
+        self._servers: dict[bytes, McpServer] = {}
+        self._connected: set[McpServer] = set()
+        """All with a session, also those which only a turn that runs still knows."""
+        self._keepers: Keepers = set()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._sweeper = asyncio.create_task(self._sweep_for_ever(), name="close idle mcp sessions")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    @property
+    def sessions(self) -> int:
+        return sum(server.is_connected for server in self._connected)
+
+    def server(self, org_id: OrgId, definition: McpDefinition) -> McpServer:
+        key = definition.key(org_id)
+        found = self._servers.get(key)
+        if found is None:
+            found = self._servers[key] = McpServer(
+                definition,
+                org_id,
+                vault=self._vault,
+                guard=self._guard,
+                keepers=self._keepers,
+                connected=self._connected,
+            )
+        return found
+
+    async def close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        self._servers.clear()
+        await asyncio.gather(*(server.close() for server in list(self._connected)), return_exceptions=True)
+        if self._keepers:
+            await asyncio.wait(self._keepers, timeout=2 * CLOSE_SECONDS)
+
+    async def sweep(self) -> None:
+        """Close what nobody has used for a while; with too many open, also what was used least lately."""
+        by_age = sorted(self._connected, key=lambda server: server.idle_seconds, reverse=True)
+        spare = len(by_age) - MAX_SESSIONS
+        for place, server in enumerate(by_age):
+            idle = server.idle_seconds
+            if idle > self._idle_seconds or (place < spare and idle > 0):
+                await server.close()
+        for key, server in list(self._servers.items()):
+            if not server.is_connected and server.idle_seconds > self._idle_seconds:
+                del self._servers[key]
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(min(SWEEP_SECONDS, self._idle_seconds))
+            await self.sweep()
 
 
 class McpTool:

@@ -1,24 +1,76 @@
 """The ways to an MCP server: a program that this server starts, or an HTTP address through the guarded client."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import httpx2
 from mcp import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from turnkeep.config import masked
 from turnkeep.tools.addresses import AddressGuard
-from turnkeep.tools.last_words import LastWords
-from turnkeep.tools.network import open_client
+from turnkeep.tools.guarded_http import open_client
+from turnkeep.tools.secret_masking import SHORTEST
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 3_600.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 
+KEPT_BYTES = 4_096
+SHOWN_CHARS = 300
+
 Transport = AbstractAsyncContextManager[Any]
 OpenTransport = Callable[[], Transport]
+
+
+class LastWords:
+    """Reads a program's standard error for as long as it runs. `secrets` are masked, should it print them."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+        self._kept = b""
+        self._writer: TextIO | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[TextIO]:
+        """A file for the program to write to."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        loop = asyncio.get_running_loop()
+        self._writer = os.fdopen(writing, "w")
+        loop.add_reader(reading, self._read, reading)
+        try:
+            yield self._writer
+        finally:
+            self.spawned()
+            loop.remove_reader(reading)
+            self._read(reading)
+            os.close(reading)
+
+    def spawned(self) -> None:
+        """The program has its own copy of the file; ours must go, or its end would not be seen."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def __call__(self) -> str:
+        """The last line or so, on one line."""
+        text = masked(self._kept.decode(errors="replace"), self._secrets, shortest=SHORTEST)
+        return " ".join(text.split())[-SHOWN_CHARS:]
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            chunk = os.read(descriptor, 65_536)
+        except (BlockingIOError, OSError):
+            return
+        if not chunk:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            return
+        self._kept = (self._kept + chunk)[-KEPT_BYTES:]
 
 
 def over_http(url: str, headers: Mapping[str, str], guard: AddressGuard) -> OpenTransport:

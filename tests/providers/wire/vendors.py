@@ -13,8 +13,8 @@ from tests.providers.wire.script import Brain
 from tests.providers.wire.server import WireServer
 from turnkeep.providers.anthropic import AnthropicProvider
 from turnkeep.providers.openai import OpenAIProvider
-from turnkeep.providers.retrying import Patience
-from turnkeep.providers.speaking import SdkProvider
+from turnkeep.providers.retry import Patience
+from turnkeep.providers.sdk_provider import SdkProvider
 
 IMPATIENT = Patience(first_seconds=0.001, most_seconds=0.002)
 

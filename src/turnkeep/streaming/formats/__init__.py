@@ -3,11 +3,10 @@
 from typing import Literal, Protocol, assert_never
 
 from turnkeep.ids import TurnId
-from turnkeep.streaming.cursor import START, Cursor
 from turnkeep.streaming.formats.anthropic import AnthropicEncoder
 from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.formats.openai import OpenAIEncoder
-from turnkeep.streaming.frames import Frame
+from turnkeep.streaming.frames import START, Cursor, Frame
 
 __all__ = ["Encoder", "FormatName", "encoder_for"]
 

@@ -14,9 +14,8 @@ from turnkeep.ids import TurnId
 from turnkeep.model.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
 from turnkeep.model.usage import Usage
 from turnkeep.streaming import sse
-from turnkeep.streaming.cursor import START, WHOLE, Cursor, written
-from turnkeep.streaming.formats.spoken import Spoken, numbers_of
-from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind
+from turnkeep.streaming.formats.sent_counts import Spoken, numbers_of
+from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, Kind, written
 
 _json = msgspec.json.Encoder().encode
 

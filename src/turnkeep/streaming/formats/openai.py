@@ -15,9 +15,8 @@ from turnkeep.ids import TurnId
 from turnkeep.model.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
 from turnkeep.model.usage import Usage
 from turnkeep.streaming import sse
-from turnkeep.streaming.cursor import START, WHOLE, Cursor, written
-from turnkeep.streaming.formats.spoken import Spoken, numbers_of
-from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
+from turnkeep.streaming.formats.sent_counts import Spoken, numbers_of
+from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, written
 
 _json = msgspec.json.Encoder().encode
 

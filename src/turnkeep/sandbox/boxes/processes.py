@@ -1,0 +1,238 @@
+"""Handles: processes held by a pidfd, so that no other process is ever meant, and their end can be waited for.
+
+They are first processes of PID namespaces. The kernel kills and reaps everything else in a namespace before its first
+process is gone: to see that one end is to see all of it end.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from turnkeep.sandbox.boxes.ports import Command, Ended, Feed, Limits, StopReason
+from turnkeep.sandbox.boxes.watchdog import family_of
+
+KEPT_ERROR_BYTES = 64 * 1024
+PIECE_BYTES = 64 * 1024
+WATCH_SECONDS = 0.05
+LAST_WORDS_SECONDS = 1.0
+"""How long to wait for what is still in the pipes after every process is dead."""
+
+
+REPORT_SECONDS = 10.0
+"""bwrap reports within milliseconds, or fails. Killing it before would leave what it has just started to itself."""
+END_SECONDS = 5.0
+
+Kill = Callable[[], Coroutine[Any, Any, None]]
+Watch = Callable[[], StopReason | None]
+
+
+async def supervise(
+    process: asyncio.subprocess.Process, command: Command, limits: Limits, *, kill: Kill, watch: Watch | None = None
+) -> Ended:
+    """See the process through. `kill` must end it with all its offspring; it is called at every end, also a good one.
+
+    `watch` is asked many times a second whether a limit has been passed.
+    """
+    began = time.monotonic()
+    stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
+    output = _Listener(command.output_bytes or limits.output_bytes, stop, command.on_output)
+    errors = _Listener(KEPT_ERROR_BYTES)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    listening = [asyncio.create_task(output.listen(process.stdout))]
+    if process.stderr is not None:
+        listening.append(asyncio.create_task(errors.listen(process.stderr)))
+    helping = [asyncio.create_task(_feed(process.stdin, command.feed))]
+    if watch is not None:
+        helping.append(asyncio.create_task(_watch(watch, stop)))
+    exited = asyncio.create_task(process.wait())
+    ends: set[asyncio.Future[Any]] = {exited, stop}
+    try:
+        await asyncio.wait(ends, timeout=command.seconds, return_when="FIRST_COMPLETED")
+        if not exited.done() and not stop.done():
+            stop.set_result("time")
+    finally:
+        await _surely(kill(), exited)
+        for task in helping:
+            task.cancel()
+        await asyncio.wait(listening, timeout=LAST_WORDS_SECONDS)
+        await _drop([*helping, *listening])
+    code = exited.result()
+    return Ended(
+        exit_code=code if code >= 0 else 128 - code,
+        output=b"".join(output.kept),
+        errors=b"".join(errors.kept),
+        seconds=time.monotonic() - began,
+        stopped_by=stop.result() if stop.done() else None,
+    )
+
+
+class _Listener:
+    """Takes in one stream. Reads on after its limit, so that nobody hangs on a full pipe, but keeps no more."""
+
+    def __init__(
+        self, limit: int, stop: asyncio.Future[StopReason] | None = None, tell: Callable[[bytes], None] | None = None
+    ) -> None:
+        self.kept: list[bytes] = []
+        self._left = limit
+        self._stop = stop
+        self._tell = tell
+
+    async def listen(self, stream: asyncio.StreamReader) -> None:
+        while piece := await stream.read(PIECE_BYTES):
+            fitting = piece[: self._left]
+            self._left -= len(fitting)
+            if fitting and self._tell is not None:
+                self._tell(fitting)
+            elif fitting:
+                self.kept.append(fitting)
+            if len(fitting) < len(piece) and self._stop is not None and not self._stop.done():
+                self._stop.set_result("output")
+
+
+async def _feed(stream: asyncio.StreamWriter, feed: Feed) -> None:
+    # A process that closes its input or dies is no error here; its end is told elsewhere.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        if isinstance(feed, bytes):
+            if feed:
+                stream.write(feed)
+                await stream.drain()
+        else:
+            async for piece in feed:
+                stream.write(piece)
+                await stream.drain()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stream.close()
+        await stream.wait_closed()
+
+
+async def _watch(watch: Watch, stop: asyncio.Future[StopReason]) -> None:
+    while not stop.done():
+        await asyncio.sleep(WATCH_SECONDS)
+        reason = watch()
+        if reason is not None and not stop.done():
+            stop.set_result(reason)
+
+
+async def _surely(killing: Coroutine[Any, Any, None], exited: "asyncio.Task[int]") -> None:
+    """Kill and wait for the end, however often the caller is cancelled meanwhile."""
+
+    async def end() -> None:
+        await killing
+        await exited
+
+    task = asyncio.create_task(end())
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _drop(tasks: list["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def first_of(awaitable: Awaitable[object], *, seconds: float) -> bool:
+    """Whether it came within that time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaitable
+    except TimeoutError:
+        return False
+    return True
+
+
+class Handle:
+    """One process. `close` it."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises ProcessLookupError if there is none."""
+        self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    async def gone(self) -> None:
+        """Wait until it has ended."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(self._pidfd, ended.set)
+        try:
+            await first_of(ended.wait(), seconds=END_SECONDS)
+        finally:
+            loop.remove_reader(self._pidfd)
+
+    def close(self) -> None:
+        os.close(self._pidfd)
+
+
+def kill_outright(process: asyncio.subprocess.Process) -> None:
+    """Kill a child. Its own `kill` would first look whether it has ended, and so take its exit code from asyncio."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            handle = Handle(process.pid)
+            handle.kill()
+            handle.close()
+
+
+class Report:
+    """What bwrap tells about the first process that it makes: its number, as JSON on a pipe."""
+
+    def __init__(self, *, init: int) -> None:
+        """`init` is the first process of the namespace in which that number counts."""
+        self._reading, self.writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._init = init
+        self._text = b""
+        self._is_in = asyncio.Event()
+
+    def listen(self) -> None:
+        """From now on; our own end for writing is closed, so that the pipe ends when bwrap fails."""
+        os.close(self.writing)
+        asyncio.get_running_loop().add_reader(self._reading, self._read)
+
+    async def first_process(self, launcher: int) -> Handle | None:
+        """The first process of the command that `launcher` launched; None where it has ended or never was."""
+        await first_of(self._is_in.wait(), seconds=REPORT_SECONDS)
+        found = re.search(rb'"child-pid": *(\d+)\D', self._text)
+        if found is None:
+            return None
+        for pid in (*family_of(launcher), *family_of(self._init)):
+            if _inner_numbers(pid)[-2:] == [int(found[1]), 1]:
+                with contextlib.suppress(ProcessLookupError):
+                    return Handle(pid)
+        return None
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._reading)
+        os.close(self._reading)
+
+    def _read(self) -> None:
+        piece = os.read(self._reading, 4096)
+        self._text += piece
+        if b"}" in piece or not piece:
+            asyncio.get_running_loop().remove_reader(self._reading)
+            self._is_in.set()
+
+
+def _inner_numbers(pid: int) -> list[int]:
+    """The numbers of a process in all the PID namespaces that it is in, from ours inwards."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace")
+    except OSError:
+        return []
+    return [int(number) for number in status.partition("\nNSpid:")[2].partition("\n")[0].split()]

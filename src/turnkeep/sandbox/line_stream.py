@@ -1,0 +1,241 @@
+"""The engine's facts as lines: a journal that keeps a turn in memory and a hub that tells it, in place of a database.
+
+So the loop in a sandbox is the loop of the server, word for word: it records, and what it records goes out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from turnkeep.clock import Clock, system_clock
+from turnkeep.ids import TurnId
+from turnkeep.model.blocks import JsonValue
+from turnkeep.model.events import (
+    Failure,
+    Files,
+    Recorded,
+    Reset,
+    Result,
+    Source,
+    Sources,
+    Step,
+    ToolCalls,
+    TurnBegan,
+    TurnEvent,
+)
+from turnkeep.model.events import LogLine as TraceLog
+from turnkeep.model.messages import Message
+from turnkeep.model.turns import Held, Turn
+from turnkeep.sandbox.tools import step_name
+from turnkeep.store.commands import Receipt, Settled, Settlement
+from turnkeep.streaming.ndjson import (
+    LINE_BYTES,
+    DeltaLine,
+    Ending,
+    ErrorLine,
+    Line,
+    LogLevel,
+    LogLine,
+    ResultLine,
+    SourcesLine,
+    StepLine,
+    encode_line,
+)
+from turnkeep.streaming.ports import PreviewPiece
+
+ARGS_BYTES = 64 * 1024
+ARG_CHARS = 2_000
+LOG_CHARS = 8_000
+
+UNSENT_BYTES = 16 * 1024 * 1024
+"""A reader that has let so much pile up is not one."""
+
+
+class Lines:
+    """Never blocks whoever writes. `on_flood` is called once when the reader does not keep up."""
+
+    def __init__(self, *, clock: Clock = system_clock) -> None:
+        self.on_flood: Callable[[], object] | None = None
+        self._clock = clock
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._wake = asyncio.Event()
+        self.ending: Ending | None = None
+
+    def log(self, level: LogLevel, message: str) -> None:
+        self._write(LogLine(level=level, message=message[:LOG_CHARS], ts=self._clock()))
+
+    def delta(self, text: str) -> None:
+        self._write(DeltaLine(text=text))
+
+    def step(self, step: Step, *, name: str | None = None) -> None:
+        self._write(
+            StepLine(
+                id=step.id,
+                name=name or step.name,
+                status=step.status,
+                args=shown_args(step.args),
+                result=step.result,
+                error=step.error,
+                duration_ms=step.duration_ms,
+                ts=self._clock(),
+            )
+        )
+
+    def sources(self, sources: Sequence[Source]) -> None:
+        self._write(SourcesLine(sources=tuple(sources), ts=self._clock()))
+
+    def result(self, message: str) -> None:
+        ending = ResultLine(message=message, ts=self._clock())
+        if len(encode_line(ending)) > LINE_BYTES:
+            self.error("answer_too_long", f"The answer has {len(message):,} characters, more than fits into a line.")
+        else:
+            self._end(ending)
+
+    def error(self, code: str, message: str) -> None:
+        self._end(ErrorLine(code=code, message=message, ts=self._clock()))
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def wake(self) -> None:
+        """Whoever waits in `take` need not wait any longer."""
+        self._wake.set()
+
+    async def take(self, *, seconds: float) -> bytes:
+        """What was written since the last call; nothing if nothing came for so long, or at `wake`."""
+        if not self._unsent:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                return b""
+        self._wake.clear()
+        body = b"".join(self._unsent)
+        self._unsent, self._unsent_bytes = [], 0
+        return body
+
+    def _end(self, ending: Ending) -> None:
+        """The first ending counts; nothing follows it."""
+        if self.ending is None:
+            self._write(ending)
+            self.ending = ending
+
+    def _write(self, line: Line) -> None:
+        if self.ending is not None:
+            return
+        encoded = encode_line(line)
+        self._unsent.append(encoded)
+        self._unsent_bytes += len(encoded)
+        self._wake.set()
+        if self._unsent_bytes > UNSENT_BYTES and self.on_flood is not None:
+            on_flood, self.on_flood = self.on_flood, None
+            on_flood()
+
+
+class TellingJournal:
+    """Keeps nothing: the recorder has the rows, the reader has the lines. `before_ending` runs before the last one."""
+
+    def __init__(self, turn: Turn, lines: Lines, before_ending: Callable[[], Awaitable[None]]) -> None:
+        self._turn = turn
+        self._lines = lines
+        self._before_ending = before_ending
+
+    async def record(
+        self,
+        held: Held,
+        *,
+        after: int,
+        rows: Sequence[Message] = (),
+        events: Sequence[TurnEvent] = (),
+        logs: Sequence[TraceLog] = (),
+    ) -> Receipt:
+        for log in logs:
+            self._lines.log(log.level, log.message)
+        return Receipt(last_seq=after + len(events), cancel_requested=False)
+
+    async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
+        await self._before_ending()
+        return Settled(turn=self._turn, promoted=None)
+
+
+class TellingHub:
+    """Publishes events as lines. What readers of the server see of a turn is made there, of these lines."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._names: dict[str, str] = {}
+        self._in_progress: set[str] = set()
+        self._has_spoken = False
+
+    def publish(self, turn_id: TurnId, recorded: Sequence[Recorded]) -> None:
+        for each in recorded:
+            self._tell(each.event)
+
+    def preview(self, piece: PreviewPiece) -> None:
+        if piece.kind == "text":
+            self._has_spoken = True
+            self._lines.delta(piece.text)
+
+    def progress(self, call_id: str, output: str) -> None:
+        """A step goes on; this is the end of what it has printed so far."""
+        name = self._names.get(call_id)
+        if name is not None:
+            self._in_progress.add(call_id)
+            self._lines.step(Step(id=call_id, name=name, status="running", result=output))
+
+    def forget(self, turn_id: TurnId) -> None:
+        pass
+
+    def _tell(self, event: TurnEvent) -> None:
+        match event:
+            case Step():
+                self._tell_step(event)
+            case ToolCalls():
+                if event.text and not self._has_spoken:
+                    self._lines.delta(event.text)
+                self._has_spoken = False
+            case Result():
+                self._lines.result(event.message)
+            case Failure():
+                self._lines.error(event.code, event.message)
+            case Reset():
+                self._lines.log("warn", f"The model was asked again: {event.reason}")
+            case Sources():
+                self._lines.sources(event.sources)
+            case TurnBegan() | Files():
+                pass
+
+    def _tell_step(self, step: Step) -> None:
+        if step.status == "running" and isinstance(step.args, dict):
+            self._names[step.id] = step_name(step.name, step.args)
+        name = self._names.get(step.id, step.name)
+        if step.status != "running":
+            self._names.pop(step.id, None)  # late output of an ended step is not shown
+        # The output that was shown while a step ran is in its error, where it failed; it must not stand there twice.
+        drops_output = step.status == "failed" and step.id in self._in_progress
+        shown = Step(
+            id=step.id,
+            name=name,
+            status=step.status,
+            args=step.args,
+            result=None if drops_output else step.result,
+            error=step.error,
+            duration_ms=step.duration_ms,
+        )
+        self._lines.step(shown)
+
+
+def shown_args(args: JsonValue) -> JsonValue:
+    """The arguments of a call as a reader gets them: whole, unless they are as long as a file."""
+    if not isinstance(args, dict) or len(msgspec.json.encode(args)) <= ARGS_BYTES:
+        return args
+    short = {name: _cut(value) for name, value in args.items()}
+    return short if len(msgspec.json.encode(short)) <= ARGS_BYTES else {"cut": f"{len(args):,} arguments"}
+
+
+def _cut(value: JsonValue) -> JsonValue:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if len(text) <= ARG_CHARS else f"{text[:ARG_CHARS]} [cut: {len(text):,} characters in all]"

@@ -1,0 +1,279 @@
+"""The loop of a turn in a sandbox, on the engine of the server: only what it records goes out, as lines."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+from msgspec import Struct, structs
+
+from turnkeep.clock import system_clock
+from turnkeep.engine.endings import settle_failed
+from turnkeep.engine.loop import run_turn
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.recorder import Recorder
+from turnkeep.engine.run import Run
+from turnkeep.engine.settings import EngineSettings
+from turnkeep.errors import TurnkeepError
+from turnkeep.ids import ConversationId, OrgId, TurnId, WorkspaceId, new_conversation_id, new_message_id, new_turn_id
+from turnkeep.model.agents import AgentSpec, Snapshot
+from turnkeep.model.blocks import Text
+from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Held, Turn
+from turnkeep.model.usage import Usage
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.sandbox.boxes.ports import Box
+from turnkeep.sandbox.envelope import ChatTurn, Config, Skill, TurnLimits
+from turnkeep.sandbox.gateway import GatewayProvider, ServerTool
+from turnkeep.sandbox.line_stream import Lines, TellingHub, TellingJournal
+from turnkeep.sandbox.server_client import Origin
+from turnkeep.sandbox.settings import RunnerSettings
+from turnkeep.sandbox.tools import Bench, BoxTools, Progress
+from turnkeep.sandbox.workspace import Workspace
+from turnkeep.sandbox.writeback import BeforeTheEnd, hand_back
+from turnkeep.tools.ports import Tool, Toolbox
+from turnkeep.tools.registry import FixedToolbox
+
+RESULT_CHARS = 4_000
+
+SUMMARY_CHARS = 400
+
+_NOBODY = Principal(org_id=OrgId(""), workspace_id=WorkspaceId(""), user_id=None, role="service")
+"""Tools in a box act for nobody: who asked is known to the server alone."""
+
+_logger = logging.getLogger("turnkeep.sandbox")
+
+
+class Room(Struct, frozen=True, kw_only=True):
+    """A box that is ready, and everything that the loop of its turn needs."""
+
+    box: Box
+    workspace: Workspace
+    python: Sequence[str]
+    variables: Mapping[str, str]
+    config: Config
+    settings: RunnerSettings
+    lines: Lines
+    origin: Origin
+    otp_upload: str | None
+    session: aiohttp.ClientSession
+
+
+async def think(room: Room) -> None:
+    """Run the loop to its last line, which comes after the files were handed back."""
+    hub = TellingHub(room.lines)
+    handing_back = _handing_back(room)
+    provider = GatewayProvider(room.config.gateway)
+    run = _run(room, hub, provider, handing_back)
+    try:
+        await run_turn(run)
+    except ProviderFailed as exc:
+        try:
+            await settle_failed(run, exc.code, exc.detail)
+        except TurnkeepError as second:  # the files could not be handed back either
+            room.lines.log("error", second.detail)
+            room.lines.error(exc.code, exc.detail)
+    finally:
+        await handing_back.stop()
+        await provider.close()
+
+
+def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: BeforeTheEnd) -> Run:
+    config, turn = room.config, _turn(room.config)
+    settings = _engine_settings(room.settings, config.limits)
+    held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=1)
+    return Run(
+        turn=turn,
+        recorder=Recorder(
+            store=TellingJournal(turn, room.lines, handing_back.run),
+            hub=hub,
+            held=held,
+            events=(),
+            rows=[question(config.prompt, turn.id, turn.conversation_id, now=system_clock())],
+            on_cancel_requested=lambda: None,
+        ),
+        history=history(config.conversation, turn.conversation_id),
+        provider=provider,
+        toolbox=_toolbox(room, hub, settings),
+        principal=_NOBODY,
+        lease=_Forever(),
+        settings=settings,
+        observer=_Observer(),
+        clock=system_clock,
+        files=None,
+    )
+
+
+def _toolbox(room: Room, hub: TellingHub, settings: EngineSettings) -> Toolbox:
+    """The tools of the box that the key allows, then those that the server calls. Of two with one name the first
+    counts."""
+    config = room.config
+    bench = Bench(
+        box=room.box,
+        inside=room.workspace.inside,
+        python=room.python,
+        progress=Progress(hub.progress),
+        environment=room.variables,
+        step_seconds=_tighter(room.settings.step_seconds, config.limits.step_seconds),
+        result_chars=settings.tool_result_chars,
+        skills=config.agent.skills,
+    )
+    key = structs.replace(_NOBODY, allowed_tools=config.agent.allowed_tools)
+    tools: dict[str, Tool] = {each.spec.name: each for each in BoxTools(bench).all() if key.may_use(each.spec.name)}
+    notes = list(config.gateway.notes)
+    if config.gateway.tools is None:
+        notes += _missing(config)
+    for offered in config.gateway.tools or ():
+        if offered.name in tools:
+            notes.append(f"There are two tools called {offered.name}; that of the box is used.")
+        else:
+            tools[offered.name] = ServerTool(offered, config.gateway, room.session)
+    return FixedToolbox(tools, notes)
+
+
+def _handing_back(room: Room) -> BeforeTheEnd:
+    settings, limits = room.settings, room.config.limits
+    return BeforeTheEnd(
+        lambda token: hand_back(
+            room.workspace,
+            room.origin,
+            token,
+            room.lines,
+            max_files=min(settings.assets, limits.max_files or settings.assets),
+            max_file_bytes=limits.max_file_bytes,
+        ),
+        room.otp_upload,
+    )
+
+
+class _Forever:
+    """The lease of a turn that cannot be taken over."""
+
+    async def ensure(self) -> None:
+        pass
+
+
+class _Observer(Observer):
+    def defect(self, turn_id: TurnId | None, error: BaseException) -> None:
+        _logger.error("A turn hit a defect", exc_info=error)
+
+
+def _turn(config: Config) -> Turn:
+    """The turn as the engine wants to see it. The server's own ids stay with the server."""
+    now = system_clock()
+    return Turn(
+        id=new_turn_id(),
+        conversation_id=ConversationId(config.chat_id or new_conversation_id()),
+        workspace_id=_NOBODY.workspace_id,
+        user_id=None,
+        parent_turn_id=None,
+        ordinal=1,
+        active=True,
+        status="running",
+        attempt=1,
+        failures=0,
+        last_seq=0,
+        cancel_requested_at=None,
+        background=True,
+        source="api",
+        model=f"{GatewayProvider.name}/{config.agent.model}",
+        snapshot=Snapshot(agent=AgentSpec(name="", instructions=instructions(config)), principal=_NOBODY),
+        usage=Usage(),
+        month="",
+        error=None,
+        metadata={},
+        created_at=now,
+        started_at=now,
+        settled_at=None,
+    )
+
+
+def _engine_settings(settings: RunnerSettings, limits: TurnLimits) -> EngineSettings:
+    defaults = EngineSettings()
+    return EngineSettings(
+        replay_turns=1_000,  # the server has chosen which turns to send
+        context_chars=limits.context_chars or defaults.context_chars,
+        tool_rounds=limits.tool_rounds or settings.tool_rounds,
+        tool_result_chars=limits.tool_result_chars or RESULT_CHARS,
+        provider_timeout_seconds=limits.provider_timeout_seconds or defaults.provider_timeout_seconds,
+        tool_timeout_seconds=settings.step_seconds,
+    )
+
+
+def _tighter(ours: float, theirs: float | None) -> float:
+    return ours if theirs is None else min(ours, theirs)
+
+
+def _missing(config: Config) -> Sequence[str]:
+    """Tools that the agent has elsewhere and not here, since its server calls none for us."""
+    names = [tool if isinstance(tool, str) else str(tool.get("name")) for tool in config.agent.tools]
+    names += [f"MCP server {server.get('name')}" for server in config.agent.mcp_servers]
+    return [f"{name} is not available: the server calls no tools for sandboxes." for name in names]
+
+
+_PLACE = """\
+You work in a sandbox: a Linux box with a shell and Python, without a network, that is erased after your answer. Your \
+folder is /workspace. Files that the user attached are in /workspace/assets. Whatever you leave in /workspace/assets, \
+new or changed, is given to the user; nothing else is kept."""
+
+_SKILLS = """\
+You have skills, each a folder below /workspace/skills with instructions in SKILL.md and programs that run_recipe \
+runs. Read a skill's SKILL.md before you use it."""
+
+_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*\n", re.DOTALL)
+_DESCRIPTION = re.compile(r"^description:\s*(.+?)\s*$", re.MULTILINE)
+
+
+def instructions(config: Config) -> str:
+    """The agent's own words first, then where it is, then what it can learn."""
+    parts = [config.agent.instructions.strip(), _PLACE]
+    if config.agent.skills:
+        parts += [_SKILLS, "\n".join(f"- {skill.name}: {summary(skill)}" for skill in config.agent.skills)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def summary(skill: Skill) -> str:
+    """The description from the front matter of SKILL.md, or its first line that is more than a heading."""
+    text = skill.files.get("SKILL.md", "")
+    front = _FRONT_MATTER.match(text)
+    if front and (found := _DESCRIPTION.search(front[1])):
+        return found[1].strip("\"'")[:SUMMARY_CHARS]
+    body = text[front.end() :] if front else text
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    words = next((line for line in lines if not line.startswith("#")), lines[0].lstrip("# ") if lines else "")
+    return words[:SUMMARY_CHARS] or "no description"
+
+
+def history(turns: Sequence[ChatTurn], conversation_id: ConversationId) -> list[Message]:
+    """The talk so far as rows: a user's words begin a turn, the assistant's belong to the one that is open."""
+    rows: list[Message] = []
+    turn_id, sequence = new_turn_id(), 0
+    for entry in turns:
+        if entry.role == "user" and rows:
+            turn_id, sequence = new_turn_id(), 0
+        rows.append(
+            Message(
+                id=new_message_id(),
+                turn_id=turn_id,
+                conversation_id=conversation_id,
+                turn_sequence=sequence,
+                role=entry.role,
+                blocks=(Text(text=entry.content),),
+                created_at=entry.ts,
+            )
+        )
+        sequence += 1
+    return rows
+
+
+def question(prompt: str, turn_id: TurnId, conversation_id: ConversationId, *, now: int) -> Message:
+    return Message(
+        id=new_message_id(),
+        turn_id=turn_id,
+        conversation_id=conversation_id,
+        turn_sequence=0,
+        role="user",
+        blocks=(Text(text=prompt),),
+        created_at=now,
+    )

@@ -1,0 +1,64 @@
+"""How much of the present iteration a reader of deltas has been told.
+
+Formats that know only deltas cannot replace a preview by the event that makes it true. They send what the preview
+left out. So they count, separately for text and reasoning, what this reader has of the iteration; and as a reader may
+come back to another worker long after the preview is gone, the counts travel in the cursor.
+"""
+
+from msgspec import UNSET, Struct
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.model.events import Result, ToolCalls
+from turnkeep.model.parts import ReasoningPart, TextPart
+from turnkeep.streaming.frames import WHOLE, Cursor, DeltaFrame, Kind
+
+
+class Spoken(Struct):
+    """Code points of the present iteration that the reader has."""
+
+    text: int = 0
+    reasoning: int = 0
+
+    def add(self, kind: Kind, count: int) -> None:
+        if kind == "text":
+            self.text += count
+        else:
+            self.reasoning += count
+
+    def rest(self, event: ToolCalls | Result, *, seq: int) -> list[DeltaFrame]:
+        """What the reader lacks of a complete iteration, as words said just before event `seq`.
+
+        They need not come in the order in which they were previewed. So a reader that is cut between them must not be
+        given more of the preview, which a hub that is behind may still have: they end where no preview goes on.
+        """
+        reasoning, text = words_of(event)
+        iteration = event.iteration if isinstance(event, ToolCalls) else 0
+        missing: list[tuple[Kind, str]] = [("reasoning", reasoning[self.reasoning :]), ("text", text[self.text :])]
+        return [
+            DeltaFrame(seq=seq - 1, offset=WHOLE, iteration=iteration, kind=kind, text=words)
+            for kind, words in missing
+            if words
+        ]
+
+
+def words_of(event: ToolCalls | Result) -> tuple[str, str]:
+    """Reasoning and text of the iteration that this event completes.
+
+    A result says its reasoning only among its content: it is what stands before the final text, as every iteration
+    before the last one is followed by a step.
+    """
+    if isinstance(event, ToolCalls):
+        return "" if event.reasoning is UNSET else event.reasoning, event.text
+    before = [part for part in event.content[-2:] if not isinstance(part, TextPart)]
+    last = before[-1] if before else None
+    return last.text if isinstance(last, ReasoningPart) else "", event.message
+
+
+def numbers_of(cursor: Cursor, count: int) -> list[int] | None:
+    """The numbers in a cursor's state, or None if it has none. InvalidRequest if they are not `count` numbers."""
+    if not cursor.state:
+        return None
+    fields = cursor.state.split(".")
+    if len(fields) != count or not all(field.isdecimal() and len(field) <= 9 for field in fields):
+        raise InvalidRequest("This cursor comes from a stream of another format. Resume in the format that gave it.")
+    return [int(field) for field in fields]

@@ -1,0 +1,138 @@
+"""Lines on their way out, progress, and what the model is told: the small parts by themselves."""
+
+import asyncio
+
+import pytest
+from msgspec import UNSET
+
+from tests.sandbox_runner.fake_server import FakeTurn
+from tests.sandbox_runner.harness import site
+from turnkeep.clock import FakeClock
+from turnkeep.ids import ConversationId
+from turnkeep.model.blocks import Text
+from turnkeep.model.events import Step
+from turnkeep.providers.scripted import Pause
+from turnkeep.sandbox import line_stream, server, tools
+from turnkeep.sandbox.envelope import ChatTurn, Skill
+from turnkeep.sandbox.line_stream import Lines, shown_args
+from turnkeep.sandbox.loop import history, summary
+from turnkeep.streaming.ndjson import LINE_BYTES, LineParser, ResultLine
+
+
+async def all_of(written: Lines) -> bytes:
+    return await written.take(seconds=1)
+
+
+class TestLines:
+    async def test_the_first_ending_counts_and_nothing_follows_it(self) -> None:
+        written = Lines(clock=FakeClock(5))
+        written.delta("Hi")
+        written.error("first", "one")
+        written.result("second")
+        written.log("info", "third")
+        assert (await all_of(written)).splitlines() == [
+            b'{"type":"delta","text":"Hi"}',
+            b'{"type":"error","code":"first","message":"one","ts":5}',
+        ]
+
+    async def test_whoever_waits_is_woken_by_a_line_or_goes_home(self) -> None:
+        written = Lines()
+        waiting = asyncio.create_task(written.take(seconds=20))
+        await asyncio.sleep(0)
+        written.delta("x")
+        assert await waiting == b'{"type":"delta","text":"x"}\n'
+        assert await written.take(seconds=0.01) == b""
+
+    async def test_an_answer_that_fits_into_no_line_is_an_error(self) -> None:
+        written = Lines()
+        written.result("x" * LINE_BYTES)
+        assert b'"code":"answer_too_long"' in await all_of(written)
+
+    async def test_a_reader_that_lets_lines_pile_up_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(line_stream, "UNSENT_BYTES", 1_000)
+        written, floods = Lines(), []
+        written.on_flood = lambda: floods.append(True)
+        for _ in range(100):
+            written.delta("x" * 100)
+        assert floods == [True]
+
+    def test_arguments_are_shown_whole_unless_they_are_as_long_as_a_file(self) -> None:
+        assert shown_args({"a": "x" * 10_000}) == {"a": "x" * 10_000}
+        assert shown_args(UNSET) is UNSET
+        short = shown_args({"a": "x" * 100_000, "b": 1, "c": ["y" * 5_000]})
+        assert short["a"].endswith("[cut: 100,000 characters in all]")
+        assert short["b"] == 1
+        assert shown_args({str(number): "x" * 100 for number in range(5_000)}) == {"cut": "5,000 arguments"}
+
+    async def test_silence_is_broken_by_blank_lines_that_mean_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(server, "BEAT_SECONDS", 0.05)
+        turn = FakeTurn([[Pause(1.0), "Slow."]])
+        async with site() as here, here.session.post(f"{here.url}/stream", json=here.server.add(turn)) as response:
+            body = await response.read()
+        assert b"\n\n\n" in body
+        parser = LineParser()
+        parser.feed(body)
+        ending = parser.close()
+        assert isinstance(ending, ResultLine)
+        assert ending.message == "Slow."
+
+
+class TestProgress:
+    async def test_only_the_end_of_long_output_is_shown_and_never_too_often(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tools, "MOST_LINES", 2)
+        shown: list[str] = []
+        heard = tools.Progress(lambda _, text: shown.append(text), every_seconds=0.01).listen("call_1")
+        for _ in range(60):
+            heard.add(b"x" * 500)
+            await asyncio.sleep(0.005)
+        heard.stop()
+        assert 3 <= len(shown) <= 12, "each waits twice as long as the one before"
+        assert max(map(len, shown)) == len(shown[-1]) == tools.SHOWN_CHARS
+        assert len(heard.text()) == 30_000
+
+    async def test_a_character_cut_in_two_is_shown_whole(self) -> None:
+        heard = tools.Progress(lambda _, text: None).listen("call_1")
+        for piece in ("€".encode()[:1], "€".encode()[1:], b"\xff"):
+            heard.add(piece)
+        heard.stop()
+        assert heard.text() == "€\ufffd"
+
+
+class TestBriefing:
+    @pytest.mark.parametrize(
+        "text, told",
+        [
+            ("---\nname: x\ndescription: 'Draws charts.'\n---\n# X\n", "Draws charts."),
+            ("---\nname: x\n---\n# Heading\n\nWhat it does.\n", "What it does."),
+            ("# Only a heading", "Only a heading"),
+            ("", "no description"),
+        ],
+    )
+    def test_a_skill_is_summed_up_in_a_line(self, text: str, told: str) -> None:
+        assert summary(Skill(name="x", files={"SKILL.md": text})) == told
+
+    def test_the_talk_so_far_becomes_turns(self) -> None:
+        said = (("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"))
+        turns = [ChatTurn(role=role, content=text, ts=at) for at, (role, text) in enumerate(said)]  # type: ignore[arg-type]
+        rows = history(turns, ConversationId("conv"))
+        assert [(row.role, row.blocks[0], row.turn_sequence) for row in rows] == [
+            ("user", Text(text="a"), 0),
+            ("assistant", Text(text="b"), 1),
+            ("user", Text(text="c"), 0),
+            ("user", Text(text="d"), 0),
+            ("assistant", Text(text="e"), 1),
+        ]
+        assert len({row.turn_id for row in rows}) == 3
+
+
+def test_a_step_is_told_with_its_time() -> None:
+    async def told() -> bytes:
+        written = Lines(clock=FakeClock(7))
+        written.step(Step(id="s", name="shell", status="running", args={"a": 1}), name="other")
+        return await all_of(written)
+
+    assert asyncio.run(told()) == (
+        b'{"type":"step","id":"s","name":"other","status":"running","args":{"a":1},"ts":7}\n'
+    )

@@ -1,0 +1,31 @@
+"""The watchdog reads /proc, where a command that is not in its box yet looks like any process of this machine."""
+
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from turnkeep.sandbox.boxes.ports import MIB, Limits
+from turnkeep.sandbox.boxes.watchdog import Watchdog
+
+
+@pytest.fixture
+def outside() -> Iterator[int]:
+    """A process that shares the network of this machine."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process.pid
+        process.kill()
+
+
+class TestTheMemoryOfACommand:
+    def test_is_not_what_the_sockets_of_this_machine_could_hold(self, outside: int) -> None:
+        pairs = [socket.socketpair() for _ in range(200)]
+        try:
+            assert Watchdog(Limits(memory_bytes=32 * MIB)).look(outside) is None
+        finally:
+            for each in [end for pair in pairs for end in pair]:
+                each.close()
+
+    def test_is_what_its_processes_have(self, outside: int) -> None:
+        assert Watchdog(Limits(memory_bytes=1)).look(outside) == "memory"
