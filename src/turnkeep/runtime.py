@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from turnkeep.config import Settings
 from turnkeep.engine import Engine, EngineSettings, Observer
-from turnkeep.engine.attachments import BagReader
-from turnkeep.engine.gateway_tokens import GatewayTokens
-from turnkeep.engine.observer import Unfailing
-from turnkeep.engine.sandboxes import SandboxAccess, Sandboxes
+from turnkeep.engine.attachments import AttachmentReader
+from turnkeep.engine.observer import SafeObserver
+from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
+from turnkeep.engine.sandbox.runner_client import RunnerAccess, RunnerClient
 from turnkeep.errors import InvalidRequest
 from turnkeep.filebag.bag import Bag
 from turnkeep.filebag.objects import open_objects
@@ -64,12 +64,12 @@ class Runtime(Struct, frozen=True, kw_only=True):
     bag: Bag
     pictures: Pictures
     texts: FileTexts
-    files: BagReader
+    files: AttachmentReader
     addresses: UrlSigner
     engine: Engine
     observer: Observer
     """Told of what the server does for turns, here and in sandboxes."""
-    sandboxes: Sandboxes | None
+    sandboxes: RunnerClient | None
     """The runner of turns in sandboxes, if one is known."""
     gateway_tokens: GatewayTokens
     streams: OpenStreams
@@ -84,13 +84,13 @@ async def open_runtime(
     providers: Providers | None = None,
     tools: Tools | None = None,
     observer: Observer | None = None,
-    sandbox: SandboxAccess | None = None,
+    sandbox: RunnerAccess | None = None,
 ) -> AsyncIterator[Runtime]:
     """Open the database (migrating it), join the hub, and run turns until the end of the block.
 
     On the way out running turns are handed over first, so that another worker or the next start goes on with them.
     """
-    observer = Unfailing(observer or Observer())
+    observer = SafeObserver(observer or Observer())
     async with AsyncExitStack() as stack:
         store = _closed_by(stack, await open_store(settings))
         hub = _closed_by(stack, await _open_hub(settings))
@@ -102,7 +102,7 @@ async def open_runtime(
         if tools is None:
             tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
         pictures = Pictures()
-        files = BagReader(store, bag, pictures)
+        files = AttachmentReader(store, bag, pictures)
         sandboxes = _open_sandboxes(settings, sandbox)
         if sandboxes is not None:
             _closed_by(stack, sandboxes)
@@ -243,8 +243,8 @@ def _open_tools(
     )
 
 
-def _open_sandboxes(settings: Settings, access: SandboxAccess | None) -> Sandboxes | None:
+def _open_sandboxes(settings: Settings, access: RunnerAccess | None) -> RunnerClient | None:
     """The runner that was started beside this server, or the one of the settings."""
     if access is None and settings.runner_url is not None:
-        access = SandboxAccess(url=settings.runner_url, server_url=settings.address())
-    return None if access is None else Sandboxes(access)
+        access = RunnerAccess(url=settings.runner_url, server_url=settings.address())
+    return None if access is None else RunnerClient(access)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 
 from turnkeep.config import Settings
-from turnkeep.engine.sandboxes import SandboxAccess
+from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import SandboxUnavailable, TurnkeepError
 from turnkeep.sockets import http_address
 
@@ -45,7 +45,7 @@ _logger = logging.getLogger("turnkeep.serve")
 class BundledRunner:
     """Starts at once and starts again when it dies. `close` ends it."""
 
-    def __init__(self, access: SandboxAccess, *, environ: Mapping[str, str]) -> None:
+    def __init__(self, access: RunnerAccess, *, environ: Mapping[str, str]) -> None:
         self.access = access
         self._environ = runner_environment(environ)
         self._process: subprocess.Popen[bytes] | None = None
@@ -97,7 +97,7 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
         asyncio.run(_check(environ))
     except TurnkeepError as exc:
         return f"none: {exc.detail}"
-    access = SandboxAccess(
+    access = RunnerAccess(
         url=f"http://127.0.0.1:{_free_port()}", server_url=local_address(listener), patience_seconds=STARTING_SECONDS
     )
     return BundledRunner(access, environ=environ)

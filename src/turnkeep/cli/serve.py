@@ -20,7 +20,7 @@ from turnkeep.cli.flags import with_flags
 from turnkeep.cli.operating import forget_server, remember_server
 from turnkeep.cli.printing import remark, say
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
-from turnkeep.engine.sandboxes import SandboxAccess
+from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import Defect, InvalidRequest
 
 QUICK_SECONDS = 5.0
@@ -74,13 +74,13 @@ def _check_model(settings: Settings) -> str | None:
 
 
 @contextlib.contextmanager
-def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[SandboxAccess | None, str]]:
+def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[RunnerAccess | None, str]]:
     """Where turns in sandboxes are sent, in words too: the operator's runner, or one that lives beside this server."""
     from turnkeep.cli.bundled_runner import BundledRunner, start_runner
 
     if settings.runner_url is not None:
         address = settings.address(listener.getsockname()[1])
-        yield SandboxAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
+        yield RunnerAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
         return
     runner = start_runner(settings, listener, os.environ)
     if not isinstance(runner, BundledRunner):
@@ -100,7 +100,7 @@ serve = with_flags(_serve, VARIABLES, workers=(1, Workers))
 
 
 def _run(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: RunnerAccess | None
 ) -> None:
     """One worker, in this process, until it is told to stop."""
     try:
@@ -114,7 +114,7 @@ def _run(
 
 
 async def _work(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: RunnerAccess | None
 ) -> None:
     from turnkeep.api.app import create_app
     from turnkeep.api.keyfiles import make_folder
@@ -168,7 +168,7 @@ class Supervisor:
         workers: int,
         *,
         announce: Callable[[], None],
-        sandbox: SandboxAccess | None = None,
+        sandbox: RunnerAccess | None = None,
     ) -> None:
         self._settings = settings
         self._listener = listener
@@ -247,7 +247,7 @@ class Supervisor:
                     os.kill(process.pid, number)
 
 
-def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbox: SandboxAccess | None = None) -> None:
+def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbox: RunnerAccess | None = None) -> None:
     """What a worker process does."""
     from turnkeep.errors import TurnkeepError
 

@@ -1,11 +1,11 @@
 """Repair of one turn, whatever interrupted it.
 
-After the repair every tool call is answered exactly once, directly after the utterance that made it and in the order of
-the calls. No utterance is empty, and reasoning stands only where a provider accepts it. A second repair changes nothing.
-The repair of one turn never depends on another turn, so earlier turns keep their bytes.
+After the repair every tool call is answered exactly once, directly after the utterance that made it and in the order
+of the calls. No utterance is empty, and reasoning stands only where a provider accepts it. A second repair changes
+nothing. The repair of one turn never depends on another turn, so earlier turns keep their bytes.
 
-Ids alone do not say which result answers which call: they recur, and results come in any order, twice, too early or not
-at all. The pairing costs time linear in the number of calls and results.
+Ids alone do not say which result answers which call: they recur, and results come in any order, twice, too early or
+not at all. The pairing costs time linear in the number of calls and results.
 """
 
 from collections import defaultdict, deque

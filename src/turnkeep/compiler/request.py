@@ -1,10 +1,10 @@
 """`compile`: stored rows become the conversation that a provider is sent.
 
-A pure function. It reads no clock, no file and no setting, so the same rows give the same bytes, and a turn that
-has ended keeps its bytes in every later request for as long as the window does not move past it.
+A pure function. It reads no clock, no file and no setting, so the same rows give the same bytes, and a turn that has
+ended keeps its bytes in every later request for as long as the window does not move past it.
 
-All targets get one normal form: the conversation begins with the user, and the two sides take turns. Not every provider
-insists on it, but servers behind an OpenAI-compatible address often do, through their chat templates.
+All targets get one normal form: the conversation begins with the user, and the two sides take turns. Not every
+provider insists on it, but servers behind an OpenAI-compatible address often do, through their chat templates.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """Stored rows as utterances, in the form in which one target may see them.
 
-A row is read from its blocks; an imported row without blocks is read from its legacy tool calls, or else from its plain
-content. Reading never fails: a part of an old row that has no meaning here is left out. `repair.py` checks that calls and
-results fit together.
+A row is read from its blocks; an imported row without blocks is read from its legacy tool calls, or else from its
+plain content. Reading never fails: a part of an old row that has no meaning here is left out. `repair.py` checks that
+calls and results fit together.
 
-Two things depend on the target. Reasoning goes back only to the provider that can verify it, and pictures go only to a
-model that sees. Every later step is the same for all targets.
+Two things depend on the target. Reasoning goes back only to the provider that can verify it, and pictures go only to
+a model that sees. Every later step is the same for all targets.
 """
 
 from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ conversation because this turn was broken off.
 from turnkeep.engine.fitting import fitted
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.recovery import open_calls
-from turnkeep.engine.tooling import stopped
+from turnkeep.engine.tool_calls import stopped
 from turnkeep.model.display import Display, fold
 from turnkeep.model.events import Failure, Step, TurnEvent
 from turnkeep.model.turns import FinalStatus, TurnError

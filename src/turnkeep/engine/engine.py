@@ -6,16 +6,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.engine.leases import Leases
+from turnkeep.engine.claims import ClaimBuilder, Options, Question
+from turnkeep.engine.leases import Leases, Readers
+from turnkeep.engine.loop import FileReader
 from turnkeep.engine.observer import Observer
-from turnkeep.engine.questions import Asking, Options, Question
-from turnkeep.engine.remote import TakeLines
-from turnkeep.engine.run import FileReader
-from turnkeep.engine.sandboxes import Sandboxes
+from turnkeep.engine.sandbox.remote_turn import TakeLines
+from turnkeep.engine.sandbox.runner_client import RunnerClient
 from turnkeep.engine.settings import EngineSettings
-from turnkeep.engine.sweeper import BagKeeper, Sweeper
-from turnkeep.engine.watching import Watching
-from turnkeep.engine.worker import Worker
+from turnkeep.engine.worker import FileCleanup, Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.blocks import Block
@@ -53,8 +51,8 @@ class Engine:
         worker: str,
         observer: Observer | None = None,
         files: FileReader | None = None,
-        bag: BagKeeper | None = None,
-        sandboxes: Sandboxes | None = None,
+        bag: FileCleanup | None = None,
+        sandboxes: RunnerClient | None = None,
         clock: Clock = system_clock,
     ) -> None:
         observer = observer or Observer()
@@ -68,7 +66,7 @@ class Engine:
             renew_seconds=settings.renew_seconds,
             observer=observer,
         )
-        self._watching = Watching(
+        self._readers = Readers(
             store,
             grace_seconds=settings.disconnect_grace_seconds,
             every_seconds=settings.watch_seconds,
@@ -88,8 +86,8 @@ class Engine:
             clock=clock,
         )
         self._sandboxes = sandboxes
-        self._asking = Asking(
-            store, providers, settings=settings, worker=worker, watched_seconds=self._watching.window_seconds
+        self._claims = ClaimBuilder(
+            store, providers, settings=settings, worker=worker, watched_seconds=self._readers.window_seconds
         )
         self._sweeper = Sweeper(store, self._worker, settings=settings, observer=observer, clock=clock, bag=bag)
         self._background: list[asyncio.Task[None]] = []
@@ -107,7 +105,7 @@ class Engine:
         """Begin to keep leases, to look after readers, and to adopt what others left."""
         self._background = [
             asyncio.create_task(self._leases.keep(), name="renew leases"),
-            asyncio.create_task(self._watching.report(), name="report readers"),
+            asyncio.create_task(self._readers.report(), name="report readers"),
             asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
         ]
 
@@ -131,7 +129,7 @@ class Engine:
         """
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
-        claim = await self._asking.claim_of(question)
+        claim = await self._claims.claim_of(question)
         if claim.snapshot.sandbox:
             await self._ensure_sandbox(question)
         asked_at = time.monotonic()
@@ -152,7 +150,7 @@ class Engine:
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
         """Whether a turn was asked for under the same idempotency key before. Raises IdempotencyConflict if that was
         another request."""
-        return await self._asking.is_repeat(principal, options)
+        return await self._claims.is_repeat(principal, options)
 
     async def _ensure_sandbox(self, question: Question) -> None:
         """Refuse what no runner would take, unless it repeats a request that was taken before."""
@@ -164,7 +162,7 @@ class Engine:
 
     async def regenerate(self, principal: Principal, turn_id: TurnId, options: Options) -> Claimed:
         """Ask the same again, beside the turn that answered it."""
-        return await self.ask(await self._asking.again(principal, turn_id, options))
+        return await self.ask(await self._claims.again(principal, turn_id, options))
 
     async def edit(
         self,
@@ -176,7 +174,7 @@ class Engine:
         attachment_ids: tuple[FileId, ...] | None = None,
     ) -> Claimed:
         """Ask something else in the same place, with these files; without any named, with those that were there."""
-        question = await self._asking.again(principal, turn_id, options, message=message, attachment_ids=attachment_ids)
+        question = await self._claims.again(principal, turn_id, options, message=message, attachment_ids=attachment_ids)
         return await self.ask(question)
 
     async def cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
@@ -207,7 +205,7 @@ class Engine:
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
         """A reader is here for as long as this is open."""
-        return self._watching.attach(turn_id)
+        return self._readers.attach(turn_id)
 
     async def _settled(
         self, turn_id: TurnId, *, every: float, meanwhile: Callable[[], Awaitable[None]] | None = None

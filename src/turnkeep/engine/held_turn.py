@@ -11,7 +11,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.recovery import USAGE
 from turnkeep.engine.settings import EngineSettings
-from turnkeep.engine.tooling import shown_to_readers, told_to_model
+from turnkeep.engine.tool_calls import shown_to_readers, told_to_model
 from turnkeep.ids import new_message_id
 from turnkeep.model.blocks import Block, Text, ToolResult, ToolUse
 from turnkeep.model.display import Display

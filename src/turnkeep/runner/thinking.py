@@ -8,10 +8,9 @@ from msgspec import Struct, structs
 
 from turnkeep.clock import system_clock
 from turnkeep.engine.endings import settle_failed
-from turnkeep.engine.loop import run_turn
+from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.run import Run
 from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import ConversationId, OrgId, TurnId, WorkspaceId, new_conversation_id, new_turn_id
@@ -78,11 +77,11 @@ async def think(room: Room) -> None:
         await provider.close()
 
 
-def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: BeforeTheEnd) -> Run:
+def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: BeforeTheEnd) -> LocalTurn:
     config, turn = room.config, _turn(room.config)
     settings = _engine_settings(room.settings, config.limits)
     held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=1)
-    return Run(
+    return LocalTurn(
         turn=turn,
         recorder=Recorder(
             store=TellingJournal(turn, room.lines, handing_back.run),

@@ -14,15 +14,14 @@ import msgspec
 from msgspec import UNSET
 
 from turnkeep.clock import Clock
-from turnkeep.engine.announcing import Announcer
-from turnkeep.engine.cleaning import clean_json, clean_text
 from turnkeep.engine.endings import closed_steps, settle_failed
 from turnkeep.engine.fitting import fitted, fitted_text
 from turnkeep.engine.held_turn import HeldTurn
+from turnkeep.engine.loop import Lease
 from turnkeep.engine.observer import Observer
-from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.run import Lease
-from turnkeep.engine.sandboxes import Envelope, Sandboxes, SandboxFailed, SandboxLost, SandboxProtocol
+from turnkeep.engine.recorder import FileAnnouncer, Recorder
+from turnkeep.engine.sandbox.runner_client import Envelope, RunnerClient, SandboxLost, SandboxProtocol
+from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.blocks import Text, paragraphs_of
@@ -34,8 +33,6 @@ from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.store.ports import Store
 from turnkeep.streaming import ndjson
 from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, SourcesLine, StepLine
-
-__all__ = ["RemoteRun", "SandboxFailed", "SandboxLost", "SandboxProtocol", "TakeLines", "token_hash"]
 
 TakeLines = Callable[[Sequence[Line]], None]
 """Somebody who wants the lines themselves, as they come. Must be quick, and must not raise."""
@@ -64,7 +61,7 @@ class _Taken:
         self.unshown: list[str] = []
 
 
-class RemoteRun(HeldTurn):
+class RemoteTurn(HeldTurn):
     """One turn, its loop in a sandbox."""
 
     can_be_handed_over = False
@@ -74,9 +71,9 @@ class RemoteRun(HeldTurn):
         *,
         turn: Turn,
         recorder: Recorder,
-        announcer: Announcer,
+        announcer: FileAnnouncer,
         store: Store,
-        sandboxes: Sandboxes | None,
+        sandboxes: RunnerClient | None,
         lease: Lease,
         settings: EngineSettings,
         observer: Observer,
@@ -128,7 +125,7 @@ class RemoteRun(HeldTurn):
             self.usage = counted.usage
         return await self._announcer.untold(look=True)
 
-    async def _envelope(self, sandboxes: Sandboxes) -> Envelope:
+    async def _envelope(self, sandboxes: RunnerClient) -> Envelope:
         asked = self.recorder.rows[0]
         long, short = self.settings.upload_token_seconds, self.settings.setup_token_seconds
         setup, run, upload = await asyncio.gather(

@@ -42,7 +42,7 @@ class Question(Struct, frozen=True, kw_only=True):
     options: Options = Options()
 
 
-class Asking:
+class ClaimBuilder:
     """Makes claims of questions: finds agent and model, and freezes them into the turn's snapshot."""
 
     def __init__(

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.engine.rooms import Room
-from turnkeep.engine.citing import Citations
+from turnkeep.engine.tool_calls import Citations
 from turnkeep.model.blocks import ToolResult
 from turnkeep.model.events import Source, Sources
 from turnkeep.providers.scripted import Call, Script
