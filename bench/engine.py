@@ -29,7 +29,7 @@ from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
 
 COMMITS = ("claim", "record", "settle")
-SETTINGS = EngineSettings(default_model="scripted", lease_seconds=30.0)
+SETTINGS = EngineSettings(model="scripted", lease_seconds=30.0)
 packages = ("apsw", "asyncpg", "msgspec", "uvloop")
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from turnkeep.config import Settings
-from turnkeep.engine import Engine, EngineSettings, Observer
+from turnkeep.engine import Engine, Observer
 from turnkeep.engine.attachments import AttachmentReader
 from turnkeep.engine.observer import SafeObserver
 from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
@@ -111,7 +111,7 @@ async def open_runtime(
             hub=hub,
             providers=providers,
             tools=tools,
-            settings=engine_settings(settings),
+            settings=settings,
             worker=worker_name(),
             observer=observer,
             files=files,
@@ -183,24 +183,6 @@ async def home_org(store: Store) -> OrgId:
 def default_providers(settings: Settings, environ: Mapping[str, str]) -> ProviderRegistry:
     """The demo model, and each provider for which there is a key or an address of one's own."""
     return configured_providers(environ, effort=settings.reasoning_effort, openai_api=settings.openai_api)
-
-
-def engine_settings(settings: Settings) -> EngineSettings:
-    return EngineSettings(
-        default_model=settings.model,
-        replay_turns=settings.replay_turns,
-        context_chars=settings.context_chars,
-        tool_rounds=settings.tool_rounds,
-        tool_result_chars=settings.tool_result_chars,
-        lease_seconds=settings.lease_seconds,
-        disconnect_grace_seconds=settings.disconnect_grace_seconds,
-        provider_timeout_seconds=settings.provider_timeout_seconds,
-        tool_timeout_seconds=settings.tool_timeout_seconds,
-        turn_timeout_seconds=settings.turn_timeout_seconds,
-        setup_token_seconds=settings.setup_token_seconds,
-        upload_token_seconds=settings.upload_token_seconds,
-        retention_days=settings.retention_days,
-    )
 
 
 def worker_name() -> str:

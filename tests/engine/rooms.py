@@ -25,7 +25,7 @@ from turnkeep.tools.ports import Tool
 from turnkeep.tools.registry import ToolRegistry
 
 QUICK = EngineSettings(
-    default_model="scripted",
+    model="scripted",
     lease_seconds=5.0,
     disconnect_grace_seconds=60.0,
     sweep_seconds=0.1,

@@ -202,4 +202,4 @@ class TestTheModelOfATurn:
         for fields in ({}, {"model": "scripted/turn"}):
             turn = await room.answer(engine, **fields)
             spoken.append(text_of((await room.rows(turn.id))[-1].blocks))
-        assert spoken == [f"I am {QUICK.default_model}", "I am scripted/turn"]
+        assert spoken == [f"I am {QUICK.model}", "I am scripted/turn"]

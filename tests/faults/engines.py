@@ -21,7 +21,7 @@ from turnkeep.tools.registry import ToolRegistry
 LEASE_SECONDS = 1.0
 
 QUICK = EngineSettings(
-    default_model="scripted",
+    model="scripted",
     disconnect_grace_seconds=600.0,
     sweep_seconds=0.1,
     tool_timeout_seconds=20.0,

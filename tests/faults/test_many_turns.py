@@ -61,7 +61,7 @@ class TestAThousandTurnsAtOnce:
                 hub=LocalHub(),
                 providers=ProviderRegistry([ScriptedProvider(Crowd(TURNS).speak)]),
                 tools=ToolRegistry([look], offered_to_all=["look"]),
-                settings=EngineSettings(default_model="scripted"),
+                settings=EngineSettings(model="scripted"),
                 worker="worker-1",
                 observer=watcher,
             )

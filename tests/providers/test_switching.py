@@ -22,8 +22,8 @@ from tests.providers.wire.script import Call, Cut, ErrorEvent, Hang, Raw, Refuse
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, connected
 from tests.store.factories import a_tenant
 from turnkeep.compiler import Contents, Gone, PictureContent
+from turnkeep.config import EngineSettings
 from turnkeep.engine import Engine, Options, Question
-from turnkeep.engine.settings import EngineSettings
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.blocks import FileRef, Text
 from turnkeep.model.messages import Message
@@ -325,7 +325,7 @@ class TestTheEngine:
                 hub=LocalHub(),
                 providers=ProviderRegistry([line.provider]),
                 tools=ToolRegistry(),
-                settings=EngineSettings(default_model=ANTHROPIC.model, lease_seconds=5.0),
+                settings=EngineSettings(model=ANTHROPIC.model, lease_seconds=5.0),
                 worker="worker-1",
                 observer=observer,
                 files=Reader(),

@@ -1,8 +1,8 @@
 """One turn, from question to last event."""
 
+from turnkeep.config import EngineSettings
 from turnkeep.engine.claims import Options, Question
 from turnkeep.engine.engine import Draining, Engine
 from turnkeep.engine.observer import Boundary, Observer
-from turnkeep.engine.settings import EngineSettings
 
 __all__ = ["Boundary", "Draining", "Engine", "EngineSettings", "Observer", "Options", "Question"]

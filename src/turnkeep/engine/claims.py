@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from turnkeep.engine.settings import EngineSettings
+from turnkeep.config import EngineSettings
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
@@ -58,7 +58,7 @@ class ClaimBuilder:
         """Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model."""
         try:
             snapshot = await self._snapshot(question)
-            self._providers.named(snapshot.model or self._settings.default_model)
+            self._providers.named(snapshot.model or self._settings.model)
             if snapshot.sandbox and any(isinstance(block, Image) for block in question.message):
                 raise InvalidRequest(
                     "A sandbox takes pictures as files. Upload the picture, and name it in `attachment_ids`."
@@ -67,7 +67,7 @@ class ClaimBuilder:
             # What was named may be gone since it was asked first. Asked again, it has its answer all the same.
             if not await self.is_repeat(question.principal, question.options):
                 raise
-            snapshot = Snapshot(model=self._settings.default_model, principal=question.principal)
+            snapshot = Snapshot(model=self._settings.model, principal=question.principal)
         return self._claim(question, snapshot)
 
     def _claim(self, question: Question, snapshot: Snapshot) -> Claim:
@@ -183,7 +183,7 @@ class ClaimBuilder:
         return Snapshot(
             agent_id=agent_id,
             agent=agent,
-            model=model or self._settings.default_model,
+            model=model or self._settings.model,
             principal=principal,
             sandbox=kind != "chat" or (agent is not None and agent.sandbox),
         )

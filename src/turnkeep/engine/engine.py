@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 
 from turnkeep.clock import Clock, system_clock
+from turnkeep.config import EngineSettings
 from turnkeep.engine.claims import ClaimBuilder, Options, Question
 from turnkeep.engine.leases import Leases, Readers
 from turnkeep.engine.loop import FileReader
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.sandbox.runner_client import RunnerClient
-from turnkeep.engine.settings import EngineSettings
 from turnkeep.engine.worker import FileCleanup, Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET
 
 from turnkeep.clock import Clock
+from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.recovery import USAGE
-from turnkeep.engine.settings import EngineSettings
 from turnkeep.engine.tool_calls import shown_to_readers, told_to_model
 from turnkeep.ids import new_message_id
 from turnkeep.model.blocks import Block, Text, ToolResult, ToolUse

@@ -15,12 +15,12 @@ from msgspec import UNSET
 
 from turnkeep.clock import Clock
 from turnkeep.compiler import Contents, budget_for, compile, safe_name
+from turnkeep.config import EngineSettings
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, HeldTurn, shown
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
 from turnkeep.engine.recovery import OpenCall, progress_of
 from turnkeep.engine.sanitizer import clean_reply, clean_text
-from turnkeep.engine.settings import EngineSettings
 from turnkeep.engine.tool_calls import Citations, call_tool, outcome_unknown, shown_to_readers
 from turnkeep.ids import CallId
 from turnkeep.model.agents import AgentSpec
@@ -222,7 +222,7 @@ class LocalTurn(HeldTurn):
 
     async def _request(self, *, may_call: bool) -> ModelRequest:
         agent = self.turn.snapshot.agent or AgentSpec(name="")
-        model = self.turn.model or self.settings.default_model
+        model = self.turn.model or self.settings.model
         can = await self._provider.abilities(model)
         rows = (*self._history, *self.recorder.rows)
         contents = await self._files.contents(rows, sees_images=can.sees_images) if self._files else {}

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from turnkeep.clock import Clock, system_clock
+from turnkeep.config import EngineSettings
 from turnkeep.engine.endings import settle_bare, settle_cancelled, settle_failed
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.leases import HeldLease, Leases
@@ -16,7 +17,6 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import RunnerClient, SandboxFailed
-from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
@@ -276,7 +276,7 @@ class Worker:
             recorder=recorder,
             announcer=announcer,
             history=[row for row in window.rows if row.turn_id != turn.id],
-            provider=self._providers.named(turn.model or self._settings.default_model),
+            provider=self._providers.named(turn.model or self._settings.model),
             toolbox=await self._toolbox(agent, principal, hold),
             principal=principal,
             lease=lease,

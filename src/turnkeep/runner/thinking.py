@@ -7,11 +7,11 @@ import aiohttp
 from msgspec import Struct, structs
 
 from turnkeep.clock import system_clock
+from turnkeep.config import EngineSettings
 from turnkeep.engine.endings import settle_failed
 from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import ConversationId, OrgId, TurnId, WorkspaceId, new_conversation_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
@@ -34,8 +34,6 @@ from turnkeep.runner.tools import Bench, BoxTools
 from turnkeep.runner.workspace import Workspace
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
-
-RESULT_CHARS = 4_000
 
 _NOBODY = Principal(org_id=OrgId(""), workspace_id=WorkspaceId(""), user_id=None, role="service")
 """Tools in a box act for nobody: who asked is known to the server alone."""
@@ -193,7 +191,7 @@ def _engine_settings(settings: RunnerSettings, limits: TurnLimits) -> EngineSett
         replay_turns=1_000,  # the server has chosen which turns to send
         context_chars=limits.context_chars or defaults.context_chars,
         tool_rounds=limits.tool_rounds or settings.tool_rounds,
-        tool_result_chars=limits.tool_result_chars or RESULT_CHARS,
+        tool_result_chars=limits.tool_result_chars or defaults.tool_result_chars,
         provider_timeout_seconds=limits.provider_timeout_seconds or defaults.provider_timeout_seconds,
         tool_timeout_seconds=settings.step_seconds,
     )

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from turnkeep.clock import Clock
+from turnkeep.config import EngineSettings
 from turnkeep.engine.endings import closed_steps, settle_failed
 from turnkeep.engine.fitting import fitted, fitted_text
 from turnkeep.engine.held_turn import HeldTurn
@@ -22,7 +23,6 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
 from turnkeep.engine.sandbox.runner_client import Envelope, RunnerClient, SandboxLost, SandboxProtocol
 from turnkeep.engine.sanitizer import clean_json, clean_text
-from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.blocks import Text, paragraphs_of
 from turnkeep.model.display import fold
