@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from bench.harness import Place, place, quiet, target
-from turnkeep.engine import Engine, EngineSettings, Options, Question
+from turnkeep.engine import Engine, EngineSettings, Options, Question, Services
 from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
 from turnkeep.providers.ports import ModelRequest
@@ -156,11 +156,13 @@ async def _listen(store: Any, hub: LocalHub, turn_id: Any, delays: list[float]) 
 
 async def _engine(store: Any, script: Any, *, hub: LocalHub | None = None) -> tuple[Engine, Principal]:
     engine = Engine(
-        store=store,
-        hub=LocalHub() if hub is None else hub,
-        providers=ProviderRegistry([ScriptedProvider(script)]),
-        tools=ToolRegistry([look], offered_to_all=["look"]),
-        settings=SETTINGS,
+        Services(
+            store=store,
+            hub=LocalHub() if hub is None else hub,
+            providers=ProviderRegistry([ScriptedProvider(script)]),
+            tools=ToolRegistry([look], offered_to_all=["look"]),
+            settings=SETTINGS,
+        ),
         worker="bench",
     )
     await engine.start()

@@ -12,10 +12,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from msgspec import Struct
+from msgspec import structs
 
 from turnkeep.config import Settings
-from turnkeep.engine import Engine, Observer
+from turnkeep.engine import Engine, Observer, Services
 from turnkeep.engine.attachments import AttachmentReader
 from turnkeep.engine.observer import SafeObserver
 from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
@@ -52,25 +52,17 @@ class _Closes(Protocol):
 Closable = TypeVar("Closable", bound=_Closes)
 
 
-class Runtime(Struct, frozen=True, kw_only=True):
-    """Everything that a server is made of, open and running."""
+class Runtime(Services, frozen=True, kw_only=True):
+    """Everything that a server is made of, open and running: the services of the engine, and what the API adds."""
 
     settings: Settings
-    store: Store
-    hub: Hub
-    providers: Providers
-    tools: Tools
+    files: AttachmentReader
     vault: Vault
     bag: Bag
     pictures: Pictures
     texts: FileTexts
-    files: AttachmentReader
     addresses: UrlSigner
     engine: Engine
-    observer: Observer
-    """Told of what the server does for turns, here and in sandboxes."""
-    sandboxes: RunnerClient | None
-    """The runner of turns in sandboxes, if one is known."""
     gateway_tokens: GatewayTokens
     streams: OpenStreams
     home_org: OrgId
@@ -90,7 +82,6 @@ async def open_runtime(
 
     On the way out running turns are handed over first, so that another worker or the next start goes on with them.
     """
-    observer = SafeObserver(observer or Observer())
     async with AsyncExitStack() as stack:
         store = _closed_by(stack, await open_store(settings))
         hub = _closed_by(stack, await _open_hub(settings))
@@ -102,40 +93,31 @@ async def open_runtime(
         if tools is None:
             tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
         pictures = Pictures()
-        files = AttachmentReader(store, bag, pictures)
         sandboxes = _open_sandboxes(settings, sandbox)
         if sandboxes is not None:
             _closed_by(stack, sandboxes)
-        engine = Engine(
+        services = Services(
+            settings=settings,
+            observer=SafeObserver(observer or Observer()),
             store=store,
             hub=hub,
             providers=providers,
             tools=tools,
-            settings=settings,
-            worker=worker_name(),
-            observer=observer,
-            files=files,
-            bag=BagSweeper(store, bag.objects),
+            files=AttachmentReader(store, bag, pictures),
+            file_cleanup=BagSweeper(store, bag.objects),
             sandboxes=sandboxes,
         )
-        _closed_by(stack, engine)
+        engine = _closed_by(stack, Engine(services, worker=worker_name()))
         await engine.start()
         stack.push_async_callback(engine.drain, seconds=settings.drain_seconds)
         yield Runtime(
-            settings=settings,
-            store=store,
-            hub=hub,
-            providers=providers,
-            tools=tools,
+            **structs.asdict(services),
             vault=vault,
             bag=bag,
             pictures=pictures,
             texts=texts,
-            files=files,
             addresses=UrlSigner(signing),
             engine=engine,
-            observer=observer,
-            sandboxes=sandboxes,
             gateway_tokens=GatewayTokens(signing),
             streams=OpenStreams(draining=engine.draining),
             home_org=operator_org,

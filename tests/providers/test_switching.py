@@ -23,7 +23,7 @@ from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, conne
 from tests.store.factories import a_tenant
 from turnkeep.compiler import Contents, Gone, PictureContent
 from turnkeep.config import EngineSettings
-from turnkeep.engine import Engine, Options, Question
+from turnkeep.engine import Engine, Options, Question, Services
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.blocks import FileRef, Text
 from turnkeep.model.messages import Message
@@ -321,14 +321,16 @@ class TestTheEngine:
             line = await stack.enter_async_context(connected(ANTHROPIC, brain=lambda body: [Say("Yes.")]))
             observer = FailOnDefect()
             engine = Engine(
-                store=store,
-                hub=LocalHub(),
-                providers=ProviderRegistry([line.provider]),
-                tools=ToolRegistry(),
-                settings=EngineSettings(model=ANTHROPIC.model, lease_seconds=5.0),
+                Services(
+                    store=store,
+                    hub=LocalHub(),
+                    providers=ProviderRegistry([line.provider]),
+                    tools=ToolRegistry(),
+                    settings=EngineSettings(model=ANTHROPIC.model, lease_seconds=5.0),
+                    observer=observer,
+                    files=Reader(),
+                ),
                 worker="worker-1",
-                observer=observer,
-                files=Reader(),
             )
             await engine.start()
             stack.push_async_callback(engine.close)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from turnkeep.config import EngineSettings
+from turnkeep.engine.services import Services
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
@@ -10,9 +10,7 @@ from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Text
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy
 from turnkeep.model.usage import Source
-from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claim, NewConversation
-from turnkeep.store.ports import Store
 
 _NOWHERE = ConversationId("conv_" + "0" * 32)
 
@@ -45,12 +43,10 @@ class Question(Struct, frozen=True, kw_only=True):
 class ClaimBuilder:
     """Makes claims of questions: finds agent and model, and freezes them into the turn's snapshot."""
 
-    def __init__(
-        self, store: Store, providers: Providers, *, settings: EngineSettings, worker: str, watched_seconds: float
-    ) -> None:
-        self._store = store
-        self._providers = providers
-        self._settings = settings
+    def __init__(self, services: Services, *, worker: str, watched_seconds: float) -> None:
+        self._store = services.store
+        self._providers = services.providers
+        self._settings = services.settings
         self._worker = worker
         self._watched_seconds = watched_seconds
 

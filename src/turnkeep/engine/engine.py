@@ -5,27 +5,20 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 
-from turnkeep.clock import Clock, system_clock
-from turnkeep.config import EngineSettings
 from turnkeep.engine.claims import ClaimBuilder, Options, Question
 from turnkeep.engine.leases import Leases, Readers
-from turnkeep.engine.loop import FileReader
-from turnkeep.engine.observer import Observer
 from turnkeep.engine.sandbox.remote_turn import TakeLines
-from turnkeep.engine.sandbox.runner_client import RunnerClient
-from turnkeep.engine.worker import FileCleanup, Sweeper, Worker
+from turnkeep.engine.services import Services
+from turnkeep.engine.worker import Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.blocks import Block
 from turnkeep.model.events import Recorded, TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
-from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claimed
-from turnkeep.store.ports import Store
 from turnkeep.streaming.cursor import WHOLE
-from turnkeep.streaming.ports import Hub, Subscription
-from turnkeep.tools.ports import Tools
+from turnkeep.streaming.ports import Subscription
 
 POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25
@@ -40,56 +33,18 @@ class Draining(Unavailable):
 class Engine:
     """Runs the turns of one process."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        hub: Hub,
-        providers: Providers,
-        tools: Tools,
-        settings: EngineSettings,
-        worker: str,
-        observer: Observer | None = None,
-        files: FileReader | None = None,
-        bag: FileCleanup | None = None,
-        sandboxes: RunnerClient | None = None,
-        clock: Clock = system_clock,
-    ) -> None:
-        observer = observer or Observer()
-        self._store = store
-        self._hub = hub
-        self._observer = observer
+    def __init__(self, services: Services, *, worker: str) -> None:
+        """`worker` is the name under which this process holds turns, unlike that of any other."""
+        self._store = services.store
+        self._hub = services.hub
+        self._observer = services.observer
+        self._sandboxes = services.sandboxes
         self.draining = asyncio.Event()
-        self._leases = Leases(
-            store,
-            lease_seconds=settings.lease_seconds,
-            renew_seconds=settings.renew_seconds,
-            observer=observer,
-        )
-        self._readers = Readers(
-            store,
-            grace_seconds=settings.disconnect_grace_seconds,
-            every_seconds=settings.watch_seconds,
-            observer=observer,
-        )
-        self._worker = Worker(
-            name=worker,
-            store=store,
-            hub=hub,
-            providers=providers,
-            tools=tools,
-            leases=self._leases,
-            settings=settings,
-            observer=observer,
-            files=files,
-            sandboxes=sandboxes,
-            clock=clock,
-        )
-        self._sandboxes = sandboxes
-        self._claims = ClaimBuilder(
-            store, providers, settings=settings, worker=worker, watched_seconds=self._readers.window_seconds
-        )
-        self._sweeper = Sweeper(store, self._worker, settings=settings, observer=observer, clock=clock, bag=bag)
+        self._leases = Leases(services.store, services.settings, services.observer)
+        self._readers = Readers(services.store, services.settings, services.observer)
+        self._worker = Worker(services, self._leases, name=worker)
+        self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
+        self._sweeper = Sweeper(services, self._worker)
         self._background: list[asyncio.Task[None]] = []
 
     @property

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
 from turnkeep.errors import LeaseLost, WorldError
 from turnkeep.ids import TurnId
@@ -51,10 +52,10 @@ class HeldLease:
 class Leases:
     """All leases of one worker."""
 
-    def __init__(self, store: TurnStore, *, lease_seconds: float, renew_seconds: float, observer: Observer) -> None:
+    def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
         self._store = store
-        self._lease_seconds = lease_seconds
-        self._renew_seconds = renew_seconds
+        self._lease_seconds = settings.lease_seconds
+        self._renew_seconds = settings.renew_seconds
         self._observer = observer
         self._held: dict[TurnId, HeldLease] = {}
 
@@ -105,10 +106,10 @@ class Leases:
 class Readers:
     """The readers of one worker."""
 
-    def __init__(self, store: TurnStore, *, grace_seconds: float, every_seconds: float, observer: Observer) -> None:
+    def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
         self._store = store
-        self._every_seconds = every_seconds
-        self._window_seconds = max(grace_seconds, HICCUP_SECONDS) + every_seconds
+        self._every_seconds = settings.watch_seconds
+        self._window_seconds = max(settings.disconnect_grace_seconds, HICCUP_SECONDS) + settings.watch_seconds
         self._observer = observer
         self._readers: Counter[TurnId] = Counter()
         self._came = asyncio.Event()

@@ -10,60 +10,46 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Literal, Protocol
 
-import msgspec
 from msgspec import UNSET
 
-from turnkeep.clock import Clock
-from turnkeep.compiler import Contents, budget_for, compile, safe_name
-from turnkeep.config import EngineSettings
+from turnkeep.engine.assembly import Assembly
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, HeldTurn, shown
-from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
 from turnkeep.engine.recovery import OpenCall, progress_of
 from turnkeep.engine.sanitizer import clean_reply, clean_text
+from turnkeep.engine.services import LoopServices
 from turnkeep.engine.tool_calls import Citations, call_tool, outcome_unknown, shown_to_readers
 from turnkeep.ids import CallId
-from turnkeep.model.agents import AgentSpec
 from turnkeep.model.blocks import Block, Reasoning, ToolUse, text_of
 from turnkeep.model.display import fold
 from turnkeep.model.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
-from turnkeep.model.messages import Message
-from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import (
     Delta,
     ModelRequest,
-    Provider,
     ProviderFailed,
     ProviderTimedOut,
     Reply,
     Restarted,
-    ToolOffer,
 )
 from turnkeep.store.commands import Settlement
-from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+from turnkeep.tools.ports import CallContext, Outcome
 
 StopReason = Literal["cancelled", "lost", "handover"]
 
 
-async def run_turn(run: "LocalTurn") -> None:
+async def run_turn(turn: "LocalTurn") -> None:
     """Ask the model, run the tools it asks for, and so on, until it answers."""
-    await run.note_what_is_missing()
-    await run.finish_open_calls()
+    await turn.note_missing_tools()
+    await turn.finish_open_calls()
     while True:
-        reply = await run.ask_model(may_call=run.rounds_left > 0)
+        reply = await turn.ask_model(may_call=turn.rounds_left > 0)
         calls = [block for block in reply.blocks if isinstance(block, ToolUse)]
-        if not calls or run.rounds_left == 0:
-            await run.answer(reply)
+        if not calls or turn.rounds_left == 0:
+            await turn.answer(reply)
             return
-        await run.record_iteration(reply, calls)
-        await run.call_tools(calls, malformed=reply.malformed)
-
-
-class FileReader(Protocol):
-    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone."""
-
-    async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
+        await turn.record_iteration(reply, calls)
+        await turn.call_tools(calls, malformed=reply.malformed)
 
 
 class Lease(Protocol):
@@ -80,33 +66,23 @@ class NoAnswer(ProviderFailed):
 
 
 class LocalTurn(HeldTurn):
-    """One turn, its loop in this process. `history` is the window before it."""
+    """One turn, its loop in this process."""
 
     can_be_handed_over = True
 
     def __init__(
         self,
-        *,
+        services: LoopServices,
         turn: Turn,
         recorder: Recorder,
-        history: Sequence[Message],
-        provider: Provider,
-        toolbox: Toolbox,
-        principal: Principal,
         lease: Lease,
-        settings: EngineSettings,
-        observer: Observer,
-        clock: Clock,
-        files: FileReader | None,
+        assembly: Assembly,
         announcer: FileAnnouncer | None = None,
     ) -> None:
-        super().__init__(turn=turn, recorder=recorder, settings=settings, observer=observer, clock=clock)
-        self._history = tuple(history)
-        self._provider = provider
-        self._toolbox = toolbox
-        self._principal = principal
+        super().__init__(services, turn, recorder)
         self._lease = lease
-        self._files = files
+        self._assembly = assembly
+        self._toolbox = assembly.toolbox
         self.announcer = announcer
         self._progress = progress_of(recorder.rows, recorder.events)
         self._iteration = self._progress.iterations
@@ -120,7 +96,7 @@ class LocalTurn(HeldTurn):
     def rounds_left(self) -> int:
         return self.settings.tool_rounds - self._iteration
 
-    async def note_what_is_missing(self) -> None:
+    async def note_missing_tools(self) -> None:
         """The trace says which tools the turn has to do without; the model is told nothing of them."""
         seq, now = len(self.recorder.events), self._clock()
         lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in self._toolbox.notes]
@@ -147,7 +123,7 @@ class LocalTurn(HeldTurn):
         """One iteration: compile what the model sees, show what it says while it says it, return the whole."""
         if self.announcer is not None:
             await self.announcer.announce()
-        request = await self._request(may_call=may_call)
+        request = await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
         await self._lease.ensure()
         began = time.monotonic()
         reply: Reply | None = None
@@ -220,62 +196,12 @@ class LocalTurn(HeldTurn):
         """Files that were written back and that readers have not heard of, as an event of the settlement."""
         return () if self.announcer is None else await self.announcer.untold()
 
-    async def _request(self, *, may_call: bool) -> ModelRequest:
-        agent = self.turn.snapshot.agent or AgentSpec(name="")
-        model = self.turn.model or self.settings.model
-        can = await self._provider.abilities(model)
-        rows = (*self._history, *self.recorder.rows)
-        contents = await self._files.contents(rows, sees_images=can.sees_images) if self._files else {}
-        compiled = compile(
-            rows,
-            target=self._provider.target,
-            open_turn=self.turn.id,
-            budget=budget_for(agent.tokenizer, turns=self.settings.window_turns, chars=self.settings.context_chars),
-            system=agent.instructions,
-            contents=contents,
-            sees_images=can.sees_images,
-            thinking=can.thinking,
-        )
-        return ModelRequest(
-            model=model,
-            messages=compiled.messages,
-            system=compiled.system,
-            may_think=compiled.thinking,
-            tools=self._offers(compiled.tool_names),
-            may_call=may_call,
-            timeout_seconds=self.settings.provider_timeout_seconds,
-        )
-
-    def _offers(self, mentioned: Sequence[str]) -> tuple[ToolOffer, ...]:
-        """The toolbox, under names that every provider takes. What the history mentions stays declared too: a request
-        with calls of tools that it does not declare is refused."""
-        offers = {
-            safe_name(spec.name): ToolOffer(
-                name=safe_name(spec.name), description=spec.description, input_schema=spec.input_schema
-            )
-            for spec in self._toolbox.specs()
-        }
-        for name in mentioned:
-            gone = ToolOffer(name=name, description="No longer available.", input_schema={"type": "object"})
-            offers.setdefault(name, gone)
-        return tuple(offers.values())
-
-    def _with_own_names(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-        """Calls under the names by which the toolbox knows its tools."""
-        own = {safe_name(spec.name): spec.name for spec in self._toolbox.specs()}
-        return tuple(
-            msgspec.structs.replace(block, name=own.get(block.name, block.name))
-            if isinstance(block, ToolUse)
-            else block
-            for block in blocks
-        )
-
     async def _listen(self, request: ModelRequest) -> Reply:
         """Pass on what is said; the time limit runs anew with each piece."""
         loop = asyncio.get_running_loop()
         limit = request.timeout_seconds
         try:
-            async with asyncio.timeout(limit) as timer, aclosing(self._provider.speak(request)) as spoken:
+            async with asyncio.timeout(limit) as timer, aclosing(self._assembly.provider.speak(request)) as spoken:
                 async for piece in spoken:
                     timer.reschedule(loop.time() + limit)
                     match piece:
@@ -284,8 +210,7 @@ class LocalTurn(HeldTurn):
                         case Restarted():
                             await self._record_restart(piece.reason)
                         case Reply():
-                            reply = clean_reply(piece)
-                            return msgspec.structs.replace(reply, blocks=self._with_own_names(reply.blocks))
+                            return self._assembly.with_own_names(clean_reply(piece))
         except TimeoutError as exc:
             raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
         raise ProviderFailed("The model's stream ended without an answer.")

@@ -5,29 +5,24 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
-from turnkeep.clock import Clock, system_clock
-from turnkeep.config import EngineSettings
+from turnkeep.engine.assembly import Assembly
 from turnkeep.engine.endings import settle_bare, settle_cancelled, settle_failed
-from turnkeep.engine.held_turn import HeldTurn
+from turnkeep.engine.held_turn import HeldTurn, principal_of
 from turnkeep.engine.leases import HeldLease, Leases
-from turnkeep.engine.loop import FileReader, LocalTurn, StopReason
-from turnkeep.engine.observer import Observer
+from turnkeep.engine.loop import LocalTurn, StopReason
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
-from turnkeep.engine.sandbox.runner_client import RunnerClient, SandboxFailed
+from turnkeep.engine.sandbox.runner_client import SandboxFailed
+from turnkeep.engine.services import Services
 from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.agents import AgentSpec
 from turnkeep.model.events import Failure, Recorded
-from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnError
-from turnkeep.providers.ports import ProviderFailed, Providers
+from turnkeep.providers.ports import ProviderFailed
 from turnkeep.store.commands import Settlement
-from turnkeep.store.ports import Store
-from turnkeep.streaming.ports import Publisher
-from turnkeep.tools.ports import Toolbox, Tools
+from turnkeep.tools.ports import Toolbox
 from turnkeep.tools.registry import FixedToolbox
 
 ADOPT_AT_ONCE = 50
@@ -62,32 +57,15 @@ class Hold:
 class Worker:
     """Runs turns. Every way out of a turn ends in `_drive`: settled, or let go for somebody else to adopt."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        store: Store,
-        hub: Publisher,
-        providers: Providers,
-        tools: Tools,
-        leases: Leases,
-        settings: EngineSettings,
-        observer: Observer,
-        files: FileReader | None = None,
-        sandboxes: RunnerClient | None = None,
-        clock: Clock = system_clock,
-    ) -> None:
+    def __init__(self, services: Services, leases: Leases, *, name: str) -> None:
         self.name = name
-        self._store = store
-        self._hub = hub
-        self._providers = providers
-        self._tools = tools
+        self._services = services
+        self._store = services.store
+        self._hub = services.hub
+        self._settings = services.settings
+        self._observer = services.observer
+        self._clock = services.clock
         self._leases = leases
-        self._settings = settings
-        self._observer = observer
-        self._files = files
-        self._sandboxes = sandboxes
-        self._clock = clock
         self._holds: dict[TurnId, Hold] = {}
         self._dropped: list[Held] = []
         """Turns that this worker stopped driving because the database was away, and that it still seems to hold."""
@@ -243,11 +221,8 @@ class Worker:
         if events is None:
             events = await self._all_events(turn.id)
             self._hub.publish(turn.id, events[-1:])
-        principal = turn.snapshot.principal
-        if principal is None:
-            raise LeaseLost(f"Turn {turn.id} has no principal: it was not made by this engine.")
         agent = turn.snapshot.agent
-        settings = self._settings if agent is None else self._settings.within(agent.limits)
+        services = self._services if agent is None else self._services.for_agent(agent)
         recorder = Recorder(
             store=self._store,
             hub=self._hub,
@@ -256,39 +231,21 @@ class Worker:
             rows=own,
             on_cancel_requested=lambda: hold.let_go("cancelled"),
         )
-        announcer = FileAnnouncer(self._store, recorder, lease)
         if turn.snapshot.sandbox:
             return RemoteTurn(
-                turn=turn,
-                recorder=recorder,
-                announcer=announcer,
-                store=self._store,
-                sandboxes=self._sandboxes,
-                lease=lease,
-                settings=settings,
-                observer=self._observer,
-                clock=self._clock,
-                is_first_start=hold.is_first_start,
-                take_lines=hold.take_lines,
+                services, turn, recorder, lease, is_first_start=hold.is_first_start, take_lines=hold.take_lines
             )
-        return LocalTurn(
-            turn=turn,
-            recorder=recorder,
-            announcer=announcer,
+        assembly = Assembly(
+            provider=services.providers.named(turn.model or services.settings.model),
+            toolbox=await self._toolbox(turn, hold),
             history=[row for row in window.rows if row.turn_id != turn.id],
-            provider=self._providers.named(turn.model or self._settings.model),
-            toolbox=await self._toolbox(agent, principal, hold),
-            principal=principal,
-            lease=lease,
-            settings=settings,
-            observer=self._observer,
-            clock=self._clock,
-            files=self._files,
+            files=services.files,
         )
+        return LocalTurn(services, turn, recorder, lease, assembly, FileAnnouncer(self._store, recorder, lease))
 
-    async def _toolbox(self, agent: AgentSpec | None, principal: Principal, hold: Hold) -> Toolbox:
+    async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. Their servers may take a while to answer; who stops the turn need not wait for them."""
-        asking = asyncio.create_task(self._tools.toolbox(agent, principal))
+        asking = asyncio.create_task(self._services.tools.toolbox(turn.snapshot.agent, principal_of(turn)))
         ends: set[asyncio.Future[Any]] = {asking, hold.stop}
         try:
             await asyncio.wait(ends, return_when="FIRST_COMPLETED")
@@ -357,32 +314,16 @@ class Worker:
         return max(0.0, run.settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
 
 
-class FileCleanup(Protocol):
-    """Looks after the bytes of files, whose rows the store keeps."""
-
-    async def tidy(self, erased: Sequence[str]) -> None:
-        """Erase these objects, and now and then whatever else was left over."""
-
-
 class Sweeper:
     """Adopts turns that nobody holds, lets waiting turns run, stops the unwatched, keeps search fresh, purges."""
 
-    def __init__(
-        self,
-        store: Store,
-        worker: Worker,
-        *,
-        settings: EngineSettings,
-        observer: Observer,
-        clock: Clock,
-        bag: FileCleanup | None = None,
-    ) -> None:
-        self._store = store
+    def __init__(self, services: Services, worker: Worker) -> None:
+        self._store = services.store
+        self._settings = services.settings
+        self._observer = services.observer
+        self._clock = services.clock
+        self._file_cleanup = services.file_cleanup
         self._worker = worker
-        self._settings = settings
-        self._observer = observer
-        self._clock = clock
-        self._bag = bag
         self._met_at = time.monotonic()
         """When the database last answered."""
         self._adopt_from = 0.0
@@ -433,9 +374,9 @@ class Sweeper:
     async def _purge(self) -> None:
         await self._purge_knowledge()
         purged = await self._store.purge(deleted_before=int(self._clock() - self._settings.retention_days * DAY_MS))
-        if self._bag is not None:
+        if self._file_cleanup is not None:
             with suppress(WorldError):  # the bucket is away, which is no reason to stop; a later round finds it all
-                await self._bag.tidy(purged.storage_keys)
+                await self._file_cleanup.tidy(purged.storage_keys)
 
     async def _purge_knowledge(self) -> None:
         """Rows of deleted tables and of imports whose server died, in small steps: the writer has others to serve."""

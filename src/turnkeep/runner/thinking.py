@@ -8,10 +8,12 @@ from msgspec import Struct, structs
 
 from turnkeep.clock import system_clock
 from turnkeep.config import EngineSettings
+from turnkeep.engine.assembly import Assembly
 from turnkeep.engine.endings import settle_failed
 from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
+from turnkeep.engine.services import LoopServices
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import ConversationId, OrgId, TurnId, WorkspaceId, new_conversation_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
@@ -79,26 +81,20 @@ def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: B
     config, turn = room.config, _turn(room.config)
     settings = _engine_settings(room.settings, config.limits)
     held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=1)
-    return LocalTurn(
-        turn=turn,
-        recorder=Recorder(
-            store=TellingJournal(turn, room.lines, handing_back.run),
-            hub=hub,
-            held=held,
-            events=(),
-            rows=[briefing.question(config.prompt, turn.id, turn.conversation_id, now=system_clock())],
-            on_cancel_requested=lambda: None,
-        ),
-        history=briefing.history(config.conversation, turn.conversation_id),
+    recorder = Recorder(
+        store=TellingJournal(turn, room.lines, handing_back.run),
+        hub=hub,
+        held=held,
+        events=(),
+        rows=[briefing.question(config.prompt, turn.id, turn.conversation_id, now=system_clock())],
+        on_cancel_requested=lambda: None,
+    )
+    assembly = Assembly(
         provider=provider,
         toolbox=_toolbox(room, hub, settings),
-        principal=_NOBODY,
-        lease=_Forever(),
-        settings=settings,
-        observer=_Observer(),
-        clock=system_clock,
-        files=None,
+        history=briefing.history(config.conversation, turn.conversation_id),
     )
+    return LocalTurn(LoopServices(settings=settings, observer=_Observer()), turn, recorder, _Forever(), assembly)
 
 
 def _toolbox(room: Room, hub: TellingHub, settings: EngineSettings) -> Toolbox:

@@ -13,16 +13,14 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET
 
-from turnkeep.clock import Clock
-from turnkeep.config import EngineSettings
 from turnkeep.engine.endings import closed_steps, settle_failed
 from turnkeep.engine.fitting import fitted, fitted_text
 from turnkeep.engine.held_turn import HeldTurn
-from turnkeep.engine.loop import Lease
-from turnkeep.engine.observer import Observer
+from turnkeep.engine.leases import HeldLease
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
 from turnkeep.engine.sandbox.runner_client import Envelope, RunnerClient, SandboxLost, SandboxProtocol
 from turnkeep.engine.sanitizer import clean_json, clean_text
+from turnkeep.engine.services import Services
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.blocks import Text, paragraphs_of
 from turnkeep.model.display import fold
@@ -30,7 +28,6 @@ from turnkeep.model.events import LogLine, Result, Source, Sources, Step, ToolCa
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
-from turnkeep.store.ports import Store
 from turnkeep.streaming import ndjson
 from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, SourcesLine, StepLine
 
@@ -68,24 +65,19 @@ class RemoteTurn(HeldTurn):
 
     def __init__(
         self,
-        *,
+        services: Services,
         turn: Turn,
         recorder: Recorder,
-        announcer: FileAnnouncer,
-        store: Store,
-        sandboxes: RunnerClient | None,
-        lease: Lease,
-        settings: EngineSettings,
-        observer: Observer,
-        clock: Clock,
+        lease: HeldLease,
+        *,
         is_first_start: bool,
         take_lines: TakeLines | None = None,
     ) -> None:
-        super().__init__(turn=turn, recorder=recorder, settings=settings, observer=observer, clock=clock)
+        super().__init__(services, turn, recorder)
         self.usage = turn.usage
-        self._announcer = announcer
-        self._store = store
-        self._sandboxes = sandboxes
+        self._store = services.store
+        self._sandboxes = services.sandboxes
+        self._announcer = FileAnnouncer(services.store, recorder, lease)
         self._lease = lease
         self._is_first_start = is_first_start
         self._take_lines = take_lines
