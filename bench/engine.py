@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from bench.harness import Place, place, quiet, target
-from turnkeep.engine import Engine, EngineSettings, Options, Question
+from turnkeep.engine import Engine, EngineSettings, Options, Question, Services
 from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
 from turnkeep.providers.ports import ModelRequest
@@ -29,7 +29,7 @@ from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
 
 COMMITS = ("claim", "record", "settle")
-SETTINGS = EngineSettings(default_model="scripted", lease_seconds=30.0)
+SETTINGS = EngineSettings(model="scripted", lease_seconds=30.0)
 packages = ("apsw", "asyncpg", "msgspec", "uvloop")
 
 
@@ -156,11 +156,13 @@ async def _listen(store: Any, hub: LocalHub, turn_id: Any, delays: list[float]) 
 
 async def _engine(store: Any, script: Any, *, hub: LocalHub | None = None) -> tuple[Engine, Principal]:
     engine = Engine(
-        store=store,
-        hub=LocalHub() if hub is None else hub,
-        providers=ProviderRegistry([ScriptedProvider(script)]),
-        tools=ToolRegistry([look], offered_to_all=["look"]),
-        settings=SETTINGS,
+        Services(
+            store=store,
+            hub=LocalHub() if hub is None else hub,
+            providers=ProviderRegistry([ScriptedProvider(script)]),
+            tools=ToolRegistry([look], offered_to_all=["look"]),
+            settings=SETTINGS,
+        ),
         worker="bench",
     )
     await engine.start()

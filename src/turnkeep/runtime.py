@@ -12,14 +12,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from msgspec import Struct
+from msgspec import structs
 
 from turnkeep.config import Settings
-from turnkeep.engine import Engine, EngineSettings, Observer
-from turnkeep.engine.attachments import BagReader
-from turnkeep.engine.gateway_tokens import GatewayTokens
-from turnkeep.engine.observer import Unfailing
-from turnkeep.engine.sandboxes import SandboxAccess, Sandboxes
+from turnkeep.engine import Engine, Observer, Services
+from turnkeep.engine.attachments import AttachmentReader
+from turnkeep.engine.observer import SafeObserver
+from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
+from turnkeep.engine.sandbox.runner_client import RunnerAccess, RunnerClient
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import ImageConverter
@@ -51,25 +51,17 @@ class _Closes(Protocol):
 Closable = TypeVar("Closable", bound=_Closes)
 
 
-class Runtime(Struct, frozen=True, kw_only=True):
-    """Everything that a server is made of, open and running."""
+class Runtime(Services, frozen=True, kw_only=True):
+    """Everything that a server is made of, open and running: the services of the engine, and what the API adds."""
 
     settings: Settings
-    store: Store
-    hub: Hub
-    providers: Providers
-    tools: Tools
+    files: AttachmentReader
     vault: Vault
     bag: Bag
     pictures: ImageConverter
     texts: FileTexts
-    files: BagReader
     addresses: UrlSigner
     engine: Engine
-    observer: Observer
-    """Told of what the server does for turns, here and in sandboxes."""
-    sandboxes: Sandboxes | None
-    """The runner of turns in sandboxes, if one is known."""
     gateway_tokens: GatewayTokens
     streams: OpenStreams
     home_org: OrgId
@@ -83,13 +75,12 @@ async def open_runtime(
     providers: Providers | None = None,
     tools: Tools | None = None,
     observer: Observer | None = None,
-    sandbox: SandboxAccess | None = None,
+    sandbox: RunnerAccess | None = None,
 ) -> AsyncIterator[Runtime]:
     """Open the database (migrating it), join the hub, and run turns until the end of the block.
 
     On the way out running turns are handed over first, so that another worker or the next start goes on with them.
     """
-    observer = Unfailing(observer or Observer())
     async with AsyncExitStack() as stack:
         store = _closed_by(stack, await open_store(settings))
         hub = _closed_by(stack, await _open_hub(settings))
@@ -101,40 +92,31 @@ async def open_runtime(
         if tools is None:
             tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
         pictures = ImageConverter()
-        files = BagReader(store, bag, pictures)
         sandboxes = _open_sandboxes(settings, sandbox)
         if sandboxes is not None:
             _closed_by(stack, sandboxes)
-        engine = Engine(
+        services = Services(
+            settings=settings,
+            observer=SafeObserver(observer or Observer()),
             store=store,
             hub=hub,
             providers=providers,
             tools=tools,
-            settings=engine_settings(settings),
-            worker=worker_name(),
-            observer=observer,
-            files=files,
-            bag=BagSweeper(store, bag.objects),
+            files=AttachmentReader(store, bag, pictures),
+            file_cleanup=BagSweeper(store, bag.objects),
             sandboxes=sandboxes,
         )
-        _closed_by(stack, engine)
+        engine = _closed_by(stack, Engine(services, worker=worker_name()))
         await engine.start()
         stack.push_async_callback(engine.drain, seconds=settings.drain_seconds)
         yield Runtime(
-            settings=settings,
-            store=store,
-            hub=hub,
-            providers=providers,
-            tools=tools,
+            **structs.asdict(services),
             vault=vault,
             bag=bag,
             pictures=pictures,
             texts=texts,
-            files=files,
             addresses=UrlSigner(signing),
             engine=engine,
-            observer=observer,
-            sandboxes=sandboxes,
             gateway_tokens=GatewayTokens(signing),
             streams=OpenStreams(draining=engine.draining),
             home_org=operator_org,
@@ -184,24 +166,6 @@ def default_providers(settings: Settings, environ: Mapping[str, str]) -> Provide
     return configured_providers(environ, effort=settings.reasoning_effort, openai_api=settings.openai_api)
 
 
-def engine_settings(settings: Settings) -> EngineSettings:
-    return EngineSettings(
-        default_model=settings.model,
-        replay_turns=settings.replay_turns,
-        context_chars=settings.context_chars,
-        tool_rounds=settings.tool_rounds,
-        tool_result_chars=settings.tool_result_chars,
-        lease_seconds=settings.lease_seconds,
-        disconnect_grace_seconds=settings.disconnect_grace_seconds,
-        provider_timeout_seconds=settings.provider_timeout_seconds,
-        tool_timeout_seconds=settings.tool_timeout_seconds,
-        turn_timeout_seconds=settings.turn_timeout_seconds,
-        setup_token_seconds=settings.setup_token_seconds,
-        upload_token_seconds=settings.upload_token_seconds,
-        retention_days=settings.retention_days,
-    )
-
-
 def worker_name() -> str:
     """Unlike any other worker's, also after a restart under the same process id."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -242,8 +206,8 @@ def _open_tools(
     )
 
 
-def _open_sandboxes(settings: Settings, access: SandboxAccess | None) -> Sandboxes | None:
+def _open_sandboxes(settings: Settings, access: RunnerAccess | None) -> RunnerClient | None:
     """The runner that was started beside this server, or the one of the settings."""
     if access is None and settings.runner_url is not None:
-        access = SandboxAccess(url=settings.runner_url, server_url=settings.address())
-    return None if access is None else Sandboxes(access)
+        access = RunnerAccess(url=settings.runner_url, server_url=settings.address())
+    return None if access is None else RunnerClient(access)

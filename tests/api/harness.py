@@ -16,7 +16,7 @@ from turnkeep.api.observing import EngineObserver
 from turnkeep.api.server import Server, bind
 from turnkeep.api.tracing import Tracing
 from turnkeep.config import Settings
-from turnkeep.engine.sandboxes import SandboxAccess
+from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.providers.ports import ModelRequest, Providers
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Script, ScriptedProvider
@@ -86,7 +86,7 @@ class ApiServer:
                     providers=providers or ProviderRegistry([provider]),
                     tools=tools,
                     observer=EngineObserver(metrics, tracing),
-                    sandbox=None if runner_url is None else SandboxAccess(url=runner_url, server_url=url),
+                    sandbox=None if runner_url is None else RunnerAccess(url=runner_url, server_url=url),
                 )
             )
             ready = asyncio.Event()

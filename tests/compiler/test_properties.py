@@ -13,7 +13,7 @@ from turnkeep.compiler.attachments import INLINE_CHARS
 from turnkeep.compiler.exchange import NO_ANSWER
 from turnkeep.compiler.judge import Violation, judge_anthropic, judge_openai_chat, judge_openai_responses
 from turnkeep.compiler.repair import repair
-from turnkeep.compiler.view import View, view_turn
+from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 

@@ -3,7 +3,7 @@
 from tests.compiler.tape import answered, asked, called, row, said
 from turnkeep.compiler.exchange import EMPTY_MESSAGE, NO_OUTPUT, OUTCOME_UNKNOWN, Exchange, Repair
 from turnkeep.compiler.repair import repair
-from turnkeep.compiler.view import View, view_turn
+from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.ids import CallId, TurnId
 from turnkeep.model.blocks import Block, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Message

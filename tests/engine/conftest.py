@@ -7,8 +7,8 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from tests.engine.harness import Room
 
-from tests.engine.rooms import Room
 from tests.store.databases import CLIENT_PASSWORD, empty, make_postgres_database
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from tests.store.factories import Tenant, a_tenant
-from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question
+from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question, Services
 from turnkeep.ids import TurnId
 from turnkeep.model.blocks import Text
 from turnkeep.model.events import Recorded, TurnEvent
@@ -25,7 +25,7 @@ from turnkeep.tools.ports import Tool
 from turnkeep.tools.registry import ToolRegistry
 
 QUICK = EngineSettings(
-    default_model="scripted",
+    model="scripted",
     lease_seconds=5.0,
     disconnect_grace_seconds=60.0,
     sweep_seconds=0.1,
@@ -64,13 +64,15 @@ class Room:
         provider: Any = ScriptedProvider(scripts) if callable(scripts) or isinstance(scripts, Sequence) else scripts
         self._workers += 1
         engine = Engine(
-            store=self.store,
-            hub=LocalHub() if hub is None else hub,
-            providers=ProviderRegistry([provider]),
-            tools=ToolRegistry(tools, offered_to_all=[tool.spec.name for tool in tools]),
-            settings=settings or (QUICK if start else DYING),
+            Services(
+                store=self.store,
+                hub=LocalHub() if hub is None else hub,
+                providers=ProviderRegistry([provider]),
+                tools=ToolRegistry(tools, offered_to_all=[tool.spec.name for tool in tools]),
+                settings=settings or (QUICK if start else DYING),
+                observer=observer or FailOnDefect(),
+            ),
             worker=f"worker-{self._workers}",
-            observer=observer or FailOnDefect(),
         )
         if start:
             await engine.start()

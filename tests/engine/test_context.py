@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 from msgspec import structs
+from tests.engine.harness import QUICK, Room
 
-from tests.engine.rooms import QUICK, Room
 from turnkeep.engine import EngineSettings
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider

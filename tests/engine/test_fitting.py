@@ -1,8 +1,8 @@
 """A message has a limit; what fits is not touched, and what does not fit says so."""
 
 import msgspec
+from turnkeep.model.truncation import fitted, fitted_text
 
-from turnkeep.engine.fitting import fitted, fitted_text
 from turnkeep.model.display import Display
 from turnkeep.model.events import Source
 from turnkeep.model.parts import StepPart, TextPart

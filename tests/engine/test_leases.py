@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
+from tests.engine.harness import Room
 
-from tests.engine.rooms import Room
 from tests.store.factories import begin
-from turnkeep.engine import Observer
+from turnkeep.engine import EngineSettings, Observer
 from turnkeep.engine.leases import HeldLease, Leases
 from turnkeep.errors import LeaseLost
 from turnkeep.model.turns import Held
@@ -51,12 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
 
 
 def leases_over(store: object) -> Leases:
-    return Leases(
-        cast(TurnStore, store),
-        lease_seconds=LEASE_SECONDS,
-        renew_seconds=1.0,
-        observer=Observer(),
-    )
+    return Leases(cast(TurnStore, store), EngineSettings(lease_seconds=LEASE_SECONDS), Observer())
 
 
 def keep(leases: Leases, held: Held, *, asked_at: float) -> HeldLease:

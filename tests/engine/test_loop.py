@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from msgspec import structs
+from tests.engine.harness import QUICK, Gate, Room, kinds
 
-from tests.engine.rooms import QUICK, Gate, Room, kinds
 from turnkeep.model.blocks import ToolResult, ToolUse, text_of
 from turnkeep.model.events import Failure, Result, Sources, Step, ToolCalls
 from turnkeep.model.events import Source as Cited
@@ -202,4 +202,4 @@ class TestTheModelOfATurn:
         for fields in ({}, {"model": "scripted/turn"}):
             turn = await room.answer(engine, **fields)
             spoken.append(text_of((await room.rows(turn.id))[-1].blocks))
-        assert spoken == [f"I am {QUICK.default_model}", "I am scripted/turn"]
+        assert spoken == [f"I am {QUICK.model}", "I am scripted/turn"]

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from msgspec import structs
+from tests.engine.harness import QUICK, Room, kinds
 
-from tests.engine.rooms import QUICK, Room, kinds
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS
 from turnkeep.model.events import Failure, Reset
 from turnkeep.model.parts import TextPart

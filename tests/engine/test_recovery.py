@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.engine.harness import QUICK, Gate, Room, kinds
 
-from tests.engine.rooms import QUICK, Gate, Room, kinds
 from turnkeep.engine import Draining, Observer, Options
 from turnkeep.engine.recovery import open_calls
 from turnkeep.errors import Defect, TooLarge, Unavailable

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from msgspec import structs
+from tests.engine.harness import DYING, QUICK, Gate, Room, kinds
 
-from tests.engine.rooms import DYING, QUICK, Gate, Room, kinds
 from turnkeep.compiler import compile
 from turnkeep.errors import NotFound
 from turnkeep.model.blocks import ToolResult, ToolUse

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
+from tests.engine.harness import Gate, Room
 
-from tests.engine.rooms import Gate, Room
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.providers.scripted import Until

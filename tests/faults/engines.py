@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tests.faults.journal import Journal, tools
 from tests.faults.script import model
-from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question
+from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question, Services
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
@@ -21,7 +21,7 @@ from turnkeep.tools.registry import ToolRegistry
 LEASE_SECONDS = 1.0
 
 QUICK = EngineSettings(
-    default_model="scripted",
+    model="scripted",
     disconnect_grace_seconds=600.0,
     sweep_seconds=0.1,
     tool_timeout_seconds=20.0,
@@ -42,13 +42,15 @@ def build_engine(
 ) -> Engine:
     offered = tools(journal, running)
     return Engine(
-        store=store,
-        hub=LocalHub(),
-        providers=ProviderRegistry([ScriptedProvider(model(gate=gate, pace=pace))]),
-        tools=ToolRegistry(offered, offered_to_all=[each.spec.name for each in offered]),
-        settings=structs.replace(QUICK, lease_seconds=lease_seconds),
+        Services(
+            store=store,
+            hub=LocalHub(),
+            providers=ProviderRegistry([ScriptedProvider(model(gate=gate, pace=pace))]),
+            tools=ToolRegistry(offered, offered_to_all=[each.spec.name for each in offered]),
+            settings=structs.replace(QUICK, lease_seconds=lease_seconds),
+            observer=observer,
+        ),
         worker=name,
-        observer=observer,
     )
 
 

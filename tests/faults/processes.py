@@ -10,8 +10,7 @@ from typing import TypeVar
 
 import msgspec
 import psutil
-
-from tests.faults.talk import (
+from tests.faults.worker_protocol import (
     Acknowledged,
     Adopted,
     Arm,
@@ -29,6 +28,7 @@ from tests.faults.talk import (
     Unexpected,
     line,
 )
+
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.turns import IfBusy, TurnStatus
 

@@ -11,7 +11,7 @@ from tests.faults.engines import Watcher, ask
 from tests.faults.invariants import examine
 from tests.faults.script import question, reply_to
 from tests.faults.sites import Site
-from turnkeep.engine import Engine, EngineSettings
+from turnkeep.engine import Engine, EngineSettings, Services
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Script, ScriptedProvider, Until
@@ -57,13 +57,15 @@ class TestAThousandTurnsAtOnce:
         # A thousand who wait for one database each get their turn, on a slow machine later than an operator would wait.
         async with site.store(retry_seconds=150) as store, asyncio.timeout(150):
             engine = Engine(
-                store=store,
-                hub=LocalHub(),
-                providers=ProviderRegistry([ScriptedProvider(Crowd(TURNS).speak)]),
-                tools=ToolRegistry([look], offered_to_all=["look"]),
-                settings=EngineSettings(default_model="scripted"),
+                Services(
+                    store=store,
+                    hub=LocalHub(),
+                    providers=ProviderRegistry([ScriptedProvider(Crowd(TURNS).speak)]),
+                    tools=ToolRegistry([look], offered_to_all=["look"]),
+                    settings=EngineSettings(model="scripted"),
+                    observer=watcher,
+                ),
                 worker="worker-1",
-                observer=watcher,
             )
             await engine.start()
             asked = [ask(engine, site.tenant.ann, question(f"q{n}", "look")) for n in range(TURNS)]

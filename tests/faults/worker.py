@@ -12,12 +12,7 @@ import sys
 from pathlib import Path
 
 import msgspec
-
-from tests.faults.engines import build_engine
-from tests.faults.journal import Journal
-from tests.faults.saboteur import Saboteur, report
-from tests.faults.stores import open_store
-from tests.faults.talk import (
+from tests.faults.worker_protocol import (
     ORDERS,
     Acknowledged,
     Arm,
@@ -29,6 +24,11 @@ from tests.faults.talk import (
     Ready,
     Refused,
 )
+
+from tests.faults.engines import build_engine
+from tests.faults.journal import Journal
+from tests.faults.saboteur import Saboteur, report
+from tests.faults.stores import open_store
 from turnkeep.engine import Engine, Options, Question
 from turnkeep.errors import TurnkeepError
 from turnkeep.model.blocks import Text

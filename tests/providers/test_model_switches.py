@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.harness import FailOnDefect
 
 from tests.api.harness import ApiServer, Client, settings_for
-from tests.engine.rooms import FailOnDefect
 from tests.files.samples import PNG
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Cut, ErrorEvent, Hang, Raw, Refuse, Say, Script, Stop, Think, Wait
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, connected
 from tests.store.factories import a_tenant
 from turnkeep.compiler import Contents, Gone, PictureContent
-from turnkeep.engine import Engine, Options, Question
-from turnkeep.engine.settings import EngineSettings
+from turnkeep.config import EngineSettings
+from turnkeep.engine import Engine, Options, Question, Services
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.blocks import FileRef, Text
 from turnkeep.model.messages import Message
@@ -321,14 +321,16 @@ class TestTheEngine:
             line = await stack.enter_async_context(connected(ANTHROPIC, brain=lambda body: [Say("Yes.")]))
             observer = FailOnDefect()
             engine = Engine(
-                store=store,
-                hub=LocalHub(),
-                providers=ProviderRegistry([line.provider]),
-                tools=ToolRegistry(),
-                settings=EngineSettings(default_model=ANTHROPIC.model, lease_seconds=5.0),
+                Services(
+                    store=store,
+                    hub=LocalHub(),
+                    providers=ProviderRegistry([line.provider]),
+                    tools=ToolRegistry(),
+                    settings=EngineSettings(model=ANTHROPIC.model, lease_seconds=5.0),
+                    observer=observer,
+                    files=Reader(),
+                ),
                 worker="worker-1",
-                observer=observer,
-                files=Reader(),
             )
             await engine.start()
             stack.push_async_callback(engine.close)

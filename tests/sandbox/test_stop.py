@@ -126,7 +126,7 @@ class TestWhatIsLost:
     ) -> None:
         runner.plays(hang)
         turn_id = (await begun(user, runner))["turn_id"]
-        held = server.runtime.engine._worker._grips[turn_id].held
+        held = server.runtime.engine._worker._holds[turn_id].held
         async with ApiServer.start(settings, runner_url=runner.url) as other:
             elsewhere = await other.client(user.key)
             async with asyncio.timeout(30):
@@ -165,7 +165,7 @@ class TestWhatIsLost:
     async def test_a_runner_that_never_closes_the_stream_does_not_hold_the_turn(
         self, user: Client, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("turnkeep.engine.remote.CLOSING_SECONDS", 0.3)
+        monkeypatch.setattr("turnkeep.engine.sandbox.remote_turn.CLOSING_SECONDS", 0.3)
 
         async def part(visit: Visit) -> None:
             await visit.write(result("That is all."))
@@ -221,7 +221,7 @@ class TestWithoutARunner:
         async def nobody(self: Any) -> bool:
             return False
 
-        monkeypatch.setattr("turnkeep.engine.sandboxes.Sandboxes.answers", nobody)
+        monkeypatch.setattr("turnkeep.engine.sandbox.runner_client.RunnerClient.answers", nobody)
         again = await user.ask("Go.", kind="sandbox", headers=headers)
         assert again["turn"]["id"] == first["turn"]["id"]
         other = await user.post(

@@ -26,7 +26,7 @@ from turnkeep.cli.printing import remark, say
 from turnkeep.cli.setting_options import with_flags
 from turnkeep.cli.store_access import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
-from turnkeep.engine.sandboxes import SandboxAccess
+from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import Defect, InvalidRequest, SandboxUnavailable, TurnkeepError
 from turnkeep.sockets import http_address
 
@@ -106,12 +106,12 @@ def _check_model(settings: Settings) -> str | None:
 
 
 @contextlib.contextmanager
-def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[SandboxAccess | None, str]]:
+def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[RunnerAccess | None, str]]:
     """The runner for turns in sandboxes (the operator's own, or a child process), and a text about it."""
 
     if settings.runner_url is not None:
         address = settings.address(listener.getsockname()[1])
-        yield SandboxAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
+        yield RunnerAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
         return
     runner = start_runner(settings, listener, os.environ)
     if not isinstance(runner, RunnerProcess):
@@ -143,7 +143,7 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, miss
 
 
 def _run(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: RunnerAccess | None
 ) -> None:
     """Run one worker in this process until a signal stops it."""
     try:
@@ -157,7 +157,7 @@ def _run(
 
 
 async def _work(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: RunnerAccess | None
 ) -> None:
     from turnkeep.api.app import create_app
     from turnkeep.api.keyfiles import make_folder
@@ -192,7 +192,7 @@ class Supervisor:
         workers: int,
         *,
         announce: Callable[[], None],
-        sandbox: SandboxAccess | None = None,
+        sandbox: RunnerAccess | None = None,
     ) -> None:
         self._settings = settings
         self._listener = listener
@@ -271,7 +271,7 @@ class Supervisor:
                     os.kill(process.pid, number)
 
 
-def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbox: SandboxAccess | None = None) -> None:
+def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbox: RunnerAccess | None = None) -> None:
     """The entry point of a worker process."""
     from turnkeep.errors import TurnkeepError
 
@@ -298,7 +298,7 @@ class RunnerProcess:
     and the runner kills its boxes and exits. It gets no provider key: it reaches models through the server.
     """
 
-    def __init__(self, access: SandboxAccess, *, environ: Mapping[str, str]) -> None:
+    def __init__(self, access: RunnerAccess, *, environ: Mapping[str, str]) -> None:
         self.access = access
         self._environ = runner_environment(environ)
         self._process: subprocess.Popen[bytes] | None = None
@@ -350,7 +350,7 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
         asyncio.run(_try_sandbox(environ))
     except TurnkeepError as exc:
         return f"none: {exc.detail}"
-    access = SandboxAccess(
+    access = RunnerAccess(
         url=f"http://127.0.0.1:{_free_port()}",
         server_url=local_address(listener),
         patience_seconds=RUNNER_START_SECONDS,

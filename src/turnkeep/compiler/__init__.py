@@ -10,7 +10,7 @@ from turnkeep.compiler.attachments import (
 )
 from turnkeep.compiler.budget import UNLIMITED, Budget, budget_for
 from turnkeep.compiler.exchange import Repair
-from turnkeep.compiler.naming import safe_name
+from turnkeep.compiler.identifiers import safe_name
 from turnkeep.compiler.request import Compiled, Target, Thinking, compile
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from turnkeep.compiler.exchange import Utterance
-from turnkeep.compiler.naming import ANTHROPIC_ID_CHARS, CallNames, safe_name
+from turnkeep.compiler.identifiers import ANTHROPIC_ID_CHARS, CallNames, safe_name
 from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 

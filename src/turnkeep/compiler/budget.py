@@ -14,13 +14,14 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.compiler.exchange import Exchange
+from turnkeep.config import EngineSettings
 from turnkeep.errors import InvalidRequest, Unavailable
 from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 Measure = Callable[[str], int]
 
-REPLAY_TURNS = 20
-CONTEXT_CHARS = 400_000
+REPLAY_TURNS = EngineSettings().replay_turns
+CONTEXT_CHARS = EngineSettings().context_chars
 CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_600
 """What a picture costs at the size to which providers scale it down; its base64 length says nothing about that."""

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from turnkeep.compiler.budget import arguments_of
 from turnkeep.compiler.exchange import Utterance
-from turnkeep.compiler.naming import RESPONSES_ID_CHARS, CallNames, safe_name
+from turnkeep.compiler.identifiers import RESPONSES_ID_CHARS, CallNames, safe_name
 from turnkeep.compiler.openai_chat import image_url, result_text
 from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 

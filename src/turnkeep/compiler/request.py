@@ -1,7 +1,10 @@
-"""The compiler's one verb: stored rows → what a provider is sent.
+"""`compile`: stored rows become the conversation that a provider is sent.
 
-A pure function. It reads no clock, no file and no setting, so the same rows give the same bytes, and a turn that
-has ended keeps its bytes in every later request for as long as the window does not move past it.
+A pure function. It reads no clock, no file and no setting, so the same rows give the same bytes, and a turn that has
+ended keeps its bytes in every later request for as long as the window does not move past it.
+
+All targets get one normal form: the conversation begins with the user, and the two sides take turns. Not every
+provider insists on it, but servers behind an OpenAI-compatible address often do, through their chat templates.
 """
 
 from collections.abc import Sequence
@@ -13,15 +16,29 @@ from msgspec import Struct
 from turnkeep.compiler import anthropic, openai_chat, openai_responses, sandbox
 from turnkeep.compiler.attachments import INLINE_CHARS, Contents
 from turnkeep.compiler.budget import CHARS_PER_TOKEN, Budget, size_of
-from turnkeep.compiler.exchange import Exchange, Repair
-from turnkeep.compiler.joining import Conversation, join, open_loop_thinks
-from turnkeep.compiler.naming import safe_name
-from turnkeep.compiler.repair import repair
-from turnkeep.compiler.view import View, view_turn
+from turnkeep.compiler.exchange import (
+    BEGAN_EARLIER,
+    Exchange,
+    Repair,
+    Utterance,
+    note,
+)
+from turnkeep.compiler.identifiers import safe_name
+from turnkeep.compiler.repair import repair, without_reasoning
+from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.compiler.window import Group, Window, fit, group_turns
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import JsonObject, ToolUse
+from turnkeep.model.blocks import JsonObject, Reasoning, ToolResult, ToolUse
 from turnkeep.model.messages import Message
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """What was said, the sides taking turns. The first `closed` lines belong to turns that have ended."""
+
+    lines: list[Utterance]
+    closed: int
+    repairs: list[Repair]
+
 
 Target = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
 
@@ -171,3 +188,49 @@ def _count_turns(history: Sequence[Message]) -> int:
 def _chars(window: Window, budget: Budget) -> int:
     by_chars = Budget(image=budget.image * CHARS_PER_TOKEN)
     return sum(size_of(exchange, by_chars) for exchange in window.exchanges)
+
+
+def join(exchanges: Sequence[Exchange], *, open_turn: TurnId | None) -> Conversation:
+    """Every utterance in order, neighbours of one side merged."""
+    lines: list[Utterance] = []
+    closed = 0
+    for exchange in exchanges:
+        for utterance in exchange.utterances:
+            if lines and lines[-1].role == utterance.role:
+                lines[-1] = _merged(lines[-1], utterance)
+            else:
+                lines.append(utterance)
+        if exchange.turn_id != open_turn:
+            closed = len(lines)
+    repairs: list[Repair] = []
+    if lines and lines[0].role == "assistant":
+        lines.insert(0, note("user", BEGAN_EARLIER, ts=lines[0].ts))
+        closed += 1
+        detail = "The conversation begins with the assistant; a line says that it began earlier."
+        repairs.append(Repair(kind="beginning_missing", turn_id=exchanges[0].turn_id, detail=detail))
+    return Conversation(lines=lines, closed=closed, repairs=repairs)
+
+
+def _merged(first: Utterance, second: Utterance) -> Utterance:
+    added = second.blocks
+    # A message that holds reasoning must begin with it.
+    if not isinstance(first.blocks[0], Reasoning):
+        added = without_reasoning(added)
+    return Utterance(role=first.role, blocks=(*first.blocks, *added), ts=second.ts)
+
+
+def open_loop_thinks(lines: Sequence[Utterance]) -> bool:
+    """Whether the tool loop that this request would continue began with reasoning; true if there is no such loop.
+
+    Anthropic refuses to switch thinking on in the middle of a loop.
+    """
+    index = len(lines) - 1
+    if index < 0 or not _is_only_results(lines[index]):
+        return True
+    while index >= 2 and _is_only_results(lines[index - 2]):
+        index -= 2
+    return isinstance(lines[index - 1].blocks[0], Reasoning)
+
+
+def _is_only_results(utterance: Utterance) -> bool:
+    return all(isinstance(block, ToolResult) for block in utterance.blocks)

@@ -1,29 +1,14 @@
-"""How a setting's text becomes its value. Each parser raises ValueError for a text that it does not take."""
+"""Parsers: the text of a setting becomes its value. A parser raises ValueError for a text that it does not accept."""
 
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
-
-MASK = "***"
+from urllib.parse import urlsplit
 
 SECRET_CHARS = 32
-"""A secret that signs has at least so many characters."""
+"""Minimum number of characters of a secret that signs."""
 
 Amount = TypeVar("Amount", int, float)
-
-
-def mask_url(text: str) -> str:
-    """An address without the password inside it. Other texts stay as they are."""
-    try:
-        parts = urlsplit(text)
-        password = parts.password
-    except ValueError:
-        return text
-    if not parts.scheme or not password:
-        return text
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:{MASK}@{host}"))
 
 
 def _within(kind: Callable[[str], Amount], low: Amount, high: Amount) -> Callable[[str], Amount]:
@@ -36,7 +21,7 @@ def _within(kind: Callable[[str], Amount], low: Amount, high: Amount) -> Callabl
     return parse
 
 
-def address(*schemes: str) -> Callable[[str], str]:
+def url(*schemes: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         parts = urlsplit(text)
         if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
@@ -57,12 +42,12 @@ def origins(text: str) -> tuple[str, ...]:
     return tuple(_origin(item.strip()) for item in text.split(",") if item.strip())
 
 
-def public_url(text: str) -> str:
-    return address("http", "https")(text).rstrip("/")
+def http_url(text: str) -> str:
+    return url("http", "https")(text).rstrip("/")
 
 
-def runner_url(text: str) -> str:
-    return text.lower() if text.lower() == "off" else public_url(text)
+def http_url_or_off(text: str) -> str:
+    return text.lower() if text.lower() == "off" else http_url(text)
 
 
 def visible(text: str) -> str:

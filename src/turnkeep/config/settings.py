@@ -1,63 +1,341 @@
-"""Settings: one frozen value, read once from flags and environment. Ignores files, databases and the network.
+"""The settings of a server: each is declared here once, with its default, its parser and its meaning.
 
-A flag wins over the environment, the environment over the default.
+They are one frozen value, read once from flags and environment: a flag wins over the environment, the environment
+over the default. `EngineSettings` is the section that the engine reads; `Settings` extends it by everything else.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from turnkeep.config.parsing import MASK, mask_url
-from turnkeep.config.variables import SECRETS, VARIABLES, LogLevel, OpenAIApi, ReasoningEffort, read_variables
+from turnkeep.config.parsing import (
+    SECRET_CHARS,
+    count,
+    http_url,
+    http_url_or_off,
+    one_of,
+    origins,
+    seconds,
+    secret_words,
+    url,
+    visible,
+    words,
+    yes_or_no,
+)
+from turnkeep.config.secret_masking import MASK, mask_url
+from turnkeep.config.variables import Setting, read_variables, variables_of
+from turnkeep.model.agents import AgentLimits
 from turnkeep.sockets import http_address
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+OpenAIApi = Literal["auto", "responses", "chat"]
+ReasoningEffort = Literal["auto", "off", "low", "medium", "high"]
 
-class Settings(Struct, frozen=True, kw_only=True):
-    """What an operator may set. Secrets are masked in `repr`, also those inside addresses."""
+_BIG = 1_000_000_000
+_SWITCH: dict[str, Any] = {"parse": yes_or_no, "allowed": "1 or 0"}
 
-    host: str = "127.0.0.1"
-    port: int = 8787
-    data_dir: Path = Path(".turnkeep")
-    database_url: str = ""
-    database_client_url: str | None = None
-    database_prepared_statements: bool = True
-    files_url: str = ""
-    redis_url: str | None = None
-    bootstrap_key: str | None = None
-    secret_keys: tuple[str, ...] = ()
-    public_url: str | None = None
-    sandbox_url: str | None = None
-    replay_turns: int = 20
-    context_chars: int = 400_000
-    tool_rounds: int = 5
-    tool_result_chars: int = 4_000
-    max_file_bytes: int = 52_428_800
-    max_files_per_message: int = 10
-    lease_seconds: float = 10.0
-    disconnect_grace_seconds: float = 30.0
-    bag_url_ttl_seconds: int = 300
-    setup_token_seconds: float = 600.0
-    upload_token_seconds: float = 3_600.0
-    model: str = "demo"
-    reasoning_effort: ReasoningEffort = "auto"
-    openai_api: OpenAIApi = "auto"
-    provider_timeout_seconds: float = 60.0
-    tool_timeout_seconds: float = 30.0
-    turn_timeout_seconds: float = 28_800.0
-    tools: tuple[str, ...] = ()
-    retention_days: float = 30.0
-    allowed_origins: tuple[str, ...] = ()
-    max_body_bytes: int = 1_048_576
-    allow_private_addresses: bool = False
-    allow_mcp_commands: bool = False
-    drain_seconds: float = 10.0
-    log_level: LogLevel = "info"
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """The section of the engine: how turns are run. Times are in seconds."""
+
+    model: Annotated[
+        str, Setting(parse=visible, allowed="demo or provider/model", meaning="The model where nothing names one.")
+    ] = "demo"
+    replay_turns: Annotated[
+        int, Setting(**count(1, 1_000), meaning="Maximum number of recent turns that the model is shown again.")
+    ] = 20
+    context_chars: Annotated[
+        int,
+        Setting(
+            **count(1_000, _BIG),
+            meaning="Maximum number of characters of these turns. Only whole turns are shown.",
+        ),
+    ] = 400_000
+    tool_rounds: Annotated[
+        int,
+        Setting(
+            **count(0, 100),
+            meaning="Maximum number of tool rounds in one turn. After the last one the model is asked once more, "
+            "without tools.",
+        ),
+    ] = 5
+    tool_result_chars: Annotated[
+        int,
+        Setting(
+            **count(100, _BIG),
+            meaning="Maximum number of characters of a tool's result that the model is sent. The trace keeps the "
+            "whole result.",
+        ),
+    ] = 4_000
+    lease_seconds: Annotated[
+        float,
+        Setting(
+            **seconds(0.5, 3_600),
+            meaning="How long a running turn belongs to its worker without a renewal. Then another worker may take "
+            "it over.",
+        ),
+    ] = 10.0
+    disconnect_grace_seconds: Annotated[
+        float,
+        Setting(
+            **seconds(0, 86_400),
+            meaning="A turn whose last reader has gone is stopped after this time; 0 stops it within a few seconds.",
+        ),
+    ] = 30.0
+    provider_timeout_seconds: Annotated[
+        float,
+        Setting(
+            **seconds(0.1, 86_400),
+            meaning="How long to wait for a model's next token; then the turn fails with `model_timeout`.",
+        ),
+    ] = 60.0
+    tool_timeout_seconds: Annotated[
+        float, Setting(**seconds(0.1, 86_400), meaning="How long one tool call may take.")
+    ] = 30.0
+    turn_timeout_seconds: Annotated[float, Setting(**seconds(1, 604_800), meaning="How long one turn may take.")] = (
+        28_800.0
+    )
+    setup_token_seconds: Annotated[
+        float,
+        Setting(
+            **seconds(1, 86_400),
+            meaning="How long after its start a sandbox may fetch the configuration of its turn.",
+        ),
+    ] = 600.0
+    upload_token_seconds: Annotated[
+        float,
+        Setting(**seconds(1, 604_800), meaning="How long after its start the sandbox of a turn may send files back."),
+    ] = 3_600.0
+    retention_days: Annotated[
+        float,
+        Setting(
+            **seconds(0, 36_500, "days"),
+            meaning="How long deleted conversations and files can be restored. Then they are erased.",
+        ),
+    ] = 30.0
+
+    queue_limit: int = 20
+    """Maximum number of turns that wait in one conversation."""
+    max_running: int = 2_000
+    """Maximum number of turns that one worker runs at once. It adopts no more of them, so that other workers can."""
+    max_failures: int = 3
+    """A turn whose workers were lost so many times is settled as failed."""
+    sweep_seconds: float = 1.0
+
+    def within(self, limits: AgentLimits) -> Self:
+        """These settings for a turn of an agent: its limits where they are tighter."""
+        return structs.replace(
+            self,
+            tool_rounds=_tighter(self.tool_rounds, limits.tool_rounds),
+            tool_timeout_seconds=_tighter(self.tool_timeout_seconds, limits.tool_timeout_seconds),
+            turn_timeout_seconds=_tighter(self.turn_timeout_seconds, limits.turn_timeout_seconds),
+        )
+
+    @property
+    def window_turns(self) -> int:
+        """What a turn is compiled from: the turns that are replayed, and itself."""
+        return self.replay_turns + 1
+
+    @property
+    def renew_seconds(self) -> float:
+        """How often leases are renewed."""
+        return min(1.0, self.lease_seconds / 3)
+
+    @property
+    def watch_seconds(self) -> float:
+        """How often attached readers are reported."""
+        return min(5.0, max(0.25, self.disconnect_grace_seconds / 3))
+
+
+class Settings(EngineSettings, frozen=True, kw_only=True):
+    """Everything that an operator may set about a server. Secrets are masked in `repr`, also those inside addresses."""
+
+    host: Annotated[
+        str,
+        Setting(
+            parse=visible,
+            allowed="an address or name to listen on",
+            meaning="The address to listen on. On a loopback address only known Host headers are answered.",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[int, Setting(**count(0, 65_535), meaning="The port to listen on; 0 takes a free one.")] = 8787
+    data_dir: Annotated[
+        Path,
+        Setting(
+            parse=Path,
+            allowed="a folder",
+            meaning="Where the database, the files, the local service key and the secret keys are kept.",
+        ),
+    ] = Path(".turnkeep")
+    database_url: Annotated[
+        str,
+        Setting(
+            parse=url("sqlite", "postgresql", "postgres"),
+            allowed="sqlite:///path or postgresql://…",
+            meaning="The database. With SQLite one server owns the file; several workers need PostgreSQL.",
+            default="sqlite:///{data_dir}/turnkeep.db",
+        ),
+    ] = ""
+    database_client_url: Annotated[
+        str | None,
+        Setting(
+            parse=url("postgresql", "postgres"),
+            allowed="postgresql://…",
+            meaning="PostgreSQL only: the login through which users' reads go, where you make it yourself.",
+            default="a login made beside the one of the database",
+        ),
+    ] = None
+    database_prepared_statements: Annotated[
+        bool,
+        Setting(
+            **_SWITCH,
+            meaning="PostgreSQL only: 0 where a pooler gives each transaction another connection and does not support "
+            "prepared statements, as PgBouncer before 1.21.",
+            default="1",
+        ),
+    ] = True
+    files_url: Annotated[
+        str,
+        Setting(
+            parse=url("file", "s3"),
+            allowed="file:///path or s3://bucket/prefix",
+            meaning="Where the bytes of files are kept. Credentials of a bucket come from the usual `AWS_*` variables.",
+            default="file:///{data_dir}/files",
+        ),
+    ] = ""
+    redis_url: Annotated[
+        str | None,
+        Setting(
+            parse=url("redis", "rediss", "unix"),
+            allowed="redis://…, rediss://… or unix://…",
+            meaning="Carries previews and wake-ups between workers. Without it they follow each other by polling.",
+            default="none: the hub is inside the process",
+        ),
+    ] = None
+    bootstrap_key: Annotated[
+        str | None,
+        Setting(
+            parse=visible,
+            allowed="a text of visible ASCII characters",
+            meaning="When set, this text is a valid service key of the first org.",
+            default="none",
+            is_secret=True,
+        ),
+    ] = None
+    secret_keys: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=secret_words,
+            allowed=f"one or more secrets of at least {SECRET_CHARS} characters, separated by commas",
+            meaning="Sign user tokens, cookies and addresses, and encrypt the credentials of agents: the first signs "
+            "and encrypts, all verify and decrypt. Servers that share a database must share them; use at least "
+            f"{SECRET_CHARS} random characters each. A shorter one after the first only decrypts.",
+            default="made once into the data directory",
+            is_secret=True,
+        ),
+    ] = ()
+    public_url: Annotated[
+        str | None,
+        Setting(
+            parse=http_url,
+            allowed="http://… or https://…",
+            meaning="The address under which browsers and sandboxes reach the server.",
+            default="from host and port",
+        ),
+    ] = None
+    sandbox_url: Annotated[
+        str | None,
+        Setting(
+            parse=http_url_or_off,
+            allowed="http://…, https://… or off",
+            meaning="The sandbox runner. `off` means none, also where one could be started beside the server.",
+            default="the bundled runner",
+        ),
+    ] = None
+    max_file_bytes: Annotated[int, Setting(**count(1, 1 << 40), meaning="Maximum size of one file, in bytes.")] = (
+        52_428_800
+    )
+    max_files_per_message: Annotated[
+        int, Setting(**count(0, 1_000), meaning="Maximum number of files in one message.")
+    ] = 10
+    bag_url_ttl_seconds: Annotated[
+        int, Setting(**count(1, 86_400), meaning="How long a sandbox may fetch the files of its turn.")
+    ] = 300
+    reasoning_effort: Annotated[
+        ReasoningEffort,
+        Setting(
+            **one_of(*get_args(ReasoningEffort)),
+            meaning="How much models that can reason do so before they answer; `auto` leaves it to each model.",
+        ),
+    ] = "auto"
+    openai_api: Annotated[
+        OpenAIApi,
+        Setting(
+            **one_of(*get_args(OpenAIApi)),
+            meaning="Which API is used for `openai/…`: Responses, Chat Completions, or (`auto`) the first at OpenAI "
+            "itself and the second at any other `OPENAI_BASE_URL`.",
+        ),
+    ] = "auto"
+    tools: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=words,
+            allowed="files such as tools.py or names of modules, separated by commas",
+            meaning="Python code whose `@tool` functions agents of this server may name.",
+            default="none",
+        ),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=origins,
+            allowed="origins such as https://app.example.com, separated by commas",
+            meaning="Pages of other origins that may call the API from a browser (CORS).",
+            default="none",
+        ),
+    ] = ()
+    max_body_bytes: Annotated[
+        int,
+        Setting(**count(1_024, 1 << 30), meaning="Maximum size of a request body in bytes; uploads of files aside."),
+    ] = 1_048_576
+    allow_private_addresses: Annotated[
+        bool,
+        Setting(
+            **_SWITCH,
+            meaning="Lets HTTP tools and MCP servers of agents, and pictures in messages, have private and loopback "
+            "addresses.",
+            default="0",
+        ),
+    ] = False
+    allow_mcp_commands: Annotated[
+        bool,
+        Setting(
+            **_SWITCH,
+            meaning="Lets every service key of a whole org save MCP servers that are commands, which this server "
+            "starts as its own user. Otherwise only the operator's own key may.",
+            default="0",
+        ),
+    ] = False
+    drain_seconds: Annotated[
+        float,
+        Setting(
+            **seconds(0, 600),
+            meaning="On SIGTERM running turns are handed over and open responses ended within this time.",
+        ),
+    ] = 10.0
+    log_level: Annotated[
+        LogLevel,
+        Setting(
+            **one_of(*get_args(LogLevel)),
+            meaning="The lowest level that is written to the log (JSON lines on standard error).",
+        ),
+    ] = "info"
 
     def __post_init__(self) -> None:
         if not self.database_url:
@@ -103,6 +381,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         return http_address(self.host, port or self.port)
 
 
+VARIABLES = variables_of(Settings)
+SECRETS = frozenset(variable.field for variable in VARIABLES if variable.is_secret)
+
+
 def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> Settings:
     """Settings from `flags` over `environ`. Raises InvalidRequest with the name, what is allowed and what was given."""
     return Settings(**read_variables(VARIABLES, environ, flags))
@@ -112,3 +394,10 @@ def _shown(field: str, value: Any) -> Any:
     if field in SECRETS:
         return MASK if value else value
     return mask_url(value) if isinstance(value, str) else value
+
+
+_Amount = TypeVar("_Amount", int, float)
+
+
+def _tighter(server: _Amount, agent: _Amount | None) -> _Amount:
+    return server if agent is None else min(server, agent)

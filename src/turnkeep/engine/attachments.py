@@ -27,7 +27,7 @@ READ_AT_ONCE = 4
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
-class BagReader:
+class AttachmentReader:
     """The engine's `FileReader` on a bag."""
 
     def __init__(self, store: FileStore, bag: Bag, pictures: ImageConverter) -> None:

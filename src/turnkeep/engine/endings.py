@@ -4,12 +4,12 @@ The partial text is kept, every open step is closed, and every tool call gets a 
 conversation because this turn was broken off.
 """
 
-from turnkeep.engine.fitting import fitted
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.recovery import open_calls
-from turnkeep.engine.tooling import stopped
+from turnkeep.engine.tool_calls import stopped
 from turnkeep.model.display import Display, fold
 from turnkeep.model.events import Failure, Step, TurnEvent
+from turnkeep.model.truncation import fitted
 from turnkeep.model.turns import FinalStatus, TurnError
 from turnkeep.store.commands import Settlement
 

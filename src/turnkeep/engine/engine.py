@@ -5,29 +5,20 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 
-from turnkeep.clock import Clock, system_clock
-from turnkeep.engine.leases import Leases
-from turnkeep.engine.observer import Observer
-from turnkeep.engine.questions import Asking, Options, Question
-from turnkeep.engine.remote import TakeLines
-from turnkeep.engine.run import FileReader
-from turnkeep.engine.sandboxes import Sandboxes
-from turnkeep.engine.settings import EngineSettings
-from turnkeep.engine.sweeper import BagKeeper, Sweeper
-from turnkeep.engine.watching import Watching
-from turnkeep.engine.worker import Worker
+from turnkeep.engine.claims import ClaimBuilder, Options, Question
+from turnkeep.engine.leases import Leases, Readers
+from turnkeep.engine.sandbox.remote_turn import TakeLines
+from turnkeep.engine.services import Services
+from turnkeep.engine.worker import Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.blocks import Block
 from turnkeep.model.events import Recorded, TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
-from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claimed
-from turnkeep.store.ports import Store
 from turnkeep.streaming.frames import WHOLE
-from turnkeep.streaming.ports import Hub, Subscription
-from turnkeep.tools.ports import Tools
+from turnkeep.streaming.ports import Subscription
 
 POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25
@@ -42,56 +33,18 @@ class Draining(Unavailable):
 class Engine:
     """Runs the turns of one process."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        hub: Hub,
-        providers: Providers,
-        tools: Tools,
-        settings: EngineSettings,
-        worker: str,
-        observer: Observer | None = None,
-        files: FileReader | None = None,
-        bag: BagKeeper | None = None,
-        sandboxes: Sandboxes | None = None,
-        clock: Clock = system_clock,
-    ) -> None:
-        observer = observer or Observer()
-        self._store = store
-        self._hub = hub
-        self._observer = observer
+    def __init__(self, services: Services, *, worker: str) -> None:
+        """`worker` is the name under which this process holds turns, unlike that of any other."""
+        self._store = services.store
+        self._hub = services.hub
+        self._observer = services.observer
+        self._sandboxes = services.sandboxes
         self.draining = asyncio.Event()
-        self._leases = Leases(
-            store,
-            lease_seconds=settings.lease_seconds,
-            renew_seconds=settings.renew_seconds,
-            observer=observer,
-        )
-        self._watching = Watching(
-            store,
-            grace_seconds=settings.disconnect_grace_seconds,
-            every_seconds=settings.watch_seconds,
-            observer=observer,
-        )
-        self._worker = Worker(
-            name=worker,
-            store=store,
-            hub=hub,
-            providers=providers,
-            tools=tools,
-            leases=self._leases,
-            settings=settings,
-            observer=observer,
-            files=files,
-            sandboxes=sandboxes,
-            clock=clock,
-        )
-        self._sandboxes = sandboxes
-        self._asking = Asking(
-            store, providers, settings=settings, worker=worker, watched_seconds=self._watching.window_seconds
-        )
-        self._sweeper = Sweeper(store, self._worker, settings=settings, observer=observer, clock=clock, bag=bag)
+        self._leases = Leases(services.store, services.settings, services.observer)
+        self._readers = Readers(services.store, services.settings, services.observer)
+        self._worker = Worker(services, self._leases, name=worker)
+        self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
+        self._sweeper = Sweeper(services, self._worker)
         self._background: list[asyncio.Task[None]] = []
 
     @property
@@ -107,7 +60,7 @@ class Engine:
         """Begin to keep leases, to look after readers, and to adopt what others left."""
         self._background = [
             asyncio.create_task(self._leases.keep(), name="renew leases"),
-            asyncio.create_task(self._watching.report(), name="report readers"),
+            asyncio.create_task(self._readers.report(), name="report readers"),
             asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
         ]
 
@@ -131,7 +84,7 @@ class Engine:
         """
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
-        claim = await self._asking.claim_of(question)
+        claim = await self._claims.claim_of(question)
         if claim.snapshot.sandbox:
             await self._ensure_sandbox(question)
         asked_at = time.monotonic()
@@ -152,7 +105,7 @@ class Engine:
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
         """Whether a turn was asked for under the same idempotency key before. Raises IdempotencyConflict if that was
         another request."""
-        return await self._asking.is_repeat(principal, options)
+        return await self._claims.is_repeat(principal, options)
 
     async def _ensure_sandbox(self, question: Question) -> None:
         """Refuse what no runner would take, unless it repeats a request that was taken before."""
@@ -164,7 +117,7 @@ class Engine:
 
     async def regenerate(self, principal: Principal, turn_id: TurnId, options: Options) -> Claimed:
         """Ask the same again, beside the turn that answered it."""
-        return await self.ask(await self._asking.again(principal, turn_id, options))
+        return await self.ask(await self._claims.again(principal, turn_id, options))
 
     async def edit(
         self,
@@ -176,7 +129,7 @@ class Engine:
         attachment_ids: tuple[FileId, ...] | None = None,
     ) -> Claimed:
         """Ask something else in the same place, with these files; without any named, with those that were there."""
-        question = await self._asking.again(principal, turn_id, options, message=message, attachment_ids=attachment_ids)
+        question = await self._claims.again(principal, turn_id, options, message=message, attachment_ids=attachment_ids)
         return await self.ask(question)
 
     async def cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
@@ -207,7 +160,7 @@ class Engine:
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
         """A reader is here for as long as this is open."""
-        return self._watching.attach(turn_id)
+        return self._readers.attach(turn_id)
 
     async def _settled(
         self, turn_id: TurnId, *, every: float, meanwhile: Callable[[], Awaitable[None]] | None = None

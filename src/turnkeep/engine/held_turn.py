@@ -6,17 +6,17 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from turnkeep.clock import Clock
-from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.recovery import USAGE
-from turnkeep.engine.settings import EngineSettings
-from turnkeep.engine.tooling import shown_to_readers, told_to_model
+from turnkeep.engine.services import LoopServices
+from turnkeep.engine.tool_calls import shown_to_readers, told_to_model
+from turnkeep.errors import LeaseLost
 from turnkeep.ids import new_message_id
 from turnkeep.model.blocks import Block, Text, ToolResult, ToolUse
 from turnkeep.model.display import Display
 from turnkeep.model.events import ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.model.usage import Usage
 from turnkeep.store.commands import Settled, Settlement
@@ -35,15 +35,15 @@ class HeldTurn(ABC):
     can_be_handed_over: bool
     """Whether another worker could go on with it; if not, it ends with this one."""
 
-    def __init__(
-        self, *, turn: Turn, recorder: Recorder, settings: EngineSettings, observer: Observer, clock: Clock
-    ) -> None:
+    def __init__(self, services: LoopServices, turn: Turn, recorder: Recorder) -> None:
+        """`services` hold the settings as they are for this turn. Raises LeaseLost for a turn without a principal."""
         self.turn = turn
         self.recorder = recorder
-        self.settings = settings
+        self.settings = services.settings
         self.usage = Usage()
-        self._observer = observer
-        self._clock = clock
+        self._principal = principal_of(turn)
+        self._observer = services.observer
+        self._clock = services.clock
         self._iteration = 0
 
     @property
@@ -108,3 +108,10 @@ class HeldTurn(ABC):
 def shown(row: Message, display: Display, *, usage: Usage) -> Message:
     """The row as the final one: with what a reader saw, and the tokens of the whole turn."""
     return msgspec.structs.replace(row, display=display.content, sources=display.sources, usage=usage, metadata={})
+
+
+def principal_of(turn: Turn) -> Principal:
+    """For whom the turn runs. Raises LeaseLost for a turn that this engine did not make, so that it is let go."""
+    if turn.snapshot.principal is None:
+        raise LeaseLost(f"Turn {turn.id} has no principal: it was not made by this engine.")
+    return turn.snapshot.principal

@@ -1,19 +1,29 @@
-"""Leases: how a worker keeps what it holds, and learns that it does not hold it any more.
+"""Leases and readers: what a worker reports to the store at an even pace, and what it learns from the answer.
 
-One statement a second renews every turn of this worker and brings back who wants to be stopped. A worker trusts a
-lease only until its own monotonic clock says so, counted from the moment *before* the last renewal was sent: then it
-starts no call any more, and waits for a renewal that succeeds.
+Leases: one statement a second renews every turn of this worker and brings back the turns that shall stop. A worker
+trusts a lease only until its own monotonic clock says so, counted from the moment *before* the last renewal was sent.
+After that it starts no more calls and waits for a renewal that succeeds.
+
+Readers: a turn in the foreground goes on while a client reads its stream or waits for its answer. The worker reports
+the turns that have readers here. When the last reader leaves, `watched_until` is not moved any more, and once it has
+passed any worker may ask for a stop.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
 from turnkeep.errors import LeaseLost, WorldError
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Held
 from turnkeep.store.ports import TurnStore
+
+HICCUP_SECONDS = 1.0
+"""A report may be late by so much, with however short a grace: a turn that is read is not stopped for it."""
 
 
 class HeldLease:
@@ -42,10 +52,10 @@ class HeldLease:
 class Leases:
     """All leases of one worker."""
 
-    def __init__(self, store: TurnStore, *, lease_seconds: float, renew_seconds: float, observer: Observer) -> None:
+    def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
         self._store = store
-        self._lease_seconds = lease_seconds
-        self._renew_seconds = renew_seconds
+        self._lease_seconds = settings.lease_seconds
+        self._renew_seconds = settings.renew_seconds
         self._observer = observer
         self._held: dict[TurnId, HeldLease] = {}
 
@@ -91,3 +101,52 @@ class Leases:
                 lease.is_lost = True
                 lease.on_lost()
             lease.renewed.set()
+
+
+class Readers:
+    """The readers of one worker."""
+
+    def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
+        self._store = store
+        self._every_seconds = settings.watch_seconds
+        self._window_seconds = max(settings.disconnect_grace_seconds, HICCUP_SECONDS) + settings.watch_seconds
+        self._observer = observer
+        self._readers: Counter[TurnId] = Counter()
+        self._came = asyncio.Event()
+
+    @property
+    def window_seconds(self) -> float:
+        """How long a turn counts as watched after the last report."""
+        return self._window_seconds
+
+    @contextmanager
+    def attach(self, turn_id: TurnId) -> Iterator[None]:
+        """While this is open, the turn has a reader."""
+        self._readers[turn_id] += 1
+        self._came.set()
+        try:
+            yield
+        finally:
+            self._readers[turn_id] -= 1
+            if not self._readers[turn_id]:
+                del self._readers[turn_id]
+
+    async def report(self) -> None:
+        """Tell the store for ever: at once when a reader comes, then at an even pace."""
+        while True:
+            if not self._readers:
+                self._came.clear()
+                await self._came.wait()
+            self._came.clear()
+            try:
+                await self._store.watch(list(self._readers), seconds=self._window_seconds)
+            except WorldError:
+                pass  # told again in a moment; the window is longer than a hiccup
+            except Exception as exc:  # a report that fails must not end all reports
+                self._observer.defect(None, exc)
+            try:
+                async with asyncio.timeout(self._every_seconds):
+                    await self._came.wait()
+                await asyncio.sleep(min(0.05, self._every_seconds))  # a crowd that comes at once is one report
+            except TimeoutError:
+                continue

@@ -1,26 +1,270 @@
 """The loop: one turn, from the question to its answer. Written to be read aloud.
 
-Everything it does goes through `Run`, which knows the turn; whatever stops it (a cancel, a lost lease, a failing
+Everything it does goes through `LocalTurn`, which knows the turn; whatever stops it (a cancel, a lost lease, a failing
 provider, a time limit) arrives as an exception and is settled by `engine.endings`.
 """
 
-from typing import TYPE_CHECKING
+import asyncio
+import time
+from collections.abc import Mapping, Sequence, Set
+from contextlib import aclosing
+from typing import Literal, Protocol
 
-from turnkeep.model.blocks import ToolUse
+from msgspec import UNSET
 
-if TYPE_CHECKING:
-    from turnkeep.engine.run import Run
+from turnkeep.engine.assembly import Assembly
+from turnkeep.engine.held_turn import MAX_REPLY_CHARS, HeldTurn, shown
+from turnkeep.engine.recorder import FileAnnouncer, Recorder
+from turnkeep.engine.recovery import OpenCall, progress_of
+from turnkeep.engine.sanitizer import clean_reply, clean_text
+from turnkeep.engine.services import LoopServices
+from turnkeep.engine.tool_calls import Citations, call_tool, outcome_unknown, shown_to_readers
+from turnkeep.ids import CallId
+from turnkeep.model.blocks import Block, Reasoning, ToolUse, text_of
+from turnkeep.model.display import fold
+from turnkeep.model.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
+from turnkeep.model.turns import Turn
+from turnkeep.providers.ports import (
+    Delta,
+    ModelRequest,
+    ProviderFailed,
+    ProviderTimedOut,
+    Reply,
+    Restarted,
+)
+from turnkeep.store.commands import Settlement
+from turnkeep.tools.ports import CallContext, Outcome
+
+StopReason = Literal["cancelled", "lost", "handover"]
 
 
-async def run_turn(run: "Run") -> None:
+async def run_turn(turn: "LocalTurn") -> None:
     """Ask the model, run the tools it asks for, and so on, until it answers."""
-    await run.note_what_is_missing()
-    await run.finish_open_calls()
+    await turn.note_missing_tools()
+    await turn.finish_open_calls()
     while True:
-        reply = await run.ask_model(may_call=run.rounds_left > 0)
+        reply = await turn.ask_model(may_call=turn.rounds_left > 0)
         calls = [block for block in reply.blocks if isinstance(block, ToolUse)]
-        if not calls or run.rounds_left == 0:
-            await run.answer(reply)
+        if not calls or turn.rounds_left == 0:
+            await turn.answer(reply)
             return
-        await run.record_iteration(reply, calls)
-        await run.call_tools(calls, malformed=reply.malformed)
+        await turn.record_iteration(reply, calls)
+        await turn.call_tools(calls, malformed=reply.malformed)
+
+
+class Lease(Protocol):
+    """The engine's promise that the turn is still ours."""
+
+    async def ensure(self) -> None:
+        """Return while the lease surely holds; wait for a renewal where it is in doubt. Raises LeaseLost."""
+
+
+class NoAnswer(ProviderFailed):
+    """The model asked for tools in every round it had and said nothing in the end."""
+
+    code = "tool_rounds"
+
+
+class LocalTurn(HeldTurn):
+    """One turn, its loop in this process."""
+
+    can_be_handed_over = True
+
+    def __init__(
+        self,
+        services: LoopServices,
+        turn: Turn,
+        recorder: Recorder,
+        lease: Lease,
+        assembly: Assembly,
+        announcer: FileAnnouncer | None = None,
+    ) -> None:
+        super().__init__(services, turn, recorder)
+        self._lease = lease
+        self._assembly = assembly
+        self._toolbox = assembly.toolbox
+        self.announcer = announcer
+        self._progress = progress_of(recorder.rows, recorder.events)
+        self._iteration = self._progress.iterations
+        self._citations = Citations(recorder.display().sources)
+        self.usage = self._progress.usage
+
+    async def work(self) -> None:
+        await run_turn(self)
+
+    @property
+    def rounds_left(self) -> int:
+        return self.settings.tool_rounds - self._iteration
+
+    async def note_missing_tools(self) -> None:
+        """The trace says which tools the turn has to do without; the model is told nothing of them."""
+        seq, now = len(self.recorder.events), self._clock()
+        lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in self._toolbox.notes]
+        if lines:
+            await self.recorder.record(logs=lines)
+
+    async def finish_open_calls(self) -> None:
+        """Give every call that an earlier attempt left open a result: run it, or say that nobody knows."""
+        unknown: list[OpenCall] = []
+        again: list[ToolUse] = []
+        for call in self._progress.open_calls:
+            tool = self._toolbox.get(call.use.name)
+            repeatable = tool is not None and tool.spec.is_idempotent
+            if call.has_begun and not repeatable:
+                unknown.append(call)
+            else:
+                again.append(call.use)
+        for call in unknown:
+            await self._record_outcome(call.use, outcome_unknown(), seconds=None)
+        if again:
+            await self.call_tools(again, begun={call.use.id for call in self._progress.open_calls if call.has_begun})
+
+    async def ask_model(self, *, may_call: bool) -> Reply:
+        """One iteration: compile what the model sees, show what it says while it says it, return the whole."""
+        if self.announcer is not None:
+            await self.announcer.announce()
+        request = await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
+        await self._lease.ensure()
+        began = time.monotonic()
+        reply: Reply | None = None
+        try:
+            reply = await self._listen(request)
+        finally:
+            self._observer.model_called(
+                request.model, seconds=time.monotonic() - began, usage=None if reply is None else reply.usage
+            )
+        self.usage += reply.usage
+        return reply
+
+    async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
+        """The iteration is complete: its row, and the event that replaces its previews."""
+        reasoning = _reasoning_text(reply.blocks)
+        row = self.row("assistant", reply.blocks, internal=True, iteration=self._iteration, usage=reply.usage)
+        event = ToolCalls(
+            iteration=self._iteration,
+            text=text_of(reply.blocks),
+            calls=tuple(ToolCall(id=call.id, name=call.name, args=call.input) for call in calls),
+            reasoning=reasoning or UNSET,
+        )
+        await self.recorder.record(rows=[row], events=[event])
+        self._iteration += 1
+        self._observer.reached("iteration_recorded", self.turn.id)
+
+    async def call_tools(
+        self,
+        calls: Sequence[ToolUse],
+        *,
+        malformed: Mapping[CallId, str] | None = None,
+        begun: Set[CallId] = frozenset(),
+    ) -> None:
+        """Run the calls side by side; record each result as it arrives.
+
+        Steps of calls that have `begun` before are not told again. It would look like progress, and a tool that kills
+        every worker which runs it would be run for ever.
+        """
+        await self._lease.ensure()
+        steps = [
+            Step(id=call.id, name=call.name, status="running", args=call.input)
+            for call in calls
+            if call.id not in begun
+        ]
+        if steps:
+            await self.recorder.record(events=steps)
+        self._observer.reached("tool_starting", self.turn.id)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(self._call_one(call, (malformed or {}).get(call.id)))
+        except BaseExceptionGroup as failures:
+            # Tools do not raise; what comes here is the recorder's: the lease is lost, or the database is away.
+            raise failures.exceptions[0] from failures
+
+    async def answer(self, reply: Reply) -> None:
+        """Settle with the model's words as the answer."""
+        text = text_of(reply.blocks)
+        blocks = tuple(block for block in reply.blocks if not isinstance(block, ToolUse))
+        if not text.strip() and any(isinstance(block, ToolUse) for block in reply.blocks):
+            raise NoAnswer(f"The model used all {self.settings.tool_rounds} tool rounds and gave no answer.")
+        files = await self.wind_up()
+        display = fold((*self.recorder.events, *files)).then_said(text=text, reasoning=_reasoning_text(reply.blocks))
+        final = self.row("assistant", blocks, internal=False, iteration=self._iteration, usage=reply.usage)
+        final = shown(final, display, usage=self.usage)
+        result = Result(message_id=final.id, message=text, content=display.content, usage=self.usage)
+        await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files))
+
+    async def wind_up(self) -> tuple[TurnEvent, ...]:
+        """Files that were written back and that readers have not heard of, as an event of the settlement."""
+        return () if self.announcer is None else await self.announcer.untold()
+
+    async def _listen(self, request: ModelRequest) -> Reply:
+        """Pass on what is said; the time limit runs anew with each piece."""
+        loop = asyncio.get_running_loop()
+        limit = request.timeout_seconds
+        try:
+            async with asyncio.timeout(limit) as timer, aclosing(self._assembly.provider.speak(request)) as spoken:
+                async for piece in spoken:
+                    timer.reschedule(loop.time() + limit)
+                    match piece:
+                        case Delta():
+                            self._show(piece)
+                        case Restarted():
+                            await self._record_restart(piece.reason)
+                        case Reply():
+                            return self._assembly.with_own_names(clean_reply(piece))
+        except TimeoutError as exc:
+            raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
+        raise ProviderFailed("The model's stream ended without an answer.")
+
+    def _show(self, piece: Delta) -> None:
+        text = clean_text(piece.text)
+        if not text:
+            return
+        self.recorder.preview(self._iteration, piece.kind, text)
+        if self.recorder.previewed_chars > MAX_REPLY_CHARS:
+            raise ProviderFailed(f"The model did not stop after {MAX_REPLY_CHARS:,} characters.")
+        self._observer.reached("previewed", self.turn.id)
+
+    async def _record_restart(self, reason: str) -> None:
+        """Text that was shown is void: readers must drop it, so they are told by an event."""
+        if self.recorder.spoken("text") or self.recorder.spoken("reasoning"):
+            await self.recorder.record(events=[Reset(attempt=self.recorder.held.attempt, reason=clean_text(reason))])
+
+    async def _call_one(self, call: ToolUse, malformed: str | None) -> None:
+        began = time.monotonic()
+        if malformed is not None:
+            outcome = Outcome(error=f"The arguments were not valid: {malformed}")
+        else:
+            context = CallContext(
+                call_id=call.id,
+                turn_id=self.turn.id,
+                conversation_id=self.turn.conversation_id,
+                principal=self._principal,
+                result_chars=self.settings.tool_result_chars,
+            )
+            await self._lease.ensure()  # it may have run out while the step was being committed
+            outcome = await call_tool(self._toolbox, call, context, default_timeout=self.settings.tool_timeout_seconds)
+        seconds = time.monotonic() - began
+        self._observer.tool_called(call.name, seconds=seconds, failed=outcome.error is not None)
+        self._observer.reached("tool_ended", self.turn.id)
+        await self._record_outcome(call, outcome, seconds=seconds)
+        self._observer.reached("result_recorded", self.turn.id)
+
+    async def _record_outcome(self, call: ToolUse, outcome: Outcome, *, seconds: float | None) -> None:
+        outcome = self._citations.numbered(outcome)
+        events: list[TurnEvent] = [ended_step(call, outcome, seconds=seconds)]
+        if outcome.sources:
+            events.append(Sources(sources=outcome.sources))
+        await self.recorder.record(rows=[self.result_row(call, outcome)], events=events)
+
+
+def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:
+    duration = UNSET if seconds is None else round(seconds * 1000)
+    if outcome.error is not None:
+        return Step(id=call.id, name=call.name, status="failed", error=outcome.error, duration_ms=duration)
+    return Step(
+        id=call.id, name=call.name, status="succeeded", result=shown_to_readers(outcome.result), duration_ms=duration
+    )
+
+
+def _reasoning_text(blocks: Sequence[Block]) -> str:
+    return "\n\n".join(block.text for block in blocks if isinstance(block, Reasoning) and block.text)

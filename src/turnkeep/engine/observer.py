@@ -49,7 +49,7 @@ class Observer:
         """Something unexpected was caught: a bug, or the world in a shape nobody thought of."""
 
 
-class Unfailing(Observer):
+class SafeObserver(Observer):
     """Another observer, whose own failures harm no turn. The first of each kind is logged."""
 
     def __init__(self, observer: Observer) -> None:

@@ -1,34 +1,36 @@
-"""The worker: drives the turns that this process holds, each in a task of its own."""
+"""The worker runs the turns that this process holds, each in a task of its own; the sweeper finds it more of them."""
 
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from turnkeep.clock import Clock, system_clock
-from turnkeep.engine.announcing import Announcer
+from turnkeep.engine.assembly import Assembly
 from turnkeep.engine.endings import settle_bare, settle_cancelled, settle_failed
-from turnkeep.engine.held_turn import HeldTurn
+from turnkeep.engine.held_turn import HeldTurn, principal_of
 from turnkeep.engine.leases import HeldLease, Leases
-from turnkeep.engine.observer import Observer
-from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.remote import RemoteRun, SandboxFailed, TakeLines
-from turnkeep.engine.run import FileReader, Run, StopReason
-from turnkeep.engine.sandboxes import Sandboxes
-from turnkeep.engine.settings import EngineSettings
+from turnkeep.engine.loop import LocalTurn, StopReason
+from turnkeep.engine.recorder import FileAnnouncer, Recorder
+from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
+from turnkeep.engine.sandbox.runner_client import SandboxFailed
+from turnkeep.engine.services import Services
 from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.agents import AgentSpec
 from turnkeep.model.events import Failure, Recorded
-from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnError
-from turnkeep.providers.ports import ProviderFailed, Providers
+from turnkeep.providers.ports import ProviderFailed
 from turnkeep.store.commands import Settlement
-from turnkeep.store.ports import Store
-from turnkeep.streaming.ports import Publisher
-from turnkeep.tools.ports import Toolbox, Tools
+from turnkeep.tools.ports import Toolbox
 from turnkeep.tools.registry import FixedToolbox
+
+ADOPT_AT_ONCE = 50
+PURGE_EVERY_SWEEPS = 600
+DAY_MS = 86_400_000
+SILENT_IMPORT_MS = 600_000
+KNOWLEDGE_STEPS = 200
+
 
 DEFECT = "Something went wrong on our side; the log has the details."
 
@@ -36,7 +38,7 @@ SETTLE_PATIENCE_SECONDS = 5.0
 """How long a stopped turn may take to let go of its model or tool before it is settled over its head."""
 
 
-class Grip:
+class Hold:
     """This worker's hold on one turn: how it is told to stop, and what it last said of itself."""
 
     def __init__(self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None) -> None:
@@ -55,33 +57,16 @@ class Grip:
 class Worker:
     """Runs turns. Every way out of a turn ends in `_drive`: settled, or let go for somebody else to adopt."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        store: Store,
-        hub: Publisher,
-        providers: Providers,
-        tools: Tools,
-        leases: Leases,
-        settings: EngineSettings,
-        observer: Observer,
-        files: FileReader | None = None,
-        sandboxes: Sandboxes | None = None,
-        clock: Clock = system_clock,
-    ) -> None:
+    def __init__(self, services: Services, leases: Leases, *, name: str) -> None:
         self.name = name
-        self._store = store
-        self._hub = hub
-        self._providers = providers
-        self._tools = tools
+        self._services = services
+        self._store = services.store
+        self._hub = services.hub
+        self._settings = services.settings
+        self._observer = services.observer
+        self._clock = services.clock
         self._leases = leases
-        self._settings = settings
-        self._observer = observer
-        self._files = files
-        self._sandboxes = sandboxes
-        self._clock = clock
-        self._grips: dict[TurnId, Grip] = {}
+        self._holds: dict[TurnId, Hold] = {}
         self._dropped: list[Held] = []
         """Turns that this worker stopped driving because the database was away, and that it still seems to hold."""
         self._unheard: list[str] = []
@@ -92,7 +77,7 @@ class Worker:
     @property
     def room(self) -> int:
         """How many more turns this worker would adopt."""
-        return 0 if self._is_draining else max(0, self._settings.max_running - len(self._grips))
+        return 0 if self._is_draining else max(0, self._settings.max_running - len(self._holds))
 
     def start(
         self,
@@ -108,15 +93,15 @@ class Worker:
 
         `take_lines` is given the lines of a turn that runs in a sandbox, once they are recorded.
         """
-        grip = Grip(held, is_first_start=is_first_start, take_lines=take_lines)
-        self._grips[turn.id] = grip
+        hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines)
+        self._holds[turn.id] = hold
         lease = self._leases.add(
             held,
             asked_at=asked_at,
-            on_cancel=lambda: grip.let_go("cancelled"),
-            on_lost=lambda: grip.let_go("lost"),
+            on_cancel=lambda: hold.let_go("cancelled"),
+            on_lost=lambda: hold.let_go("lost"),
         )
-        grip.task = asyncio.create_task(self._drive(turn, grip, lease, events), name=f"turn {turn.id}")
+        hold.task = asyncio.create_task(self._drive(turn, hold, lease, events), name=f"turn {turn.id}")
 
     async def adopt(self, *, limit: int, turn_id: TurnId | None = None) -> int:
         """Take over turns that nobody holds; return how many. Those that come while draining are let go again.
@@ -149,48 +134,48 @@ class Worker:
 
     def stop(self, turn_id: TurnId) -> None:
         """Stop the turn if it runs here. Somebody asked for it, and the store knows."""
-        if grip := self._grips.get(turn_id):
-            grip.let_go("cancelled")
+        if hold := self._holds.get(turn_id):
+            hold.let_go("cancelled")
 
     def stop_conversation(self, conversation_id: ConversationId, *, before: TurnId) -> None:
         """Stop the turn of this conversation that runs here, unless it is already `before`, which waited for that."""
-        for grip in self._grips.values():
-            if grip.held.conversation_id == conversation_id and grip.held.turn_id != before:
-                grip.let_go("cancelled")
+        for hold in self._holds.values():
+            if hold.held.conversation_id == conversation_id and hold.held.turn_id != before:
+                hold.let_go("cancelled")
 
     def holds(self, turn_id: TurnId) -> bool:
-        return turn_id in self._grips
+        return turn_id in self._holds
 
     async def drain(self, *, seconds: float) -> None:
         """Hand everything over: stop the work, finish what is being written, let others adopt at once."""
         self._is_draining = True
-        grips = list(self._grips.values())
-        for grip in grips:
-            grip.let_go("handover")
-        tasks = [grip.task for grip in grips if grip.task is not None]
+        holds = list(self._holds.values())
+        for hold in holds:
+            hold.let_go("handover")
+        tasks = [hold.task for hold in holds if hold.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
-        await self._store.hand_over([grip.held for grip in grips])
+        await self._store.hand_over([hold.held for hold in holds])
         await self.let_go()
 
-    async def _drive(self, turn: Turn, grip: Grip, lease: HeldLease, events: Sequence[Recorded] | None) -> None:
+    async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> None:
         run: HeldTurn | None = None
         try:
-            run = await self._prepare(turn, grip, lease, events)
+            run = await self._prepare(turn, hold, lease, events)
             self._observer.turn_began(turn)
-            await self._work(run, grip)
+            await self._work(run, hold)
         except Fenced as exc:
             self._observer.turn_let_go(turn.id, exc)
         except WorldError as exc:
             self._observer.turn_let_go(turn.id, exc)
-            self._dropped.append(grip.held)
+            self._dropped.append(hold.held)
         except Exception as exc:
             self._observer.defect(turn.id, exc)
-            await self._give_up(turn, grip.held, run)
+            await self._give_up(turn, hold.held, run)
         finally:
             self._leases.remove(turn.id)
-            if self._grips.get(turn.id) is grip:
-                del self._grips[turn.id]
+            if self._holds.get(turn.id) is hold:
+                del self._holds[turn.id]
             self._hub.forget(turn.id)
         if run is not None and run.settled is not None:
             self._observer.turn_ended(run.settled.turn)
@@ -229,60 +214,39 @@ class Worker:
         except WorldError:
             return  # the sweeper of any worker finds it
 
-    async def _prepare(self, turn: Turn, grip: Grip, lease: HeldLease, events: Sequence[Recorded] | None) -> HeldTurn:
+    async def _prepare(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> HeldTurn:
         """Read what the turn needs: its own rows and events, and the window before it."""
         window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
         own = [row for row in window.rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
         if events is None:
             events = await self._all_events(turn.id)
             self._hub.publish(turn.id, events[-1:])
-        principal = turn.snapshot.principal
-        if principal is None:
-            raise LeaseLost(f"Turn {turn.id} has no principal: it was not made by this engine.")
         agent = turn.snapshot.agent
-        settings = self._settings if agent is None else self._settings.within(agent.limits)
+        services = self._services if agent is None else self._services.for_agent(agent)
         recorder = Recorder(
             store=self._store,
             hub=self._hub,
-            held=grip.held,
+            held=hold.held,
             events=events,
             rows=own,
-            on_cancel_requested=lambda: grip.let_go("cancelled"),
+            on_cancel_requested=lambda: hold.let_go("cancelled"),
         )
-        announcer = Announcer(self._store, recorder, lease)
         if turn.snapshot.sandbox:
-            return RemoteRun(
-                turn=turn,
-                recorder=recorder,
-                announcer=announcer,
-                store=self._store,
-                sandboxes=self._sandboxes,
-                lease=lease,
-                settings=settings,
-                observer=self._observer,
-                clock=self._clock,
-                is_first_start=grip.is_first_start,
-                take_lines=grip.take_lines,
+            return RemoteTurn(
+                services, turn, recorder, lease, is_first_start=hold.is_first_start, take_lines=hold.take_lines
             )
-        return Run(
-            turn=turn,
-            recorder=recorder,
-            announcer=announcer,
+        assembly = Assembly(
+            provider=services.providers.named(turn.model or services.settings.model),
+            toolbox=await self._toolbox(turn, hold),
             history=[row for row in window.rows if row.turn_id != turn.id],
-            provider=self._providers.named(turn.model or self._settings.default_model),
-            toolbox=await self._toolbox(agent, principal, grip),
-            principal=principal,
-            lease=lease,
-            settings=settings,
-            observer=self._observer,
-            clock=self._clock,
-            files=self._files,
+            files=services.files,
         )
+        return LocalTurn(services, turn, recorder, lease, assembly, FileAnnouncer(self._store, recorder, lease))
 
-    async def _toolbox(self, agent: AgentSpec | None, principal: Principal, grip: Grip) -> Toolbox:
+    async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. Their servers may take a while to answer; who stops the turn need not wait for them."""
-        asking = asyncio.create_task(self._tools.toolbox(agent, principal))
-        ends: set[asyncio.Future[Any]] = {asking, grip.stop}
+        asking = asyncio.create_task(self._services.tools.toolbox(turn.snapshot.agent, principal_of(turn)))
+        ends: set[asyncio.Future[Any]] = {asking, hold.stop}
         try:
             await asyncio.wait(ends, return_when="FIRST_COMPLETED")
             return await asking if asking.done() else FixedToolbox({})
@@ -295,7 +259,7 @@ class Worker:
             events += page
         return events
 
-    async def _work(self, run: HeldTurn, grip: Grip) -> None:
+    async def _work(self, run: HeldTurn, hold: Hold) -> None:
         """Run the loop until it ends, is told to stop, or its time is over; then settle accordingly."""
         if run.turn.failures >= self._settings.max_failures:
             await settle_failed(run, "worker_lost", "The workers that ran this turn were lost, one after another.")
@@ -303,26 +267,26 @@ class Worker:
         if run.turn.cancel_requested_at is not None:
             await settle_cancelled(run)
             return
-        if not grip.stop.done() and await self._loop_ended(run, grip):
+        if not hold.stop.done() and await self._loop_ended(run, hold):
             return
         await run.recorder.quiesce()
         if run.settled is not None:
             return  # the answer was being written when the stop came, and was quicker
-        if not grip.stop.done():
+        if not hold.stop.done():
             limit = run.settings.turn_timeout_seconds
             await settle_failed(run, "turn_timeout", f"The turn took longer than {limit:g} seconds.")
-        elif grip.stop.result() == "cancelled":
+        elif hold.stop.result() == "cancelled":
             await settle_cancelled(run)
-        elif grip.stop.result() == "handover" and not run.can_be_handed_over:
+        elif hold.stop.result() == "handover" and not run.can_be_handed_over:
             await settle_failed(run, "sandbox_lost", "The server was shut down while the turn ran in a sandbox.")
         else:
-            raise LeaseLost("Handed over." if grip.stop.result() == "handover" else "Taken over by another worker.")
+            raise LeaseLost("Handed over." if hold.stop.result() == "handover" else "Taken over by another worker.")
 
-    async def _loop_ended(self, run: HeldTurn, grip: Grip) -> bool:
+    async def _loop_ended(self, run: HeldTurn, hold: Hold) -> bool:
         """Run the loop; whether it came to its own end, and not to that of its time or of somebody's patience."""
         loop = asyncio.create_task(run.work(), name=f"loop {run.turn.id}")
         try:
-            ends: set[asyncio.Future[Any]] = {loop, grip.stop}
+            ends: set[asyncio.Future[Any]] = {loop, hold.stop}
             await asyncio.wait(ends, timeout=self._time_left(run), return_when="FIRST_COMPLETED")
             if loop.done():
                 await self._conclude(run, loop)
@@ -348,6 +312,80 @@ class Worker:
     def _time_left(self, run: HeldTurn) -> float:
         started_at = run.turn.started_at if run.turn.started_at is not None else self._clock()
         return max(0.0, run.settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
+
+
+class Sweeper:
+    """Adopts turns that nobody holds, lets waiting turns run, stops the unwatched, keeps search fresh, purges."""
+
+    def __init__(self, services: Services, worker: Worker) -> None:
+        self._store = services.store
+        self._settings = services.settings
+        self._observer = services.observer
+        self._clock = services.clock
+        self._file_cleanup = services.file_cleanup
+        self._worker = worker
+        self._met_at = time.monotonic()
+        """When the database last answered."""
+        self._adopt_from = 0.0
+
+    async def sweep_for_ever(self) -> None:
+        sweeps = 0
+        while True:
+            try:
+                await self.sweep()
+                if sweeps % PURGE_EVERY_SWEEPS == 0:
+                    await self._purge()
+            except WorldError:
+                pass  # the database is away; `_meet` sees for how long
+            except Exception as exc:  # a sweep that fails must not end all sweeps
+                self._observer.defect(None, exc)
+            sweeps += 1
+            await asyncio.sleep(self._pause_seconds)
+
+    async def sweep(self) -> None:
+        """Once: first what lets turns run, then what tidies up."""
+        await self._store.promote_waiting()
+        self._meet()
+        await self._worker.let_go()
+        limit = min(self._worker.room, ADOPT_AT_ONCE)
+        if limit and time.monotonic() >= self._adopt_from:
+            await self._worker.adopt(limit=limit)
+        for turn_id in await self._store.cancel_unwatched():
+            self._worker.stop(turn_id)
+        await self._store.index_pending()
+
+    @property
+    def _pause_seconds(self) -> float:
+        """Between two sweeps; with a short lease shorter, so that a silence can be told from a pause."""
+        return min(self._settings.sweep_seconds, self._settings.lease_seconds / 4)
+
+    def _meet(self) -> None:
+        """The database answers. If it did not for so long that living workers may have lost leases, they renew first.
+
+        The same holds when it was this process that stood still: the others of this machine may have stood still
+        with it. A shorter silence cannot have ended the lease of a worker that lives, as it renews three times within
+        one.
+        """
+        now, lease = time.monotonic(), self._settings.lease_seconds
+        if now - self._met_at > self._pause_seconds + lease / 2:
+            self._adopt_from = now + lease
+        self._met_at = now
+
+    async def _purge(self) -> None:
+        await self._purge_knowledge()
+        purged = await self._store.purge(deleted_before=int(self._clock() - self._settings.retention_days * DAY_MS))
+        if self._file_cleanup is not None:
+            with suppress(WorldError):  # the bucket is away, which is no reason to stop; a later round finds it all
+                await self._file_cleanup.tidy(purged.storage_keys)
+
+    async def _purge_knowledge(self) -> None:
+        """Rows of deleted tables and of imports whose server died, in small steps: the writer has others to serve."""
+        now = self._clock()
+        # Under which keys rows were added is remembered for a day at least: so long a request may be sent again.
+        before = int(now - max(1, self._settings.retention_days) * DAY_MS)
+        for _ in range(KNOWLEDGE_STEPS):
+            if not await self._store.purge_knowledge(before=before, silent_before=int(now - SILENT_IMPORT_MS)):
+                return
 
 
 async def _end(loop: asyncio.Task[Any]) -> None:

@@ -8,12 +8,13 @@ import aiohttp
 from msgspec import Struct, structs
 
 from turnkeep.clock import system_clock
+from turnkeep.config import EngineSettings
+from turnkeep.engine.assembly import Assembly
 from turnkeep.engine.endings import settle_failed
-from turnkeep.engine.loop import run_turn
+from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.run import Run
-from turnkeep.engine.settings import EngineSettings
+from turnkeep.engine.services import LoopServices
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import ConversationId, OrgId, TurnId, WorkspaceId, new_conversation_id, new_message_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
@@ -34,8 +35,6 @@ from turnkeep.sandbox.workspace import Workspace
 from turnkeep.sandbox.writeback import BeforeTheEnd, hand_back
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
-
-RESULT_CHARS = 4_000
 
 SUMMARY_CHARS = 400
 
@@ -79,30 +78,24 @@ async def think(room: Room) -> None:
         await provider.close()
 
 
-def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: BeforeTheEnd) -> Run:
+def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: BeforeTheEnd) -> LocalTurn:
     config, turn = room.config, _turn(room.config)
     settings = _engine_settings(room.settings, config.limits)
     held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=1)
-    return Run(
-        turn=turn,
-        recorder=Recorder(
-            store=TellingJournal(turn, room.lines, handing_back.run),
-            hub=hub,
-            held=held,
-            events=(),
-            rows=[question(config.prompt, turn.id, turn.conversation_id, now=system_clock())],
-            on_cancel_requested=lambda: None,
-        ),
-        history=history(config.conversation, turn.conversation_id),
+    recorder = Recorder(
+        store=TellingJournal(turn, room.lines, handing_back.run),
+        hub=hub,
+        held=held,
+        events=(),
+        rows=[question(config.prompt, turn.id, turn.conversation_id, now=system_clock())],
+        on_cancel_requested=lambda: None,
+    )
+    assembly = Assembly(
         provider=provider,
         toolbox=_toolbox(room, hub, settings),
-        principal=_NOBODY,
-        lease=_Forever(),
-        settings=settings,
-        observer=_Observer(),
-        clock=system_clock,
-        files=None,
+        history=history(config.conversation, turn.conversation_id),
     )
+    return LocalTurn(LoopServices(settings=settings, observer=_Observer()), turn, recorder, _Forever(), assembly)
 
 
 def _toolbox(room: Room, hub: TellingHub, settings: EngineSettings) -> Toolbox:
@@ -195,7 +188,7 @@ def _engine_settings(settings: RunnerSettings, limits: TurnLimits) -> EngineSett
         replay_turns=1_000,  # the server has chosen which turns to send
         context_chars=limits.context_chars or defaults.context_chars,
         tool_rounds=limits.tool_rounds or settings.tool_rounds,
-        tool_result_chars=limits.tool_result_chars or RESULT_CHARS,
+        tool_result_chars=limits.tool_result_chars or defaults.tool_result_chars,
         provider_timeout_seconds=limits.provider_timeout_seconds or defaults.provider_timeout_seconds,
         tool_timeout_seconds=settings.step_seconds,
     )

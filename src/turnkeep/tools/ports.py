@@ -4,6 +4,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from turnkeep.config import EngineSettings
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.blocks import JsonObject, JsonValue
@@ -31,8 +32,8 @@ class CallContext(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
     conversation_id: ConversationId
     principal: Principal
-    result_chars: int = 4_000
-    """So much of the result is told to the model. A tool that pages its results fits whole ones into it."""
+    result_chars: int = EngineSettings().tool_result_chars
+    """Maximum number of characters that the model is sent. A tool that pages its results fits whole ones into it."""
 
 
 class Passage(Struct, frozen=True, kw_only=True):

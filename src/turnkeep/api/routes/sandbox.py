@@ -15,7 +15,7 @@ from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.turn_tokens import spend
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile
-from turnkeep.engine.remote import prompt_of
+from turnkeep.engine.sandbox.remote_turn import prompt_of
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn

@@ -15,7 +15,7 @@ from turnkeep.api.leaving import CallerLeft
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.turn_calls import while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
-from turnkeep.engine.tooling import call_tool
+from turnkeep.engine.tool_calls import call_tool
 from turnkeep.ids import CallId
 from turnkeep.model.blocks import ToolUse
 from turnkeep.model.turns import Turn

@@ -8,7 +8,6 @@ endpoints of one protocol differ, it takes the side of the strictest that is in 
 from turnkeep.compiler.judge.anthropic import judge_anthropic
 from turnkeep.compiler.judge.openai_chat import judge_openai_chat
 from turnkeep.compiler.judge.openai_responses import judge_openai_responses
-from turnkeep.compiler.judge.violations import Violation
-from turnkeep.compiler.judge.words import explain
+from turnkeep.compiler.judge.violations import Violation, explain
 
 __all__ = ["Violation", "explain", "judge_anthropic", "judge_openai_chat", "judge_openai_responses"]

@@ -2,7 +2,8 @@
 
 import secrets
 
-from tests.engine.rooms import Gate, Room, kinds
+from tests.engine.harness import Gate, Room, kinds
+
 from turnkeep.ids import TurnId, new_file_id
 from turnkeep.model.events import Files, Result
 from turnkeep.model.files import NewFile

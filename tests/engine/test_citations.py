@@ -2,8 +2,9 @@
 
 import asyncio
 
-from tests.engine.rooms import Room
-from turnkeep.engine.citing import Citations
+from tests.engine.harness import Room
+
+from turnkeep.engine.tool_calls import Citations
 from turnkeep.model.blocks import ToolResult
 from turnkeep.model.events import Source, Sources
 from turnkeep.providers.scripted import Call, Script

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from turnkeep.engine.cleaning import clean_json
+from turnkeep.engine.sanitizer import clean_json
 from turnkeep.model.depth import MAX_DEPTH, is_too_deep
 
 

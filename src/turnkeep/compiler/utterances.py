@@ -1,16 +1,21 @@
-"""Reading: stored rows → utterances.
+"""Stored rows as utterances, in the form in which one target may see them.
 
-A row is read from its blocks; an imported row that has none, from its legacy tool calls; else from its plain
-content. Whatever an old row holds, reading does not fail: a piece that means nothing to us is left out. Whether
-calls and results fit together is for `repair.py`.
+A row is read from its blocks; an imported row without blocks is read from its legacy tool calls, or else from its
+plain content. Reading never fails: a part of an old row that has no meaning here is left out. `repair.py` checks that
+calls and results fit together.
+
+Two things depend on the target. Reasoning goes back only to the provider that can verify it, and pictures go only to
+a model that sees. Every later step is the same for all targets.
 """
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec import Struct
 
-from turnkeep.compiler.exchange import Speaker, Utterance
-from turnkeep.ids import CallId
+from turnkeep.compiler.attachments import INLINE_CHARS, Contents, Gone, show_file, show_image
+from turnkeep.compiler.exchange import Exchange, Repair, Speaker, Utterance
+from turnkeep.ids import CallId, TurnId
 from turnkeep.model.blocks import (
     Block,
     FileRef,
@@ -24,6 +29,76 @@ from turnkeep.model.blocks import (
     ToolUse,
 )
 from turnkeep.model.messages import Legacy, Message
+
+_PLAIN: dict[str, frozenset[type]] = {
+    "user": frozenset({Text, ToolResult}),
+    "assistant": frozenset({Text, ToolUse}),
+}
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """How a target looks at a history. `reasoning_of` names the provider whose reasoning it takes back."""
+
+    reasoning_of: str | None
+    contents: Contents
+    sees_images: bool = True
+    inline_chars: int = INLINE_CHARS
+
+
+def view_turn(turn_id: TurnId, rows: Sequence[Message], view: View) -> tuple[Exchange, list[Repair]]:
+    """The rows of one turn as utterances, with files shown and foreign reasoning left out."""
+    utterances: list[Utterance] = []
+    repairs: list[Repair] = []
+    for row in rows:
+        if _is_plain(row):
+            utterances.append(Utterance(role=row.role, blocks=row.blocks, ts=row.created_at))  # type: ignore[arg-type]
+        else:
+            utterances.extend(_show(utterance, row, view, repairs) for utterance in read(row))
+    return Exchange(turn_id=turn_id, utterances=tuple(utterances)), repairs
+
+
+def _is_plain(row: Message) -> bool:
+    """Most rows: one side's words, calls or results, the same for every reader."""
+    own = _PLAIN.get(row.role)
+    return own is not None and bool(row.blocks) and not row.attachments and own.issuperset(map(type, row.blocks))
+
+
+def _show(utterance: Utterance, row: Message, view: View, repairs: list[Repair]) -> Utterance:
+    thoughts = [block for block in utterance.blocks if isinstance(block, Reasoning)]
+    # All or none: a provider that finds one of an answer's thoughts missing refuses the rest as modified.
+    keeps_reasoning = all(is_verifiable(block, row.provider, view.reasoning_of) for block in thoughts)
+    blocks: list[Block] = []
+    for block in utterance.blocks:
+        match block:
+            case Reasoning():
+                if keeps_reasoning:
+                    blocks.append(block)
+            case Image():
+                blocks.append(show_image(block, utterance.role, sees_images=view.sees_images))
+            case FileRef():
+                if isinstance(view.contents.get(block.file_id), Gone):
+                    detail = f"The file {block.name!r} is no longer available; a note stands in its place."
+                    repairs.append(Repair(kind="file_missing", turn_id=row.turn_id, detail=detail))
+                blocks.append(
+                    show_file(
+                        block,
+                        utterance.role,
+                        view.contents,
+                        sees_images=view.sees_images,
+                        inline_chars=view.inline_chars,
+                    )
+                )
+            case _:
+                blocks.append(block)
+    return Utterance(role=utterance.role, blocks=tuple(blocks), ts=utterance.ts)
+
+
+def is_verifiable(block: Reasoning, said_by: str | None, reader: str | None) -> bool:
+    """Whether `reader` can take this reasoning back: its own, with the signature or ciphertext that proves it."""
+    origin = (block.provider or said_by or "").partition("/")[0]
+    if reader is None or origin != reader:
+        return False
+    return bool(block.data) or (reader == "anthropic" and bool(block.signature))
 
 
 def read(row: Message) -> list[Utterance]:

@@ -42,7 +42,7 @@ class SandboxProtocol(SandboxFailed):
     code = "sandbox_protocol"
 
 
-class SandboxAccess(Struct, frozen=True, kw_only=True):
+class RunnerAccess(Struct, frozen=True, kw_only=True):
     """Where the runner is, and where it reaches this server."""
 
     url: str
@@ -62,10 +62,10 @@ class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     chat_id: str | None = None
 
 
-class Sandboxes:
+class RunnerClient:
     """One runner, for all turns of this worker."""
 
-    def __init__(self, access: SandboxAccess) -> None:
+    def __init__(self, access: RunnerAccess) -> None:
         self._access = access
         self._session: Any = None
         self._answered_at = float("-inf")

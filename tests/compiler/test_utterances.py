@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.compiler.tape import row
-from turnkeep.compiler.reading import arguments_from, blocks_of, read
+from turnkeep.compiler.utterances import arguments_from, blocks_of, read
 from turnkeep.ids import CallId, FileId
 from turnkeep.model.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Legacy

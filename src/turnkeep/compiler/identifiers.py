@@ -1,6 +1,6 @@
-"""Names: ids of calls and names of tools, as a provider accepts them.
+"""Ids of calls and names of tools, as a provider accepts them.
 
-Ours travel unchanged where they fit. Others are cut and made safe, with a hash of the original behind, so that the
+Our own travel unchanged where they fit. Others are cut and made safe, followed by a hash of the original, so that the
 same id gets the same name in every request and two ids never share one.
 """
 

@@ -2,8 +2,8 @@
 
 import pytest
 from msgspec import structs
+from tests.engine.harness import QUICK, Room
 
-from tests.engine.rooms import QUICK, Room
 from turnkeep.errors import NotFound
 from turnkeep.model.knowledge import Column
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from turnkeep.engine.settings import EngineSettings
+from turnkeep.engine.services import Services
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
@@ -10,9 +10,7 @@ from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Text
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy
 from turnkeep.model.usage import Source
-from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claim, NewConversation
-from turnkeep.store.ports import Store
 
 _NOWHERE = ConversationId("conv_" + "0" * 32)
 
@@ -42,15 +40,13 @@ class Question(Struct, frozen=True, kw_only=True):
     options: Options = Options()
 
 
-class Asking:
+class ClaimBuilder:
     """Makes claims of questions: finds agent and model, and freezes them into the turn's snapshot."""
 
-    def __init__(
-        self, store: Store, providers: Providers, *, settings: EngineSettings, worker: str, watched_seconds: float
-    ) -> None:
-        self._store = store
-        self._providers = providers
-        self._settings = settings
+    def __init__(self, services: Services, *, worker: str, watched_seconds: float) -> None:
+        self._store = services.store
+        self._providers = services.providers
+        self._settings = services.settings
         self._worker = worker
         self._watched_seconds = watched_seconds
 
@@ -58,7 +54,7 @@ class Asking:
         """Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model."""
         try:
             snapshot = await self._snapshot(question)
-            self._providers.named(snapshot.model or self._settings.default_model)
+            self._providers.named(snapshot.model or self._settings.model)
             if snapshot.sandbox and any(isinstance(block, Image) for block in question.message):
                 raise InvalidRequest(
                     "A sandbox takes pictures as files. Upload the picture, and name it in `attachment_ids`."
@@ -67,7 +63,7 @@ class Asking:
             # What was named may be gone since it was asked first. Asked again, it has its answer all the same.
             if not await self.is_repeat(question.principal, question.options):
                 raise
-            snapshot = Snapshot(model=self._settings.default_model, principal=question.principal)
+            snapshot = Snapshot(model=self._settings.model, principal=question.principal)
         return self._claim(question, snapshot)
 
     def _claim(self, question: Question, snapshot: Snapshot) -> Claim:
@@ -183,7 +179,7 @@ class Asking:
         return Snapshot(
             agent_id=agent_id,
             agent=agent,
-            model=model or self._settings.default_model,
+            model=model or self._settings.model,
             principal=principal,
             sandbox=kind != "chat" or (agent is not None and agent.sandbox),
         )

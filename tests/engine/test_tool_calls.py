@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.harness import QUICK, Room, kinds
 
-from tests.engine.rooms import QUICK, Room, kinds
 from turnkeep.engine.held_turn import WHOLE_RESULT
-from turnkeep.engine.tooling import KEPT_BYTES, SHOWN_CHARS
+from turnkeep.engine.tool_calls import KEPT_BYTES, SHOWN_CHARS
 from turnkeep.model.blocks import ToolResult
 from turnkeep.model.depth import MAX_DEPTH, TOO_DEEP
 from turnkeep.model.events import Step

@@ -13,29 +13,23 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET
 
-from turnkeep.clock import Clock
-from turnkeep.engine.announcing import Announcer
-from turnkeep.engine.cleaning import clean_json, clean_text
 from turnkeep.engine.endings import closed_steps, settle_failed
-from turnkeep.engine.fitting import fitted, fitted_text
 from turnkeep.engine.held_turn import HeldTurn
-from turnkeep.engine.observer import Observer
-from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.run import Lease
-from turnkeep.engine.sandboxes import Envelope, Sandboxes, SandboxFailed, SandboxLost, SandboxProtocol
-from turnkeep.engine.settings import EngineSettings
+from turnkeep.engine.leases import HeldLease
+from turnkeep.engine.recorder import FileAnnouncer, Recorder
+from turnkeep.engine.sandbox.runner_client import Envelope, RunnerClient, SandboxLost, SandboxProtocol
+from turnkeep.engine.sanitizer import clean_json, clean_text
+from turnkeep.engine.services import Services
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.blocks import Text, paragraphs_of
 from turnkeep.model.display import fold
 from turnkeep.model.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
+from turnkeep.model.truncation import fitted, fitted_text
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
-from turnkeep.store.ports import Store
 from turnkeep.streaming import ndjson
 from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, SourcesLine, StepLine
-
-__all__ = ["RemoteRun", "SandboxFailed", "SandboxLost", "SandboxProtocol", "TakeLines", "token_hash"]
 
 TakeLines = Callable[[Sequence[Line]], None]
 """Somebody who wants the lines themselves, as they come. Must be quick, and must not raise."""
@@ -64,31 +58,26 @@ class _Taken:
         self.unshown: list[str] = []
 
 
-class RemoteRun(HeldTurn):
+class RemoteTurn(HeldTurn):
     """One turn, its loop in a sandbox."""
 
     can_be_handed_over = False
 
     def __init__(
         self,
-        *,
+        services: Services,
         turn: Turn,
         recorder: Recorder,
-        announcer: Announcer,
-        store: Store,
-        sandboxes: Sandboxes | None,
-        lease: Lease,
-        settings: EngineSettings,
-        observer: Observer,
-        clock: Clock,
+        lease: HeldLease,
+        *,
         is_first_start: bool,
         take_lines: TakeLines | None = None,
     ) -> None:
-        super().__init__(turn=turn, recorder=recorder, settings=settings, observer=observer, clock=clock)
+        super().__init__(services, turn, recorder)
         self.usage = turn.usage
-        self._announcer = announcer
-        self._store = store
-        self._sandboxes = sandboxes
+        self._store = services.store
+        self._sandboxes = services.sandboxes
+        self._announcer = FileAnnouncer(services.store, recorder, lease)
         self._lease = lease
         self._is_first_start = is_first_start
         self._take_lines = take_lines
@@ -128,7 +117,7 @@ class RemoteRun(HeldTurn):
             self.usage = counted.usage
         return await self._announcer.untold(look=True)
 
-    async def _envelope(self, sandboxes: Sandboxes) -> Envelope:
+    async def _envelope(self, sandboxes: RunnerClient) -> Envelope:
         asked = self.recorder.rows[0]
         long, short = self.settings.upload_token_seconds, self.settings.setup_token_seconds
         setup, run, upload = await asyncio.gather(

@@ -1,0 +1,56 @@
+"""What the parts of the engine share, made once and handed to each of them as one frozen value.
+
+Three values extend each other. `LoopServices` is what the loop of a turn needs wherever it runs: in a server, or in a
+sandbox, where a journal stands in place of the store. `Services` adds what a server has. `runtime.Runtime` adds what
+only the API needs.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct, field, structs
+
+from turnkeep.clock import Clock, system_clock
+from turnkeep.config import EngineSettings
+from turnkeep.engine.assembly import FileReader
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.sandbox.runner_client import RunnerClient
+from turnkeep.model.agents import AgentSpec
+from turnkeep.providers.ports import Providers
+from turnkeep.store.ports import Store
+from turnkeep.streaming.ports import Hub
+from turnkeep.tools.ports import Tools
+
+
+class FileCleanup(Protocol):
+    """Erases the bytes of files whose rows the store has erased."""
+
+    async def tidy(self, erased: Sequence[str]) -> None:
+        """Erase these objects, and now and then whatever else was left over."""
+
+
+class LoopServices(Struct, frozen=True, kw_only=True):
+    """What the loop of a turn needs, in a server as in a sandbox."""
+
+    settings: EngineSettings
+    observer: Observer = field(default_factory=Observer)
+    """Told of what happens to turns, here and in sandboxes."""
+    clock: Clock = system_clock
+
+
+class Services(LoopServices, frozen=True, kw_only=True):
+    """What the engine of a server needs."""
+
+    store: Store
+    hub: Hub
+    providers: Providers
+    tools: Tools
+    files: FileReader | None = None
+    """Reads the attachments of a history; without it they are only named."""
+    file_cleanup: FileCleanup | None = None
+    sandboxes: RunnerClient | None = None
+    """The runner of turns in sandboxes, if one is known."""
+
+    def for_agent(self, agent: AgentSpec) -> "Services":
+        """The same, with settings as tight as the agent's own limits."""
+        return structs.replace(self, settings=self.settings.within(agent.limits))
