@@ -13,13 +13,13 @@ from tests.store.factories import a_tenant
 from turnkeep.config import VARIABLES, Settings, read_settings
 from turnkeep.engine import EngineSettings, Observer, Question
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.blocks import Text
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Call, ScriptedProvider
 from turnkeep.providers.speaking import SdkProvider
 from turnkeep.runtime import default_providers, engine_settings, open_runtime
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.blocks import Text
 
 NAMESAKES = sorted(set(EngineSettings.__struct_fields__) & set(Settings.__struct_fields__))
 OWN = {"default_model", "queue_limit", "max_running", "sweep_seconds", "max_failures"}

@@ -11,7 +11,7 @@ from tests.api.test_errors import every_error
 from tests.api.test_matrix import ENDPOINTS
 from turnkeep.api.errors import status_of
 from turnkeep.bounded_http import RequestLimits
-from turnkeep.model.events import Preview, TurnEvent
+from turnkeep_client.wire.events import Preview, TurnEvent
 
 MANUAL = Path(__file__).parents[2] / "docs"
 PAGES = MANUAL / "reference"

@@ -31,7 +31,7 @@ from tests.faults.talk import (
 )
 from turnkeep.engine import Engine, Options, Question
 from turnkeep.errors import TurnkeepError
-from turnkeep.model.blocks import Text
+from turnkeep_client.wire.blocks import Text
 
 
 class Worker:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from turnkeep.model.blocks import ToolUse
 from turnkeep.providers.demo import answer_to
 from turnkeep.providers.demo_box import BOX_TOOLS, plan
 from turnkeep.providers.ports import ModelRequest, ToolOffer
+from turnkeep_client.wire.blocks import ToolUse
 
 BOX = tuple(ToolOffer(name=name, description="", input_schema={}) for name in sorted(BOX_TOOLS))
 

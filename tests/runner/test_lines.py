@@ -9,14 +9,14 @@ from tests.runner.fake_server import FakeTurn
 from tests.runner.harness import site
 from turnkeep.clock import FakeClock
 from turnkeep.ids import ConversationId
-from turnkeep.model.blocks import Text
-from turnkeep.model.events import Step
 from turnkeep.providers.scripted import Pause
 from turnkeep.runner import app, lines, progress
 from turnkeep.runner.briefing import history, summary
 from turnkeep.runner.envelope import ChatTurn, Skill
 from turnkeep.runner.lines import Lines, shown_args
 from turnkeep.streaming.ndjson import LINE_BYTES, LineParser, ResultLine
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.events import Step
 
 
 async def all_of(written: Lines) -> bytes:

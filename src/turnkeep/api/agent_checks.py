@@ -12,10 +12,10 @@ from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.filebag.unzipping import ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import JsonValue
 from turnkeep.providers.ports import Providers
 from turnkeep.runtime import Runtime
 from turnkeep.tools.ports import Tools
+from turnkeep_client.wire.blocks import JsonValue
 
 MODEL_SECONDS = 5.0
 MAX_SCHEMA_BYTES = 65_536

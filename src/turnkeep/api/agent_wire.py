@@ -10,8 +10,8 @@ from turnkeep.api.wire import Asked, Model, Name
 from turnkeep.config import MASK
 from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep.model.agents import AgentLimits, AgentSpec, Snapshot, with_secrets
-from turnkeep.model.blocks import JsonObject
 from turnkeep.model.principals import Principal
+from turnkeep_client.wire.blocks import JsonObject
 
 ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 SkillName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]

@@ -20,10 +20,10 @@ from turnkeep.config import Settings
 from turnkeep.engine import Draining, Options
 from turnkeep.errors import TooManyFiles
 from turnkeep.ids import AgentId, FileId
-from turnkeep.model.blocks import Block, Text
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claimed
+from turnkeep_client.wire.blocks import Block, Text
 
 TURN_HEADER = "turnkeep-turn"
 

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from turnkeep.api.wire import Asked, Id, Page
 from turnkeep.knowledge.texts import Unit
-from turnkeep.model.events import WrittenFile
+from turnkeep_client.wire.events import WrittenFile
 
 File = WrittenFile
 """A file as every answer shows it."""

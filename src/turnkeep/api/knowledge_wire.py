@@ -11,8 +11,8 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.knowledge.cells import values_of
 from turnkeep.knowledge.filters import Condition
 from turnkeep.model import knowledge
-from turnkeep.model.blocks import JsonValue
 from turnkeep.model.knowledge import Cell, ColumnType, KnowledgeTable, PageSummary
+from turnkeep_client.wire.blocks import JsonValue
 
 Title = Name
 Content = Annotated[str, Meta(max_length=1_000_000)]

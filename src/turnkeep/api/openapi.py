@@ -10,7 +10,7 @@ import msgspec
 
 from turnkeep.api.errors import Problem
 from turnkeep.api.routing import Endpoint, Policy
-from turnkeep.model import events
+from turnkeep_client.wire import events
 
 _REF = "#/components/schemas/{name}"
 _PREFIXES = {

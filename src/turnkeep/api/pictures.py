@@ -10,9 +10,9 @@ from turnkeep.api import wire
 from turnkeep.compiler.attachments import MAX_IMAGE_CHARS
 from turnkeep.errors import InvalidRequest
 from turnkeep.filebag.pictures import RASTER_TYPES
-from turnkeep.model.blocks import Image
 from turnkeep.runtime import Runtime
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
+from turnkeep_client.wire.blocks import Image
 
 ANY_TYPE = "image/*"
 _TYPES = ", ".join(sorted(RASTER_TYPES))

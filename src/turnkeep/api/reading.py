@@ -6,12 +6,12 @@ from contextlib import suppress
 from turnkeep.api import showing, wire
 from turnkeep.errors import NotFound
 from turnkeep.ids import TurnId
-from turnkeep.model.display import parts_of
-from turnkeep.model.events import Failure, Recorded, Result
 from turnkeep.model.messages import PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.display import parts_of
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 BATCH = 1_000
 NEWEST = 6

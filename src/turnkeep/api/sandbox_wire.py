@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep.api.wire import Asked
-from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.model.events import Source
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.events import Source
 
 
 class SandboxEnvironment(Struct, frozen=True, kw_only=True):

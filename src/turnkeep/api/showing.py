@@ -7,10 +7,10 @@ from msgspec import UNSET, UnsetType
 from turnkeep.api import wire
 from turnkeep.api.links import events_url
 from turnkeep.model.conversations import Conversation, Hit
-from turnkeep.model.events import Files, Recorded, Result
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import ApiKey, Org, Workspace
 from turnkeep.model.turns import Turn
+from turnkeep_client.wire.events import Files, Recorded, Result
 
 
 def turn_of(turn: Turn, events: Sequence[Recorded] = ()) -> wire.Turn:

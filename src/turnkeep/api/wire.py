@@ -8,12 +8,12 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from turnkeep.model.blocks import Block, FileRef, JsonObject, JsonValue, Role
 from turnkeep.model.conversations import Kind
-from turnkeep.model.events import Source, WrittenFile
-from turnkeep.model.parts import Part
 from turnkeep.model.turns import IfBusy, TurnStatus
-from turnkeep.model.usage import Usage
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Role
+from turnkeep_client.wire.events import Source, WrittenFile
+from turnkeep_client.wire.parts import Part
+from turnkeep_client.wire.usage import Usage
 
 Item = TypeVar("Item")
 

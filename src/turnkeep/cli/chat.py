@@ -17,8 +17,8 @@ from turnkeep.client.events import Delta, Files, Result, Step, ToolCalls
 from turnkeep.client.patience import Trouble
 from turnkeep.client.sync import Stream, Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.parts import StepPart
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.parts import StepPart
 
 CHAT_PATIENCE_SECONDS = 300.0
 """Somebody sits there and sees that the connection is lost, and may leave at any time."""

@@ -12,7 +12,7 @@ from turnkeep.cli.printing import moment, print_json, print_lines, print_table, 
 from turnkeep.client.knowledge import ImportStep, Row, Table, size_of_source
 from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject
 
 tables = typer.Typer(no_args_is_help=True, help="List, search and fill tables; CSV in and out, with progress.")
 

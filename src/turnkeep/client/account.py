@@ -9,7 +9,7 @@ from turnkeep.client.answers import Agent, Key, ModelName, MonthlyUsage, Token, 
 from turnkeep.client.runs import RunStream
 from turnkeep.client.skills import packed
 from turnkeep.client.verbs import Verbs, given, part
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject
 
 
 class AgentFields(TypedDict, total=False):

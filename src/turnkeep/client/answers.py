@@ -5,11 +5,11 @@ from typing import Generic, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
-from turnkeep.model.blocks import Block, FileRef, JsonObject, JsonValue
-from turnkeep.model.display import words_of
-from turnkeep.model.events import Source, WrittenFile
-from turnkeep.model.parts import Part
-from turnkeep.model.usage import MonthlyUsage, Usage
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue
+from turnkeep_client.wire.display import words_of
+from turnkeep_client.wire.events import Source, WrittenFile
+from turnkeep_client.wire.parts import Part
+from turnkeep_client.wire.usage import MonthlyUsage, Usage
 
 Item = TypeVar("Item")
 

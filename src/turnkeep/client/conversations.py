@@ -5,7 +5,7 @@ from typing import Literal
 
 from turnkeep.client.answers import Conversation, Imported, Message, Page, Replay, TraceRow
 from turnkeep.client.verbs import Verbs, given, part
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject
 
 Order = Literal["asc", "desc"]
 Provider = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]

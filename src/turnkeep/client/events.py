@@ -6,8 +6,9 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import Defect
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.events import (
+from turnkeep_client.sse import ServerSentEvent
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.events import (
     Failure,
     Files,
     Reset,
@@ -18,8 +19,7 @@ from turnkeep.model.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep.model.events import Preview as Delta
-from turnkeep.streaming.sse import ServerSentEvent
+from turnkeep_client.wire.events import Preview as Delta
 
 __all__ = [
     "Delta",

@@ -11,8 +11,8 @@ from turnkeep.client.files import Source, _chunks, _described
 from turnkeep.client.transport import Refusal
 from turnkeep.client.verbs import Verbs, given, part
 from turnkeep.errors import CallerError, Defect
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.model.knowledge import ColumnType
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 OnSent = Callable[[int], None]
 """Hears how many bytes have been sent."""

@@ -12,8 +12,8 @@ from turnkeep.client.errors import ConnectionLost
 from turnkeep.client.stream import TURN_HEADER
 from turnkeep.client.transport import Refusal, Transport
 from turnkeep.errors import Defect, WorldError
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.events import Step
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.events import Step
 
 NDJSON = {"accept": "application/x-ndjson"}
 

@@ -22,10 +22,10 @@ from turnkeep.client.events import Delta, Event, decode_event, is_terminal
 from turnkeep.client.patience import OnTrouble, Patience
 from turnkeep.client.transport import Refusal, Transport
 from turnkeep.client.view import View
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.events import TurnBegan
-from turnkeep.model.parts import Part, TextPart
-from turnkeep.streaming.sse import SseParser
+from turnkeep_client.sse import SseParser
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.events import TurnBegan
+from turnkeep_client.wire.parts import Part, TextPart
 
 if TYPE_CHECKING:
     import httpx

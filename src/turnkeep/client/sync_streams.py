@@ -10,7 +10,7 @@ from turnkeep.client.loop_thread import Items, LoopThread, items_of
 from turnkeep.client.runs import RunLine, RunStream
 from turnkeep.client.stream import TurnStream
 from turnkeep.client.view import View
-from turnkeep.model.parts import Part
+from turnkeep_client.wire.parts import Part
 
 
 class Stream:

@@ -10,7 +10,7 @@ from turnkeep.client.answers import Accepted, Answer, Turn
 from turnkeep.client.patience import OnTrouble
 from turnkeep.client.stream import Asking, TurnStream
 from turnkeep.client.verbs import Verbs, given, part
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject
 
 IfBusy = Literal["reject", "enqueue", "interrupt"]
 Blocks = str | list[JsonObject]

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from turnkeep.client.answers import Page
 from turnkeep.client.transport import Transport
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject
 
 Item = TypeVar("Item")
 

@@ -4,8 +4,8 @@ from typing import assert_never
 
 from turnkeep.client.answers import Answer, Failed, File
 from turnkeep.client.events import Delta, Event, Unknown
-from turnkeep.model.display import Display, fold
-from turnkeep.model.events import (
+from turnkeep_client.wire.display import Display, fold
+from turnkeep_client.wire.events import (
     Failure,
     Files,
     Reset,
@@ -16,8 +16,8 @@ from turnkeep.model.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep.model.parts import Part
-from turnkeep.model.usage import Usage
+from turnkeep_client.wire.parts import Part
+from turnkeep_client.wire.usage import Usage
 
 
 class View:

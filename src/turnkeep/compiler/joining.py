@@ -17,7 +17,7 @@ from turnkeep.compiler.exchange import (
 )
 from turnkeep.compiler.repair import without_reasoning
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import Reasoning, ToolResult
+from turnkeep_client.wire.blocks import Reasoning, ToolResult
 
 
 class Conversation(Struct, frozen=True, kw_only=True):

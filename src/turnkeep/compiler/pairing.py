@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 
 from turnkeep.compiler.exchange import Exchange, Repair, RepairKind
 from turnkeep.ids import CallId, TurnId
-from turnkeep.model.blocks import ToolResult, ToolUse
+from turnkeep_client.wire.blocks import ToolResult, ToolUse
 
 
 class Slot:

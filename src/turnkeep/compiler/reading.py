@@ -11,7 +11,8 @@ import msgspec
 
 from turnkeep.compiler.exchange import Speaker, Utterance
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import (
+from turnkeep.model.messages import Legacy, Message
+from turnkeep_client.wire.blocks import (
     Block,
     FileRef,
     Image,
@@ -23,7 +24,6 @@ from turnkeep.model.blocks import (
     ToolResult,
     ToolUse,
 )
-from turnkeep.model.messages import Legacy, Message
 
 
 def read(row: Message) -> list[Utterance]:

@@ -15,7 +15,7 @@ from turnkeep.compiler.exchange import (
 )
 from turnkeep.compiler.pairing import Log, Slot, pair
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import Block, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, Reasoning, Text, ToolResult, ToolUse
 
 
 def repair(exchange: Exchange) -> tuple[Exchange, list[Repair]]:

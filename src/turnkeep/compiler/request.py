@@ -20,8 +20,8 @@ from turnkeep.compiler.repair import repair
 from turnkeep.compiler.view import View, view_turn
 from turnkeep.compiler.window import Group, Window, fit, group_turns
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import JsonObject, ToolUse
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import JsonObject, ToolUse
 
 Target = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
 

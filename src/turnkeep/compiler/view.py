@@ -12,8 +12,8 @@ from turnkeep.compiler.attachments import INLINE_CHARS, Contents, Gone, show_fil
 from turnkeep.compiler.exchange import Exchange, Repair, Utterance
 from turnkeep.compiler.reading import read
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 
 _PLAIN: dict[str, frozenset[type]] = {
     "user": frozenset({Text, ToolResult}),

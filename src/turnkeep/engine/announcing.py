@@ -9,8 +9,8 @@ from typing import Protocol
 from turnkeep.engine.leases import HeldLease
 from turnkeep.engine.recorder import Recorder
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Files, WrittenFile
 from turnkeep.model.files import File
+from turnkeep_client.wire.events import Files
 
 
 class WrittenFiles(Protocol):
@@ -37,7 +37,7 @@ class Announcer:
         if not look and max(self._recorder.files_written, self._lease.files_written) <= len(told):
             return ()
         written = await self._store.written_files(self._recorder.turn_id)
-        new = tuple(WrittenFile.of(file) for file in written if file.id not in told)
+        new = tuple(file.as_wire() for file in written if file.id not in told)
         return (Files(files=new),) if new else ()
 
     async def announce(self, *, look: bool = False) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from turnkeep.engine.cleaning import clean_text
-from turnkeep.model.events import Source
 from turnkeep.tools.ports import Outcome
+from turnkeep_client.wire.events import Source
 
 
 class Citations:

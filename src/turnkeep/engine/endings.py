@@ -8,10 +8,10 @@ from turnkeep.engine.fitting import fitted
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.recovery import open_calls
 from turnkeep.engine.tooling import stopped
-from turnkeep.model.display import Display, fold
-from turnkeep.model.events import Failure, Step, TurnEvent
 from turnkeep.model.turns import FinalStatus, TurnError
 from turnkeep.store.commands import Settlement
+from turnkeep_client.wire.display import Display, fold
+from turnkeep_client.wire.events import Failure, Step, TurnEvent
 
 CANCELLED = TurnError(code="cancelled", message="Stopped.")
 

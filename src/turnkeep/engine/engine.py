@@ -18,8 +18,6 @@ from turnkeep.engine.watching import Watching
 from turnkeep.engine.worker import Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
-from turnkeep.model.blocks import Block
-from turnkeep.model.events import Recorded, TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Providers
@@ -28,6 +26,8 @@ from turnkeep.store.ports import Store
 from turnkeep.streaming.cursor import WHOLE
 from turnkeep.streaming.ports import Hub, Subscription
 from turnkeep.tools.ports import Tools
+from turnkeep_client.wire.blocks import Block
+from turnkeep_client.wire.events import Recorded, TurnBegan
 
 POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25

@@ -6,7 +6,7 @@ provider, a time limit) arrives as an exception and is settled by `engine.ending
 
 from typing import TYPE_CHECKING
 
-from turnkeep.model.blocks import ToolUse
+from turnkeep_client.wire.blocks import ToolUse
 
 if TYPE_CHECKING:
     from turnkeep.engine.run import Run

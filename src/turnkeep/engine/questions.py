@@ -6,13 +6,13 @@ from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Text
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy
-from turnkeep.model.usage import Source
 from turnkeep.providers.ports import Providers
 from turnkeep.store.commands import Claim, NewConversation
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text
+from turnkeep_client.wire.usage import Source
 
 _NOWHERE = ConversationId("conv_" + "0" * 32)
 

@@ -11,12 +11,12 @@ from typing import Any, Literal, Protocol, TypeVar
 from msgspec import structs
 
 from turnkeep.ids import TurnId
-from turnkeep.model.display import Display, fold
-from turnkeep.model.events import LogLine, Recorded, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.streaming.ports import PreviewPiece, Publisher
+from turnkeep_client.wire.display import Display, fold
+from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 Answer = TypeVar("Answer")
 

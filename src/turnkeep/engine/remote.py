@@ -25,15 +25,15 @@ from turnkeep.engine.run import Lease
 from turnkeep.engine.sandboxes import Envelope, Sandboxes, SandboxFailed, SandboxLost, SandboxProtocol
 from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import SandboxUnavailable
-from turnkeep.model.blocks import Text, paragraphs_of
-from turnkeep.model.display import fold
-from turnkeep.model.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.store.ports import Store
 from turnkeep.streaming import ndjson
 from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, SourcesLine, StepLine
+from turnkeep_client.wire.blocks import Text, paragraphs_of
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 
 __all__ = ["RemoteRun", "SandboxFailed", "SandboxLost", "SandboxProtocol", "TakeLines", "token_hash"]
 

@@ -23,9 +23,6 @@ from turnkeep.engine.settings import EngineSettings
 from turnkeep.engine.tooling import call_tool, outcome_unknown, shown_to_readers
 from turnkeep.ids import CallId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import Block, Reasoning, ToolUse, text_of
-from turnkeep.model.display import fold
-from turnkeep.model.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
@@ -41,6 +38,9 @@ from turnkeep.providers.ports import (
 )
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+from turnkeep_client.wire.blocks import Block, Reasoning, ToolUse, text_of
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 
 StopReason = Literal["cancelled", "lost", "handover"]
 

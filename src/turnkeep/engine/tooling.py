@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 
 from turnkeep.engine.cleaning import clean_json, clean_text
-from turnkeep.model.blocks import JsonValue, ToolUse
 from turnkeep.model.depth import is_too_deep
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+from turnkeep_client.wire.blocks import JsonValue, ToolUse
 
 KEPT_BYTES = 1024 * 1024
 """So much of a result is kept in the trace; what is beyond is gone, and the result says so."""

@@ -20,7 +20,6 @@ from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.events import Failure, Recorded
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.providers.ports import ProviderFailed, Providers
@@ -29,6 +28,7 @@ from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Publisher
 from turnkeep.tools.ports import Toolbox, Tools
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep_client.wire.events import Failure, Recorded
 
 DEFECT = "Something went wrong on our side; the log has the details."
 

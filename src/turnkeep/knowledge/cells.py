@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.blocks import JsonValue
 from turnkeep.model.knowledge import CELL_CHARS, Cell, Column, ColumnType, KnowledgeTable
+from turnkeep_client.wire.blocks import JsonValue
 
 MAX_NUMBER = 2**53
 SHOWN_CHARS = 60

@@ -11,11 +11,11 @@ from turnkeep.ids import OrgId
 from turnkeep.knowledge.page_tools import Search
 from turnkeep.knowledge.texts import FileTexts, kind_of, unit_of
 from turnkeep.knowledge.tooling import SNIPPET_CHARS, KnowledgeTool, cut, fitted, nothing, room_for
-from turnkeep.model.events import Source
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText
 from turnkeep.store.ports import FileStore, KnowledgeStore
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
+from turnkeep_client.wire.events import Source
 
 AT_ONCE = 5
 FILES_SEARCHED = 1_000

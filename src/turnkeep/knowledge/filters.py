@@ -6,8 +6,8 @@ from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.knowledge.cells import cell_of
-from turnkeep.model.blocks import JsonValue
 from turnkeep.model.knowledge import Cell, Column, Filter, KnowledgeTable, Operator, RowQuery, Sort
+from turnkeep_client.wire.blocks import JsonValue
 
 MAX_FILTERS = 10
 MAX_CHOICES = 100

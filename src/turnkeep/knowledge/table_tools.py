@@ -9,12 +9,12 @@ from turnkeep.knowledge.cells import cells_of, values_of
 from turnkeep.knowledge.filters import Condition, row_query
 from turnkeep.knowledge.page_tools import Offset
 from turnkeep.knowledge.tooling import SNIPPET_CHARS, KnowledgeTool, cut, fitted, nothing, room_for
-from turnkeep.model.blocks import JsonValue
-from turnkeep.model.events import Source
 from turnkeep.model.knowledge import Found, KnowledgeTable, RowHit, RowQuery
 from turnkeep.model.principals import Principal
 from turnkeep.store.ports import KnowledgeStore
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
+from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.events import Source
 
 AT_ONCE = 10
 TABLES_LOOKED_AT = 1_000

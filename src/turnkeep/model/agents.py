@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from turnkeep.ids import AgentId, WorkspaceId
-from turnkeep.model.blocks import JsonObject
 from turnkeep.model.principals import Principal
+from turnkeep_client.wire.blocks import JsonObject
 
 
 class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from turnkeep.ids import AgentId, ConversationId, TurnId, UserId, WorkspaceId
-from turnkeep.model.blocks import Block, JsonObject, paragraphs_of
+from turnkeep_client.wire.blocks import Block, JsonObject, paragraphs_of
 
 Kind = Literal["chat", "sandbox", "run"]
 """`chat`: the loop runs in the server; `sandbox`: in a sandbox; `run`: one turn, no thread, never listed."""

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.usage import Source, Usage
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.usage import Source, Usage
 
 TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 FinalStatus = Literal["succeeded", "failed", "cancelled"]

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from turnkeep.model.blocks import JsonObject
 from turnkeep.providers.anthropic_draft import AnthropicDraft
 from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import Sdk
@@ -17,6 +16,7 @@ from turnkeep.providers.lessons import ANTHROPIC
 from turnkeep.providers.ports import Abilities, ModelRequest, ProviderFailed, Target, Thinking, ToolOffer
 from turnkeep.providers.retrying import Patience
 from turnkeep.providers.speaking import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
+from turnkeep_client.wire.blocks import JsonObject
 
 MAX_TOKENS = 32_000
 UNKNOWN_MAX_TOKENS = 8_192

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from turnkeep.model.blocks import Reasoning, Text
-from turnkeep.model.usage import Usage
 from turnkeep.providers.drafts import ALIVE, Arguments, Calls, tokens, whole
 from turnkeep.providers.failures import Trouble
 from turnkeep.providers.ports import Delta, Reply
+from turnkeep_client.wire.blocks import Reasoning, Text
+from turnkeep_client.wire.usage import Usage
 
 CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded"})
 

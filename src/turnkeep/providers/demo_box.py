@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnkeep.model.blocks import JsonObject
 from turnkeep.providers.ports import ToolOffer
+from turnkeep_client.wire.blocks import JsonObject
 
 BOX_TOOLS = frozenset({"shell", "write_file", "read_file", "list_files"})
 ASSETS = "assets"

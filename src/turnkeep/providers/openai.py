@@ -8,7 +8,6 @@ import re
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from turnkeep.model.blocks import JsonObject
 from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import Sdk
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
@@ -17,6 +16,7 @@ from turnkeep.providers.openai_responses_draft import OpenAIResponsesDraft
 from turnkeep.providers.ports import Abilities, ModelRequest, Target, ToolOffer
 from turnkeep.providers.retrying import Patience
 from turnkeep.providers.speaking import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
+from turnkeep_client.wire.blocks import JsonObject
 
 Api = Literal["auto", "responses", "chat"]
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 
 from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
-from turnkeep.model.blocks import Text
 from turnkeep.model.messages import Message
 from turnkeep.runner.envelope import ChatTurn, Config, Skill
+from turnkeep_client.wire.blocks import Text
 
 SUMMARY_CHARS = 400
 

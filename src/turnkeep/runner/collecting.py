@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.filebag.unzipping import ZipRefused, safe_path
-from turnkeep.model.blocks import JsonValue
 from turnkeep.runner.boxes.ports import MIB
+from turnkeep_client.wire.blocks import JsonValue
 
 HEAD_BYTES = 16 * 1024
 _SPOOL_BYTES = MIB

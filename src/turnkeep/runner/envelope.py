@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.filebag.unzipping import ZipRefused, safe_path
-from turnkeep.model.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 VARIABLE_BYTES = 128 * 1024
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -7,12 +7,12 @@ opaque objects; they are sent back unchanged with the calls that followed them, 
 from typing import Any
 
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import JsonObject, JsonValue, ToolUse
 from turnkeep.providers.drafts import ALIVE, Draft
 from turnkeep.providers.openai import OpenAIProvider
 from turnkeep.providers.openai_chat_draft import OpenAIChatDraft
 from turnkeep.providers.ports import Delta, ModelRequest, Reply
 from turnkeep.runner.envelope import GatewayAccess
+from turnkeep_client.wire.blocks import JsonObject, JsonValue, ToolUse
 
 DETAILS = "reasoning_details"
 

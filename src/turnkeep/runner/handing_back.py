@@ -8,11 +8,11 @@ from typing import Any
 from turnkeep.errors import InvalidRequest
 from turnkeep.filebag.naming import clean_name
 from turnkeep.ids import new_call_id
-from turnkeep.model.events import Step
 from turnkeep.runner.collecting import Asset
 from turnkeep.runner.lines import Lines
 from turnkeep.runner.origin import Origin
 from turnkeep.runner.workspace import Workspace
+from turnkeep_client.wire.events import Step
 
 NAME = "save files"
 _NAMED = 5

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.model.blocks import JsonValue
-from turnkeep.model.events import Source, Step
 from turnkeep.streaming.ndjson import (
     LINE_BYTES,
     DeltaLine,
@@ -21,6 +19,8 @@ from turnkeep.streaming.ndjson import (
     StepLine,
     encode_line,
 )
+from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.events import Source, Step
 
 ARGS_BYTES = 64 * 1024
 ARG_CHARS = 2_000

@@ -6,10 +6,10 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.model.events import Source
 from turnkeep.runner.envelope import GatewayAccess, OfferedTool
 from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.events import Source
 
 GRACE_SECONDS = 15.0
 """The server keeps the time of a call; so much longer do we wait for what it says about it."""

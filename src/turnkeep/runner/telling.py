@@ -6,7 +6,13 @@ So the loop in a sandbox is the loop of the server, word for word: it records, a
 from collections.abc import Awaitable, Callable, Sequence
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import (
+from turnkeep.model.messages import Message
+from turnkeep.model.turns import Held, Turn
+from turnkeep.runner.lines import Lines
+from turnkeep.runner.tools import step_name
+from turnkeep.store.commands import Receipt, Settled, Settlement
+from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.events import (
     Failure,
     Files,
     LogLine,
@@ -19,12 +25,6 @@ from turnkeep.model.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep.model.messages import Message
-from turnkeep.model.turns import Held, Turn
-from turnkeep.runner.lines import Lines
-from turnkeep.runner.tools import step_name
-from turnkeep.store.commands import Receipt, Settled, Settlement
-from turnkeep.streaming.ports import PreviewPiece
 
 
 class TellingJournal:

@@ -18,7 +18,6 @@ from turnkeep.ids import ConversationId, OrgId, TurnId, WorkspaceId, new_convers
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.runner import briefing
 from turnkeep.runner.boxes.ports import Box
@@ -35,6 +34,7 @@ from turnkeep.runner.tools import Bench, BoxTools
 from turnkeep.runner.workspace import Workspace
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep_client.wire.usage import Usage
 
 RESULT_CHARS = 4_000
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.runner.boxes.ports import WORKSPACE, Box, Command, Ended
 from turnkeep.runner.envelope import Skill
 from turnkeep.runner.progress import Progress
 from turnkeep.runner.workspace import SKILLS, Inside, Refusal
 from turnkeep.tools.functions import FunctionTool, tool
 from turnkeep.tools.ports import CallContext, Outcome
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 COMMAND_CHARS = 100_000
 """The kernel takes 128 KiB as one argument."""

@@ -9,7 +9,6 @@ import aiohttp
 
 from turnkeep.errors import CallerError, TurnkeepError
 from turnkeep.ids import new_call_id
-from turnkeep.model.events import Step
 from turnkeep.runner.boxes.ports import Box, Command, Driver
 from turnkeep.runner.envelope import Config, Environment, StreamRequest
 from turnkeep.runner.lines import Lines
@@ -18,6 +17,7 @@ from turnkeep.runner.settings import RunnerSettings
 from turnkeep.runner.thinking import Room, think
 from turnkeep.runner.tools import outcome_of
 from turnkeep.runner.workspace import SKILLS, Workspace, skill_files
+from turnkeep_client.wire.events import Step
 
 SETUP = "setup"
 SETUP_CHARS = 4_000

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from turnkeep.errors import CallerError, WorldError
 from turnkeep.filebag.unzipping import ZipReader, ZipRefused, safe_path
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.runner.boxes.ports import MIB, WORKSPACE, Box, Command, Ended, Limits
 from turnkeep.runner.collecting import HEAD_BYTES, Asset, CollectReader
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 ASSETS = f"{WORKSPACE}/assets"
 SKILLS = f"{WORKSPACE}/skills"

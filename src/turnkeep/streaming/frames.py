@@ -7,8 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnkeep.model.events import Failure, Recorded, Result
 from turnkeep.streaming.cursor import Cursor
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 Kind = Literal["text", "reasoning"]
 

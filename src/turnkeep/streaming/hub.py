@@ -13,10 +13,10 @@ from typing import Self
 from msgspec import structs
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Failure, Recorded, Result
 from turnkeep.streaming.frames import EventFrame, Frame
 from turnkeep.streaming.log import TurnLog, frames_of
 from turnkeep.streaming.ports import EventSource, PreviewPiece
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 TIMER_SLACK = 0.005
 """Seconds by which a wait may end early rather than start another timer."""

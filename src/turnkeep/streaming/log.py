@@ -8,10 +8,10 @@ however slow they may be: a reader has a place in the log, never a queue of its 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from turnkeep.model.events import Recorded
 from turnkeep.streaming.formats.native import encode_event
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind, event_frame
 from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.events import Recorded
 
 TAIL_EVENTS = 64
 TAIL_BYTES = 65_536

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any, Literal, cast
 
-from turnkeep.streaming import sse
 from turnkeep.streaming.connection import Connection, connection_of, disconnected
 from turnkeep.streaming.formats import Encoder
 from turnkeep.streaming.frames import Frame
 from turnkeep.streaming.slow_readers import Pace, SlowReaderPolicy
+from turnkeep_client import sse
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

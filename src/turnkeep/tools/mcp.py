@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import mcp_types
 from mcp import MCPError
 
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.tools.mcp_pool import McpDefinition, McpServer
 from turnkeep.tools.mcp_session import McpBroken, McpUnreachable
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 SEPARATOR = "__"
 MAX_DESCRIPTION_CHARS = 10_000

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.model.events import Source
 from turnkeep.model.principals import Principal
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.events import Source
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):

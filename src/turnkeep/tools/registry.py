@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import JsonObject
 from turnkeep.model.principals import Principal
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.ports import Tool, Toolbox, ToolSpec
 from turnkeep.tools.remote import RemoteTools
 from turnkeep.tools.vault import Vault
+from turnkeep_client.wire.blocks import JsonObject
 
 _logger = logging.getLogger("turnkeep.tools")
 

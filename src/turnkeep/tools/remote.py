@@ -16,13 +16,13 @@ import msgspec
 from turnkeep.errors import Forbidden, TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import JsonObject
 from turnkeep.tools.addresses import AddressGuard, NameUnknown
 from turnkeep.tools.discretion import DiscreetTool, Mask, OpenSecrets
 from turnkeep.tools.http import HttpDefinition, HttpTool
 from turnkeep.tools.network import open_client
 from turnkeep.tools.ports import Tool
 from turnkeep.tools.vault import Vault
+from turnkeep_client.wire.blocks import JsonObject
 
 if TYPE_CHECKING:
     from turnkeep.tools.mcp_pool import McpDefinition, McpPool

@@ -1,8 +1,8 @@
 """Anthropic messages → items."""
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.blocks import Block, Image, JsonObject, JsonValue, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.transfer.items import Item, Remarks, arguments, call_id, parts_of, text_of, tool_name, words_of
+from turnkeep_client.wire.blocks import Block, Image, JsonObject, JsonValue, Reasoning, Text, ToolResult, ToolUse
 
 
 def read_anthropic(item: JsonObject, index: int, remarks: Remarks) -> Item:

@@ -4,7 +4,7 @@ from msgspec import DecodeError, Struct, json
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import Block, Image, JsonObject, JsonValue, Role, Text
+from turnkeep_client.wire.blocks import Block, Image, JsonObject, JsonValue, Role, Text
 
 
 class Item(Struct, frozen=True, kw_only=True):

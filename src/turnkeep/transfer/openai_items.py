@@ -1,7 +1,6 @@
 """OpenAI chat messages and Responses items → items."""
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.blocks import Block, JsonObject, JsonValue, Reasoning, Role, Text, ToolResult, ToolUse
 from turnkeep.transfer.items import (
     Item,
     Remarks,
@@ -13,6 +12,7 @@ from turnkeep.transfer.items import (
     tool_name,
     words_of,
 )
+from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Reasoning, Role, Text, ToolResult, ToolUse
 
 _ROLES: dict[JsonValue, Role] = {
     "user": "user",

@@ -2077,7 +2077,7 @@ export interface components {
          * @description An iteration is complete and replaces its previews.
          */
         ToolCalls: {
-            calls: components["schemas"]["turnkeep.model.events.ToolCall"][];
+            calls: components["schemas"]["turnkeep_client.wire.events.ToolCall"][];
             iteration: number;
             reasoning?: string;
             text: string;
@@ -2126,7 +2126,7 @@ export interface components {
          */
         TraceRow: {
             attachments: components["schemas"]["FileRef"][];
-            blocks: (components["schemas"]["turnkeep.model.blocks.Text"] | components["schemas"]["Reasoning"] | components["schemas"]["ToolUse"] | components["schemas"]["ToolResult"] | components["schemas"]["Image"] | components["schemas"]["FileRef"])[];
+            blocks: (components["schemas"]["turnkeep_client.wire.blocks.Text"] | components["schemas"]["Reasoning"] | components["schemas"]["ToolUse"] | components["schemas"]["ToolResult"] | components["schemas"]["Image"] | components["schemas"]["FileRef"])[];
             content: (components["schemas"]["TextPart"] | components["schemas"]["ReasoningPart"] | components["schemas"]["StepPart"] | components["schemas"]["FilePart"])[] | null;
             conversation_id: string;
             created_at: number;
@@ -2202,13 +2202,13 @@ export interface components {
          * Text
          * @description Words, from the user or from the model.
          */
-        "turnkeep.model.blocks.Text": {
+        "turnkeep_client.wire.blocks.Text": {
             text: string;
             /** @enum {unknown} */
             type: "text";
         };
         /** ToolCall */
-        "turnkeep.model.events.ToolCall": {
+        "turnkeep_client.wire.events.ToolCall": {
             args: Record<string, never>;
             id: string;
             name: string;

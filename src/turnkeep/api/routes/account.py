@@ -17,7 +17,7 @@ from turnkeep.clock import system_clock
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, WorkspaceId
 from turnkeep.model.principals import Principal, Workspace
-from turnkeep.model.usage import MonthlyUsage
+from turnkeep_client.wire.usage import MonthlyUsage
 
 WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
 

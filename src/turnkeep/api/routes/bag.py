@@ -76,7 +76,7 @@ async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
         advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
     )
     files = await call.runtime.bag.write_back(token_hash, folder, parts)
-    return json_answer(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
+    return json_answer(wire.Files(data=[file.as_wire() for file in files]), status=201)
 
 
 async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:

@@ -53,7 +53,7 @@ async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
         max_files=call.runtime.settings.max_files_per_message,
     )
     files = await call.runtime.bag.receive(call.principal, conversation_id, parts)
-    return json_answer(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
+    return json_answer(wire.Files(data=[file.as_wire() for file in files]), status=201)
 
 
 @endpoints.add(
@@ -66,7 +66,7 @@ async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def list_files(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The files of a conversation's bag, those of its users and those of its sandbox."""
     files = await call.runtime.store.files(call.principal, _conversation_id(call))
-    return json_answer(page_of([wire.File.of(file) for file in files], call.query, name=lambda file: file.id))
+    return json_answer(page_of([file.as_wire() for file in files], call.query, name=lambda file: file.id))
 
 
 @endpoints.add(
@@ -80,7 +80,7 @@ async def list_saved_files(call: Call[Nothing, SavedFilesQuery]) -> ASGIApp:
     """The workspace's Files: what was saved for everyone in it."""
     query = call.query
     page = await call.runtime.store.saved_files(call.principal, limit=query.limit, cursor=query.cursor or None)
-    data = [wire.File.of(file) for file in page.data]
+    data = [file.as_wire() for file in page.data]
     return json_answer(wire.Files(data=data, next_cursor=page.next_cursor))
 
 
@@ -103,7 +103,7 @@ async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
         size=body.size,
         mime_type=body.mime_type,
     )
-    promised = wire.Promised(file=wire.File.of(file), upload=await _upload(call, file))
+    promised = wire.Promised(file=file.as_wire(), upload=await _upload(call, file))
     return json_answer(promised, status=201)
 
 
@@ -137,13 +137,14 @@ async def complete_file(call: Call[wire.Completion, Nothing]) -> ASGIApp:
     """Its bytes have been put: they are looked at, and the file can be attached. Asking again is fine."""
     body = call.body
     file = await call.runtime.bag.complete(call.principal, _file_id(call), size=body.size, sha256=body.sha256)
-    return json_answer(wire.File.of(file))
+    return json_answer(file.as_wire())
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(FILE,))
 async def read_file(call: Call[Nothing, Nothing]) -> ASGIApp:
     """What is known of one file."""
-    return json_answer(wire.File.of(await call.runtime.store.file(call.principal, _file_id(call))))
+    file = await call.runtime.store.file(call.principal, _file_id(call))
+    return json_answer(file.as_wire())
 
 
 @endpoints.add(
@@ -224,7 +225,7 @@ async def save_file(call: Call[wire.Copy, Nothing]) -> ASGIApp:
     if conversation_id is not None:
         await call.runtime.store.conversation(call.principal, conversation_id)
     saved = await call.runtime.bag.save(call.principal, _file_id(call), conversation_id)
-    return json_answer(wire.File.of(saved), status=201)
+    return json_answer(saved.as_wire(), status=201)
 
 
 @endpoints.add(

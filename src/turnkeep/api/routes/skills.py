@@ -17,7 +17,7 @@ from turnkeep.errors import InvalidRequest, NotFound, UnsupportedMediaType
 from turnkeep.filebag.forms import file_parts
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject
 
 FORM = "multipart/form-data"
 

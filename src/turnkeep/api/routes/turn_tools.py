@@ -17,11 +17,11 @@ from turnkeep.api.turn_calls import while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.engine.tooling import call_tool
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import ToolUse
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep_client.wire.blocks import ToolUse
 
 endpoints = Endpoints("sandbox")
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep.ids import FileId
-from turnkeep.model.blocks import JsonValue
+from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.ids import FileId
 
 StepStatus = Literal["running", "succeeded", "failed"]
 

@@ -7,11 +7,14 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep.ids import CallId, ConversationId, FileId, MessageId, TurnId
-from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.model.files import File, FileSource
-from turnkeep.model.parts import Part, StepStatus
-from turnkeep.model.usage import Usage
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.files import File
+from turnkeep_client.wire.ids import CallId, ConversationId, MessageId, TurnId
+from turnkeep_client.wire.parts import Part, StepStatus
+from turnkeep_client.wire.usage import Usage
+
+WrittenFile = File
+"""A file as the wire shows it, by a name that can stand beside the `File` of the store."""
 
 
 class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -78,38 +81,10 @@ class Sources(_Event, frozen=True, kw_only=True, tag="sources"):
     sources: tuple[Source, ...]
 
 
-class WrittenFile(Struct, frozen=True, kw_only=True):
-    """A file as the wire shows it."""
-
-    id: FileId
-    conversation_id: ConversationId | None
-    message_id: MessageId | None
-    name: str
-    mime_type: str
-    size: int
-    sha256: str | None
-    source: FileSource
-    created_at: int
-
-    @classmethod
-    def of(cls, file: File) -> "WrittenFile":
-        return cls(
-            id=file.id,
-            conversation_id=file.conversation_id,
-            message_id=file.message_id,
-            name=file.name,
-            mime_type=file.mime_type,
-            size=file.size,
-            sha256=file.sha256,
-            source=file.source,
-            created_at=file.created_at,
-        )
-
-
 class Files(_Event, frozen=True, kw_only=True, tag="files"):
     """Files that the sandbox wrote back."""
 
-    files: tuple[WrittenFile, ...]
+    files: tuple[File, ...]
 
 
 class Reset(_Event, frozen=True, kw_only=True, tag="reset"):

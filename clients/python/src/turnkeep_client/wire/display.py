@@ -9,8 +9,8 @@ from typing import assert_never
 
 from msgspec import UNSET, Struct
 
-from turnkeep.model.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
-from turnkeep.model.events import (
+from turnkeep_client.wire.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.events import (
     Failure,
     Files,
     Reset,
@@ -22,7 +22,7 @@ from turnkeep.model.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep.model.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
+from turnkeep_client.wire.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
 
 
 class Display(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from turnkeep.ids import CallId, FileId
+from turnkeep_client.wire.ids import CallId, FileId
 
 JsonValue = Any
 """Whatever JSON can say. Spelled so that signatures tell JSON from real looseness."""

@@ -1,0 +1,1 @@
+"""A Turnkeep server from Python."""

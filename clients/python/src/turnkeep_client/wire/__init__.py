@@ -1,0 +1,1 @@
+"""The JSON of the Turnkeep API, defined once."""
