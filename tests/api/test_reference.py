@@ -29,7 +29,8 @@ def test_every_code_that_can_reach_a_caller_is_on_the_page() -> None:
     ours = {
         error.code: str(status_of(error))
         for error in every_error()
-        if error.__module__ in {"turnkeep.errors", "turnkeep.api.errors"} and status_of(error) != 500
+        if error.__module__ in {"turnkeep.errors", "turnkeep_client.wire.errors", "turnkeep.api.errors"}
+        and status_of(error) != 500
     }
     assert rows == ours | {"internal": "500"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from turnkeep.cli.painting import Painter, finished_until
 from turnkeep.cli.screen import Screen
-from turnkeep.client.view import View
+from turnkeep_client.stream import View
 from turnkeep_client.wire.events import Preview as Delta
 from turnkeep_client.wire.events import Reset, Result, Step, ToolCalls
 from turnkeep_client.wire.parts import TextPart

@@ -16,10 +16,10 @@ from tests.client.site import rounds_of
 from turnkeep.cli.painting import Painter
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_json, clean_line, clean_text
-from turnkeep.client.view import View
 from turnkeep.ids import ConversationId, FileId, MessageId
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script
+from turnkeep_client.stream import View
 from turnkeep_client.wire.events import Files, Preview, Result, Step, ToolCalls, TurnEvent, WrittenFile
 from turnkeep_client.wire.parts import TextPart
 from turnkeep_client.wire.usage import Usage

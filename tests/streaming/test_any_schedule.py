@@ -16,8 +16,8 @@ from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep_client.sse import SseParser
 from turnkeep_client.wire.events import Recorded, Result, ToolCalls
+from turnkeep_client.wire.sse import SseParser
 
 POLL_SECONDS = 0.004
 

@@ -14,8 +14,8 @@ from turnkeep.streaming.cursor import Cursor, parse
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
 from turnkeep.streaming.log import TurnLog, frames_of
-from turnkeep_client.sse import ServerSentEvent, SseParser
 from turnkeep_client.wire.events import Recorded, Result, ToolCalls, TurnBegan
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 EVERY = [(name, format) for name in golden.names() for format in golden.FORMATS]
 

@@ -19,7 +19,7 @@ from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.redis_hub import RedisHub
 from turnkeep.streaming.redis_wire import Outbox, Place
-from turnkeep_client.sse import SseParser
+from turnkeep_client.wire.sse import SseParser
 
 PATIENCE_SECONDS = 30.0
 """For what takes a moment, unless it hangs or the machine is very busy."""

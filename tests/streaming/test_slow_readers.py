@@ -11,7 +11,7 @@ from tests.streaming.turns import ListSource, NativeReader, Worker
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.response import OpenStreams
 from turnkeep.streaming.slow_readers import Pace, SlowReaderPolicy
-from turnkeep_client.sse import SseParser
+from turnkeep_client.wire.sse import SseParser
 
 WORDS = "x" * 20_000
 PIECES = 500

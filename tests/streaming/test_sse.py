@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnkeep_client import sse
-from turnkeep_client.sse import ServerSentEvent, SseParser
+from turnkeep_client.wire import sse
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 
 def parsed(*chunks: bytes) -> list[ServerSentEvent]:

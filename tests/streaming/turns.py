@@ -12,7 +12,6 @@ from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_turn_id
 from turnkeep.streaming.cursor import parse
 from turnkeep.streaming.frames import Kind
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep_client.sse import ServerSentEvent
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import (
     Failure,
@@ -27,6 +26,7 @@ from turnkeep_client.wire.events import (
     TurnBegan,
     TurnEvent,
 )
+from turnkeep_client.wire.sse import ServerSentEvent
 from turnkeep_client.wire.usage import Usage
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from turnkeep.api.errors import Problem
 from turnkeep.api.routing import Endpoint, Policy
 from turnkeep_client.wire import events
+from turnkeep_client.wire.errors import Problem
 
 _REF = "#/components/schemas/{name}"
 _PREFIXES = {

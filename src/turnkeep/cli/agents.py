@@ -10,11 +10,11 @@ import typer
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, remark, say
 from turnkeep.cli.reading import read_text
-from turnkeep.client.answers import Agent
-from turnkeep.client.events import Step
-from turnkeep.client.runs import RunError, RunFailed, RunResult
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep_client.agents import RunError, RunFailed, RunResult
+from turnkeep_client.answers import Agent
+from turnkeep_client.stream import Step
+from turnkeep_client.sync import Turnkeep
 
 agents = typer.Typer(no_args_is_help=True, help="List, show, create, change, delete and run agents.")
 

@@ -3,8 +3,8 @@
 import contextlib
 from pathlib import Path
 
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import TurnkeepError
+from turnkeep_client.sync import Turnkeep
 
 
 class Candidates:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from turnkeep.cli.findings import Finding, found
 from turnkeep.cli.local_checks import LocalChecks
 from turnkeep.cli.server_checks import ServerChecks
-from turnkeep.client.finding import Place
 from turnkeep.config import Settings
+from turnkeep_client.discovery import Place
 
 _DOWN = "is compared with the server's, which is down"
 

@@ -13,8 +13,8 @@ from turnkeep.cli.connecting import Server, asks_a_server
 from turnkeep.cli.markdown import conversation_as_markdown
 from turnkeep.cli.printing import print_text, remark
 from turnkeep.cli.terminal_text import clean_json, clean_text
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, StorageFull
+from turnkeep_client.sync import Turnkeep
 
 Format = Literal["json", "markdown"]
 

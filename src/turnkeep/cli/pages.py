@@ -9,9 +9,9 @@ from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.export import whole_file
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, say
 from turnkeep.cli.reading import read_text
-from turnkeep.client.knowledge import KnowledgePage
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep_client.knowledge import KnowledgePage
+from turnkeep_client.sync import Turnkeep
 
 pages = typer.Typer(no_args_is_help=True, help="List, search, show, write and delete pages.")
 

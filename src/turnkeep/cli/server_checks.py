@@ -6,9 +6,9 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from turnkeep.cli.findings import SECONDS, Trouble, files_found
-from turnkeep.client.answers import ModelName, Page
-from turnkeep.client.finding import Place
 from turnkeep.filebag.sweeping import BagReport
+from turnkeep_client.answers import ModelName, Page
+from turnkeep_client.discovery import Place
 
 SKEW_SECONDS = 5.0
 

@@ -15,7 +15,7 @@ from turnkeep.streaming.connection import Connection, connection_of, disconnecte
 from turnkeep.streaming.formats import Encoder
 from turnkeep.streaming.frames import Frame
 from turnkeep.streaming.slow_readers import Pace, SlowReaderPolicy
-from turnkeep_client import sse
+from turnkeep_client.wire import sse
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

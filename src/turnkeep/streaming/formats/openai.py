@@ -15,7 +15,7 @@ from turnkeep.ids import TurnId
 from turnkeep.streaming.cursor import START, WHOLE, Cursor, written
 from turnkeep.streaming.formats.spoken import Spoken, numbers_of
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
-from turnkeep_client import sse
+from turnkeep_client.wire import sse
 from turnkeep_client.wire.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
 from turnkeep_client.wire.usage import Usage
 

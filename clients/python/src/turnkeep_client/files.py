@@ -12,11 +12,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from turnkeep.client.answers import File, Page, Upload, UploadTicket
-from turnkeep.client.errors import error_of
-from turnkeep.client.transport import Refusal
-from turnkeep.client.verbs import Verbs, part
-from turnkeep.errors import Defect, InvalidRequest, NotFound
+from turnkeep_client.answers import File, Page, Upload, UploadTicket
+from turnkeep_client.errors import error_of
+from turnkeep_client.transport import Refusal, Verbs, part
+from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound
 
 CHUNK_BYTES = 256 * 1024
 DEFAULT_TYPE = "application/octet-stream"

@@ -4,14 +4,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from turnkeep.client.account import Agents, Keys, Models, Tokens, UsageVerbs, Workspaces
-from turnkeep.client.conversations import Conversations
-from turnkeep.client.files import Files
-from turnkeep.client.finding import Place, find_server
-from turnkeep.client.knowledge import Pages, Tables
-from turnkeep.client.patience import OnTrouble
-from turnkeep.client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS, Transport
-from turnkeep.client.turns import Turns
+from turnkeep_client.account import Keys, Models, Tokens, UsageVerbs, Workspaces
+from turnkeep_client.agents import Agents
+from turnkeep_client.conversations import Conversations
+from turnkeep_client.discovery import Place, find_server
+from turnkeep_client.files import Files
+from turnkeep_client.knowledge import Pages, Tables
+from turnkeep_client.retry import OnTrouble
+from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS, Transport
+from turnkeep_client.turns import Turns
 
 
 class AsyncTurnkeep:

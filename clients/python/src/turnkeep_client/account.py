@@ -1,31 +1,10 @@
-"""Agents, and the account: models, keys, tokens, workspaces, usage."""
+"""The account: models, service keys, user tokens, workspaces, usage."""
 
-import asyncio
-import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from collections.abc import AsyncGenerator, Sequence
+from typing import Literal, TypedDict, Unpack
 
-from turnkeep.client.answers import Agent, Key, ModelName, MonthlyUsage, Token, Workspace
-from turnkeep.client.runs import RunStream
-from turnkeep.client.skills import packed
-from turnkeep.client.verbs import Verbs, given, part
-from turnkeep_client.wire.blocks import JsonObject
-
-
-class AgentFields(TypedDict, total=False):
-    """What an agent is made of, beside its name."""
-
-    instructions: str
-    model: str | None
-    tools: Sequence[str | JsonObject]
-    mcp_servers: Sequence[JsonObject]
-    skills: Sequence[JsonObject]
-    sandbox: bool
-    environment: JsonObject
-
-
-class AgentChanges(AgentFields, total=False):
-    name: str
+from turnkeep_client.answers import Key, ModelName, MonthlyUsage, Token, Workspace
+from turnkeep_client.transport import Verbs, given, part
 
 
 class WorkspaceFields(TypedDict, total=False):
@@ -38,50 +17,6 @@ class WorkspaceFields(TypedDict, total=False):
 
 class WorkspaceChanges(WorkspaceFields, total=False):
     name: str
-
-
-class Agents(Verbs):
-    """Instructions, a model and tools under a name."""
-
-    def list(self, *, limit: int | None = None) -> AsyncGenerator[Agent, None]:
-        return self._pages("/v1/agents", Agent, limit=limit)
-
-    async def get(self, agent_id: str) -> Agent:
-        return await self._transport.call("GET", f"/v1/agents/{part(agent_id)}", Agent)
-
-    async def create(self, /, name: str, **fields: Unpack[AgentFields]) -> Agent:
-        return await self._transport.call("POST", "/v1/agents", Agent, body={"name": name, **fields})
-
-    async def update(self, /, agent_id: str, **fields: Unpack[AgentChanges]) -> Agent:
-        """Change the given fields; those left out stay."""
-        return await self._transport.call("PATCH", f"/v1/agents/{part(agent_id)}", Agent, body=fields)
-
-    async def replace(self, agent_id: str, spec: Mapping[str, Any]) -> Agent:
-        """Give an agent other fields, all of them."""
-        return await self._transport.call("PUT", f"/v1/agents/{part(agent_id)}", Agent, body=dict(spec))
-
-    async def delete(self, agent_id: str) -> None:
-        """Delete an agent. Its conversations stay."""
-        await self._transport.fetch("DELETE", f"/v1/agents/{part(agent_id)}")
-
-    async def add_skill(self, agent_id: str, source: str | os.PathLike[str]) -> Agent:
-        """Give an agent the skill in this folder or zip. One of the same name is replaced."""
-        name, content = await asyncio.to_thread(packed, source)
-        path = f"/v1/agents/{part(agent_id)}/skills"
-        parts = [("file", (name, content, "application/zip"))]
-        # The same skill twice is the same skill, so a lost answer is asked for again.
-        return await self._transport.send_parts(path, Agent, parts, is_safe=True)
-
-    async def remove_skill(self, agent_id: str, name: str) -> Agent:
-        """Take a skill away from an agent."""
-        return await self._transport.call("DELETE", f"/v1/agents/{part(agent_id)}/skills/{part(name)}", Agent)
-
-    def run(self, agent_id: str, prompt: str, *, attachment_ids: Sequence[str] | None = None) -> RunStream:
-        """Run an agent once, without a conversation. A run cannot be resumed: leaving the stream stops it."""
-        body: JsonObject = {"prompt": prompt}
-        if attachment_ids is not None:
-            body["attachment_ids"] = list(attachment_ids)
-        return RunStream(self._transport, f"/v1/agents/{part(agent_id)}/runs", body)
 
 
 class Models(Verbs):

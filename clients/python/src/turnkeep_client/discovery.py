@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from turnkeep.errors import InvalidRequest
-from turnkeep.sockets import http_address
+from turnkeep_client.wire.errors import InvalidRequest
 
 SERVER_FILE = "server.json"
 KEY_FILE = "local.key"
@@ -94,7 +93,9 @@ def _unchecked(data_dir: Path) -> RunningServer | None:
 
 def _default_url(environ: Mapping[str, str]) -> str:
     host, port = environ.get("TURNKEEP_HOST") or "127.0.0.1", environ.get("TURNKEEP_PORT") or "8787"
-    return http_address(host, port)
+    # A server that listens on every address is reached over loopback.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _local_key(data_dir: Path) -> str | None:

@@ -7,12 +7,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from turnkeep.client.files import Source, _chunks, _described
-from turnkeep.client.transport import Refusal
-from turnkeep.client.verbs import Verbs, given, part
-from turnkeep.errors import CallerError, Defect
-from turnkeep.model.knowledge import ColumnType
+from turnkeep_client.files import Source, _chunks, _described
+from turnkeep_client.transport import Refusal, Verbs, given, part
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.errors import CallerError, Defect
+from turnkeep_client.wire.knowledge import ColumnType
 
 OnSent = Callable[[int], None]
 """Hears how many bytes have been sent."""

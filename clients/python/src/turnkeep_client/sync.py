@@ -4,30 +4,212 @@ Each verb is the async one, wrapped: the same name, the same arguments, the same
 iterators. Ctrl-C reaches the caller at once and loses nothing: an event that was under way comes with the next one.
 """
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from turnkeep.client.account import Agents, Keys, Models, Tokens, UsageVerbs, Workspaces
-from turnkeep.client.client import AsyncTurnkeep
-from turnkeep.client.conversations import Conversations
-from turnkeep.client.files import Files
-from turnkeep.client.finding import Place
-from turnkeep.client.knowledge import Pages, Tables
-from turnkeep.client.loop_thread import Items, LoopThread, items_of
-from turnkeep.client.patience import OnTrouble
-from turnkeep.client.stream import TurnStream
-from turnkeep.client.sync_streams import Stream, SyncRun
-from turnkeep.client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
-from turnkeep.client.turns import Turns
+from turnkeep_client.account import Keys, Models, Tokens, UsageVerbs, Workspaces
+from turnkeep_client.agents import Agents, RunLine, RunStream
+from turnkeep_client.answers import Answer, Turn
+from turnkeep_client.client import AsyncTurnkeep
+from turnkeep_client.conversations import Conversations
+from turnkeep_client.discovery import Place
+from turnkeep_client.files import Files
+from turnkeep_client.knowledge import Pages, Tables
+from turnkeep_client.retry import OnTrouble
+from turnkeep_client.stream import Event, TurnStream, View
+from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
+from turnkeep_client.turns import Turns
+from turnkeep_client.wire.parts import Part
+
+Found = TypeVar("Found")
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="turnkeep client", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, Found]) -> "Future[Found]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """The outcome of the work, which is given up when the caller is interrupted."""
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self.run(self._loop.shutdown_asyncgens())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+class Items(Generic[Found]):
+    """An iterator over an async one. An interrupted step is not lost: the next call returns it."""
+
+    def __init__(
+        self, loop: LoopThread, source: AsyncIterator[Found], close: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._loop = loop
+        self._source = source
+        self._close = close
+        self._pending: Future[Found] | None = None
+
+    def __iter__(self) -> Iterator[Found]:
+        return self
+
+    def __next__(self) -> Found:
+        if self._pending is None:
+            self._pending = self._loop.submit(_next(self._source))
+        try:
+            found = self._pending.result()
+        except KeyboardInterrupt:
+            raise
+        except StopAsyncIteration:
+            raise StopIteration from None
+        except BaseException:
+            self._pending = None
+            raise
+        self._pending = None
+        return found
+
+    def close(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
+            with contextlib.suppress(BaseException):
+                self._pending.result()
+        self._loop.run(self._close())
+
+
+async def _next(source: AsyncIterator[Found]) -> Found:
+    return await anext(source)
+
+
+def items_of(loop: LoopThread, source: AsyncGenerator[Found, None]) -> Items[Found]:
+    return Items(loop, source, source.aclose)
+
+
+class Stream:
+    """A turn as its reader follows it; see `TurnStream`. Iterate for events, or call `result()`."""
+
+    def __init__(self, loop: LoopThread, stream: TurnStream) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._items: Items[Event] | None = None
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        if self._items is None:
+            self._items = Items(self._loop, self._stream, self._stream.close)
+        return next(self._items)
+
+    def words(self) -> Iterator[str]:
+        """What is said, as it is said."""
+        return items_of(self._loop, self._stream.words())
+
+    def result(self) -> Answer:
+        """Read to the end and return the answer. Raises TurnFailed, or TurnStopped."""
+        self._drop()
+        return self._loop.run(self._stream.result())
+
+    def settled(self) -> Answer:
+        """Read to the end and return what the turn came to, also when it failed or was stopped."""
+        self._drop()
+        return self._loop.run(self._stream.settled())
+
+    def cancel(self) -> Turn:
+        """Stop the turn; what was said is kept."""
+        return self._loop.run(self._stream.cancel())
+
+    def started(self) -> str:
+        """Wait until the server has taken the question; the id of its turn."""
+        return self._loop.run(self._stream.started())
+
+    def close(self) -> None:
+        self._drop()
+        self._loop.run(self._stream.close())
+
+    def _drop(self) -> None:
+        items, self._items = self._items, None
+        if items is not None:
+            items.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def turn_id(self) -> str | None:
+        return self._stream.turn_id
+
+    @property
+    def conversation_id(self) -> str | None:
+        return self._stream.conversation_id
+
+    @property
+    def cursor(self) -> str:
+        return self._stream.cursor
+
+    @property
+    def text(self) -> str:
+        return self._stream.text
+
+    @property
+    def content(self) -> tuple[Part, ...]:
+        return self._stream.content
+
+    @property
+    def view(self) -> View:
+        return self._stream.view
+
+    @property
+    def is_over(self) -> bool:
+        return self._stream.is_over
+
+
+class SyncRun:
+    """The lines of a run; see `RunStream`."""
+
+    def __init__(self, loop: LoopThread, run: RunStream) -> None:
+        self._loop = loop
+        self._run = run
+
+    def __iter__(self) -> Iterator[RunLine]:
+        return items_of(self._loop, self._run.__aiter__())
+
+    def result(self) -> str:
+        return self._loop.run(self._run.result())
+
+    @property
+    def turn_id(self) -> str | None:
+        return self._run.turn_id
+
 
 __all__ = ["Face", "Items", "LoopThread", "Stream", "SyncRun", "Turnkeep"]
 
 Group = TypeVar("Group")
 Given = ParamSpec("Given")
-Found = TypeVar("Found")
 
 
 class Face(Generic[Group]):

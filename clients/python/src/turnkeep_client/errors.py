@@ -1,6 +1,6 @@
 """What can go wrong for a client: the server's problems as the error tree, and what only a client can meet.
 
-    CallerError (turnkeep.errors)
+    CallerError (turnkeep_client.wire.errors)
     └── Refused                a refusal with a code that this release does not know
     WorldError
     ├── Unavailable
@@ -16,25 +16,67 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import Struct
 
-from turnkeep.client.answers import Answer
-from turnkeep.errors import (
+from turnkeep_client.answers import Answer
+from turnkeep_client.wire.errors import (
     CallerError,
     Conflict,
     ConversationBusy,
     Defect,
+    FileTooLarge,
     Forbidden,
+    HeadersTooLarge,
     IdempotencyConflict,
     InvalidRequest,
     LimitReached,
     NotFound,
+    QueueFull,
+    QuotaExceeded,
     RateLimited,
+    RequestTimeout,
+    SandboxUnavailable,
+    StorageFull,
     TooLarge,
+    TooManyFiles,
     TurnkeepError,
     Unauthorized,
     Unavailable,
     UnsupportedMediaType,
     WorldError,
 )
+
+__all__ = [
+    "CallerError",
+    "Conflict",
+    "ConnectionLost",
+    "ConversationBusy",
+    "Defect",
+    "FileTooLarge",
+    "Forbidden",
+    "HeadersTooLarge",
+    "IdempotencyConflict",
+    "InvalidRequest",
+    "LimitReached",
+    "NotFound",
+    "QueueFull",
+    "QuotaExceeded",
+    "RateLimited",
+    "Refused",
+    "RequestTimeout",
+    "SandboxUnavailable",
+    "StorageFull",
+    "TooLarge",
+    "TooManyFiles",
+    "TurnFailed",
+    "TurnStopped",
+    "TurnkeepError",
+    "Unauthorized",
+    "Unavailable",
+    "UnsupportedMediaType",
+    "WorldError",
+    "error_of",
+    "failed",
+    "retry_after",
+]
 
 DEFAULT_RETRY_SECONDS = 1
 

@@ -1,23 +1,33 @@
-"""A Turnkeep server from Python: `AsyncTurnkeep`, and `Turnkeep` for code without a loop."""
+"""The Python client, under the name that it had before it became a distribution of its own.
 
-from turnkeep.client.answers import Answer, Conversation, File, Message, Turn
-from turnkeep.client.client import AsyncTurnkeep
-from turnkeep.client.errors import ConnectionLost, TurnFailed, TurnStopped
-from turnkeep.client.events import (
+`turnkeep_client` is the same without the server (`pip install turnkeep-client`).
+"""
+
+from turnkeep_client import (
+    Answer,
+    AsyncTurnkeep,
+    ConnectionLost,
+    Conversation,
     Delta,
     Event,
     Failure,
+    File,
     Files,
+    Message,
     Reset,
     Result,
     Sources,
     Step,
+    Stream,
     ToolCalls,
+    Trouble,
+    Turn,
     TurnBegan,
+    TurnFailed,
+    Turnkeep,
+    TurnStopped,
+    TurnStream,
 )
-from turnkeep.client.patience import Trouble
-from turnkeep.client.stream import TurnStream
-from turnkeep.client.sync import Stream, Turnkeep
 
 __all__ = [
     "Answer",
