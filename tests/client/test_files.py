@@ -10,7 +10,7 @@ from tests.client.proxy import CuttingProxy
 from tests.client.site import Site
 from turnkeep.client import AsyncTurnkeep
 from turnkeep.errors import Defect, InvalidRequest, NotFound
-from turnkeep_client.answers import File
+from turnkeep_client.wire import File
 
 TEXT = b"a line of text\n" * 40
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from turnkeep.api.agent_wire import Environment, HttpTool, Limits, McpServer, Skill
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.filebag.unzipping import ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import OrgId
@@ -15,6 +14,7 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.providers.ports import Providers
 from turnkeep.runtime import Runtime
 from turnkeep.tools.ports import Tools
+from turnkeep_client.wire.agents import Environment, HttpTool, Limits, McpServer, Skill
 from turnkeep_client.wire.blocks import JsonValue
 
 MODEL_SECONDS = 5.0

@@ -6,7 +6,6 @@ from typing import Any, assert_never
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp
 
-from turnkeep.api import wire
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.links import events_url
@@ -23,6 +22,7 @@ from turnkeep.ids import AgentId, FileId
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claimed
+from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, Text
 
 TURN_HEADER = "turnkeep-turn"

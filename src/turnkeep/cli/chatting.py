@@ -19,9 +19,9 @@ from turnkeep.cli.prompting import Prompt
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep.errors import TurnkeepError
-from turnkeep_client.answers import Conversation, File
 from turnkeep_client.retry import Trouble
 from turnkeep_client.sync import Stream, Turnkeep
+from turnkeep_client.wire import Conversation, File
 
 HISTORY = 15
 SHOWN_MESSAGES = 6

@@ -9,7 +9,7 @@ import typer
 from turnkeep.cli.connecting import AsJson, Server, asks_a_server
 from turnkeep.cli.printing import print_lines, remark, say
 from turnkeep.errors import InvalidRequest, TurnkeepError
-from turnkeep_client.answers import Conversation
+from turnkeep_client.wire import Conversation
 
 Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
 

@@ -36,9 +36,9 @@ def create(
 
     - `turnkeep keys create batch --org acme --monthly-message-limit 10000 --json | jq -r .key`
     """
-    from turnkeep.api import wire
     from turnkeep.api.keys import make_key
-    from turnkeep.api.showing import key_of
+    from turnkeep.api.views import key_of
+    from turnkeep_client import wire
 
     settings = settings_of(data_dir, database_url)
     asked = wire.NewKey(
@@ -73,7 +73,7 @@ def list_keys(
 
     - `turnkeep keys list --org acme`
     """
-    from turnkeep.api.showing import key_of
+    from turnkeep.api.views import key_of
 
     settings = settings_of(data_dir, database_url)
 

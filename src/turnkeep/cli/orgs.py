@@ -26,7 +26,7 @@ def create(
     - `turnkeep orgs create acme`
     """
     from turnkeep.api.keys import make_org
-    from turnkeep.api.showing import org_of
+    from turnkeep.api.views import org_of
 
     settings = settings_of(data_dir, database_url)
 
@@ -50,7 +50,7 @@ def list_orgs(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_jso
 
     - `turnkeep orgs list --json | jq -r '.[].name'`
     """
-    from turnkeep.api.showing import org_of
+    from turnkeep.api.views import org_of
 
     settings = settings_of(data_dir, database_url)
 

@@ -10,8 +10,8 @@ from turnkeep.cli.export import whole_file
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, say
 from turnkeep.cli.reading import read_text
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep_client.knowledge import KnowledgePage
 from turnkeep_client.sync import Turnkeep
+from turnkeep_client.wire import KnowledgePage, PageItem
 
 pages = typer.Typer(no_args_is_help=True, help="List, search, show, write and delete pages.")
 
@@ -117,7 +117,7 @@ def delete(
     print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.title}”) is deleted.")
 
 
-def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage:
+def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage | PageItem:
     """The page with that id, or the only one of that title. Raises NotFound, or InvalidRequest if there are several."""
     if named.startswith("page_"):
         return turnkeep.pages.get(named)

@@ -7,8 +7,8 @@ import msgspec
 
 from turnkeep.cli.findings import SECONDS, Trouble, files_found
 from turnkeep.filebag.sweeping import BagReport
-from turnkeep_client.answers import ModelName, Page
 from turnkeep_client.discovery import Place
+from turnkeep_client.wire import ModelName, Page
 
 SKEW_SECONDS = 5.0
 

@@ -22,7 +22,7 @@ from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.run import Lease
-from turnkeep.engine.sandboxes import Envelope, Sandboxes, SandboxFailed, SandboxLost, SandboxProtocol
+from turnkeep.engine.sandboxes import Sandboxes, SandboxFailed, SandboxLost, SandboxProtocol
 from turnkeep.engine.settings import EngineSettings
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.messages import Message
@@ -34,6 +34,7 @@ from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenL
 from turnkeep_client.wire.blocks import Text, paragraphs_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
+from turnkeep_client.wire.sandbox import SandboxRequest
 
 __all__ = ["RemoteRun", "SandboxFailed", "SandboxLost", "SandboxProtocol", "TakeLines", "token_hash"]
 
@@ -128,13 +129,13 @@ class RemoteRun(HeldTurn):
             self.usage = counted.usage
         return await self._announcer.untold(look=True)
 
-    async def _envelope(self, sandboxes: Sandboxes) -> Envelope:
+    async def _envelope(self, sandboxes: Sandboxes) -> SandboxRequest:
         asked = self.recorder.rows[0]
         long, short = self.settings.upload_token_seconds, self.settings.setup_token_seconds
         setup, run, upload = await asyncio.gather(
             self._token("setup", short), self._token("run", short), self._token("upload", long)
         )
-        return Envelope(
+        return SandboxRequest(
             agent_url=sandboxes.agent_url(self.turn.id),
             otp_setup=setup,
             otp_run=run,

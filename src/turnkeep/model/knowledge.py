@@ -9,8 +9,28 @@ from typing import Generic, Literal, TypeVar
 from msgspec import Struct
 
 from turnkeep.ids import PageId, TableId, WorkspaceId
-from turnkeep_client.wire.knowledge import Cell as Cell
-from turnkeep_client.wire.knowledge import ColumnType as ColumnType
+from turnkeep_client.wire.knowledge import Cell, ColumnType
+
+__all__ = [
+    "CELL_CHARS",
+    "Cell",
+    "Column",
+    "ColumnType",
+    "FileText",
+    "Filter",
+    "Found",
+    "Hit",
+    "KnowledgePage",
+    "KnowledgeTable",
+    "Operator",
+    "PageHit",
+    "PageSummary",
+    "Row",
+    "RowHit",
+    "RowQuery",
+    "Sort",
+    "TextHit",
+]
 
 CELL_CHARS = 32_768
 """The longest text of a cell."""

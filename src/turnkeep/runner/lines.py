@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import msgspec
 
@@ -21,6 +22,7 @@ from turnkeep.streaming.ndjson import (
 )
 from turnkeep_client.wire.blocks import JsonValue
 from turnkeep_client.wire.events import Source, Step
+from turnkeep_client.wire.parts import StepStatus
 
 ARGS_BYTES = 64 * 1024
 ARG_CHARS = 2_000
@@ -52,7 +54,7 @@ class Lines:
             StepLine(
                 id=step.id,
                 name=name or step.name,
-                status=step.status,
+                status=cast(StepStatus, step.status),
                 args=shown_args(step.args),
                 result=step.result,
                 error=step.error,

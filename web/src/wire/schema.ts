@@ -2183,7 +2183,7 @@ export interface components {
          * Text
          * @description What a file says. Form feeds divide it, and `unit` is what its parts are called; None: it has but one.
          */
-        "turnkeep.api.file_wire.Text": {
+        "turnkeep_client.wire.files.Text": {
             file_id: string;
             text: string;
             unit: ("page" | "sheet" | "slide") | null;
@@ -2192,7 +2192,7 @@ export interface components {
          * ToolCall
          * @description A tool to be called. `call_id` is what an HTTP tool gets as its Idempotency-Key.
          */
-        "turnkeep.api.sandbox_wire.ToolCall": {
+        "turnkeep_client.wire.sandbox.ToolCall": {
             /** @default {} */
             arguments?: Record<string, never>;
             call_id: string;
@@ -6068,7 +6068,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["turnkeep.api.file_wire.Text"];
+                    "application/json": components["schemas"]["turnkeep_client.wire.files.Text"];
                 };
             };
             /** @description Unauthorized */
@@ -8345,7 +8345,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["turnkeep.api.sandbox_wire.ToolCall"];
+                "application/json": components["schemas"]["turnkeep_client.wire.sandbox.ToolCall"];
             };
         };
         responses: {

@@ -7,11 +7,11 @@ must not know the server: nothing here imports `turnkeep`.
 Read `client.py` first, then `stream.py`; `wire/__init__.py` lists the shapes.
 """
 
-from turnkeep_client.answers import Answer, Conversation, File, Message, Turn
 from turnkeep_client.client import AsyncTurnkeep
 from turnkeep_client.errors import ConnectionLost, TurnFailed, TurnStopped
 from turnkeep_client.retry import Trouble
 from turnkeep_client.stream import (
+    Answer,
     Delta,
     Event,
     Failure,
@@ -25,6 +25,7 @@ from turnkeep_client.stream import (
     TurnStream,
 )
 from turnkeep_client.sync import Stream, Turnkeep
+from turnkeep_client.wire import Conversation, File, Message, Turn
 
 __all__ = [
     "Answer",

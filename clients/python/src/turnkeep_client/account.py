@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, TypedDict, Unpack
 
-from turnkeep_client.answers import Key, ModelName, MonthlyUsage, Token, Workspace
 from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.wire import Key, ModelName, MonthlyUsage, Token, Workspace
 
 
 class WorkspaceFields(TypedDict, total=False):

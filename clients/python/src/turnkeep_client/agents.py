@@ -16,10 +16,10 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from turnkeep_client.answers import Agent
 from turnkeep_client.errors import ConnectionLost
 from turnkeep_client.stream import TURN_HEADER
 from turnkeep_client.transport import Refusal, Transport, Verbs, part
+from turnkeep_client.wire import Agent
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, WorldError
 from turnkeep_client.wire.events import Step

@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator
 from typing import Literal
 
-from turnkeep_client.answers import Conversation, Imported, Message, Page, Replay, TraceRow
 from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.wire import Conversation, Imported, Message, Page, Replay, TraceRow
 from turnkeep_client.wire.blocks import JsonObject
 
 Order = Literal["asc", "desc"]

@@ -11,12 +11,13 @@
 Every other error is the one that the server raised: same class, same code, same words.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
-from turnkeep_client.answers import Answer
 from turnkeep_client.wire.errors import (
     CallerError,
     Conflict,
@@ -29,6 +30,7 @@ from turnkeep_client.wire.errors import (
     InvalidRequest,
     LimitReached,
     NotFound,
+    Problem,
     QueueFull,
     QuotaExceeded,
     RateLimited,
@@ -43,6 +45,9 @@ from turnkeep_client.wire.errors import (
     UnsupportedMediaType,
     WorldError,
 )
+
+if TYPE_CHECKING:
+    from turnkeep_client.stream import Answer
 
 __all__ = [
     "CallerError",
@@ -121,24 +126,16 @@ def failed(answer: Answer) -> TurnFailed:
     return TurnStopped(answer) if answer.status == "cancelled" else TurnFailed(answer)
 
 
-class _Problem(Struct, frozen=True, kw_only=True):
-    code: str
-    detail: str = ""
-    title: str = ""
-    turn_id: str = ""
-    started_at: int | None = None
-
-
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepError:
     """The error that the server meant. What does not come from Turnkeep itself (a proxy) is told by its status."""
     try:
-        problem = msgspec.json.decode(body, type=_Problem)
+        problem = msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:
         return _from_status(status, f"The server answered with status {status}, and not as Turnkeep does.", "")
     detail = problem.detail or problem.title or f"The server answered with status {status}."
     match problem.code:
         case "conversation_busy":
-            return ConversationBusy(problem.turn_id, problem.started_at)
+            return ConversationBusy(problem.turn_id or "", problem.started_at or None)
         case "idempotency_conflict":
             return IdempotencyConflict(problem.turn_id or None)
         case "rate_limited":

@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from turnkeep_client.answers import File, Page, Upload, UploadTicket
 from turnkeep_client.errors import error_of
 from turnkeep_client.transport import Refusal, Verbs, part
+from turnkeep_client.wire import File, Page, PendingUpload, UploadTicket
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound
 
 CHUNK_BYTES = 256 * 1024
@@ -41,7 +41,7 @@ class Files(Verbs):
         if conversation_id is not None:
             body["conversation_id"] = conversation_id
         # A promise that nobody keeps is forgotten by the server, so a lost answer is simply asked for again.
-        promised = await self._transport.call("POST", "/v1/files", Upload, body=body, is_safe=True)
+        promised = await self._transport.call("POST", "/v1/files", PendingUpload, body=body, is_safe=True)
         await self._send(promised.upload, source, size)
         path = f"/v1/files/{part(promised.file.id)}/complete"
         return await self._transport.call("POST", path, File, is_safe=True)

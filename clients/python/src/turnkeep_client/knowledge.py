@@ -11,55 +11,10 @@ from turnkeep_client.files import Source, _chunks, _described
 from turnkeep_client.transport import Refusal, Verbs, given, part
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.errors import CallerError, Defect
-from turnkeep_client.wire.knowledge import ColumnType
+from turnkeep_client.wire.knowledge import Added, KnowledgePage, PageItem, Row, Table, TableColumn
 
 OnSent = Callable[[int], None]
 """Hears how many bytes have been sent."""
-
-
-class KnowledgePage(Struct, frozen=True, kw_only=True):
-    """A page. Lists leave its content out; a search tells where it matches."""
-
-    id: str
-    workspace_id: str
-    title: str
-    size: int
-    created_at: int
-    updated_at: int
-    content: str | None = None
-    snippet: str | None = None
-    place: str | None = None
-
-
-class Column(Struct, frozen=True, kw_only=True):
-    name: str
-    type: ColumnType = "text"
-
-
-class Table(Struct, frozen=True, kw_only=True):
-    """A table without its rows."""
-
-    id: str
-    workspace_id: str
-    name: str
-    description: str
-    columns: Sequence[Column]
-    row_count: int
-    created_at: int
-    updated_at: int
-
-
-class Row(Struct, frozen=True, kw_only=True):
-    row: int
-    values: dict[str, JsonValue]
-    created_at: int
-    updated_at: int
-
-
-class Added(Struct, frozen=True, kw_only=True):
-    rows: int
-    table: Table
-    first_row: int | None = None
 
 
 class ImportStep(Struct, frozen=True, kw_only=True):
@@ -79,9 +34,9 @@ class ImportRefused(CallerError):
 class Pages(Verbs):
     """Markdown documents of a workspace."""
 
-    def list(self, q: str | None = None, *, limit: int | None = None) -> AsyncGenerator[KnowledgePage, None]:
+    def list(self, q: str | None = None, *, limit: int | None = None) -> AsyncGenerator[PageItem, None]:
         """Pages, newest first; with `q` those that it finds, best first."""
-        return self._pages("/v1/pages", KnowledgePage, limit=limit, q=q)
+        return self._pages("/v1/pages", PageItem, limit=limit, q=q)
 
     async def get(self, page_id: str) -> KnowledgePage:
         return await self._transport.call("GET", f"/v1/pages/{part(page_id)}", KnowledgePage)
@@ -108,7 +63,7 @@ class Tables(Verbs):
     async def get(self, table_id: str) -> Table:
         return await self._transport.call("GET", _path(table_id), Table)
 
-    async def create(self, name: str, columns: Sequence[Column | JsonObject], *, description: str = "") -> Table:
+    async def create(self, name: str, columns: Sequence[TableColumn | JsonObject], *, description: str = "") -> Table:
         body = {"name": name, "columns": list(columns), "description": description}
         return await self._transport.call("POST", "/v1/tables", Table, body=body)
 

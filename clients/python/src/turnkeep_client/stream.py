@@ -8,7 +8,7 @@ A question whose answer was lost is asked again under the same idempotency key, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, assert_never
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 import msgspec
 from msgspec import Struct
 
-from turnkeep_client.answers import Accepted, Answer, Failed, File, Turn
 from turnkeep_client.errors import ConnectionLost, failed
 from turnkeep_client.retry import OnTrouble, Patience
 from turnkeep_client.transport import Refusal, Transport
+from turnkeep_client.wire import Accepted, File, Source, Turn, TurnFailure
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.errors import Defect
@@ -101,6 +101,24 @@ def is_terminal(event: Event) -> bool:
     return isinstance(event, Result | Failure)
 
 
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a turn came to. `text` is what was said last; `content` is everything a reader sees, in order."""
+
+    conversation_id: str
+    turn_id: str
+    message_id: str | None
+    status: str
+    text: str
+    content: Sequence[Part]
+    sources: Sequence[Source] = ()
+    files: Sequence[File] = ()
+    usage: Usage = Usage()
+    error: TurnFailure | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class View:
     """Add events in order; read at any time.
 
@@ -119,7 +137,7 @@ class View:
     def add(self, event: Event) -> None:
         match event:
             case Delta():
-                self._preview[event.kind].append(event.text)
+                self._preview.setdefault(event.kind, []).append(event.text)
                 return
             case Unknown():
                 return
@@ -175,7 +193,7 @@ class View:
         if isinstance(ending, Result):
             usage = ending.usage
         else:
-            error = Failed(code=ending.code, message=ending.message)
+            error = TurnFailure(code=ending.code, message=ending.message)
             status = "cancelled" if ending.code == "cancelled" else "failed"
         message_id = ending.message_id
         return Answer(

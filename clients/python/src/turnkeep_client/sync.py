@@ -16,16 +16,16 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from turnkeep_client.account import Keys, Models, Tokens, UsageVerbs, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
-from turnkeep_client.answers import Answer, Turn
 from turnkeep_client.client import AsyncTurnkeep
 from turnkeep_client.conversations import Conversations
 from turnkeep_client.discovery import Place
 from turnkeep_client.files import Files
 from turnkeep_client.knowledge import Pages, Tables
 from turnkeep_client.retry import OnTrouble
-from turnkeep_client.stream import Event, TurnStream, View
+from turnkeep_client.stream import Answer, Event, TurnStream, View
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
 from turnkeep_client.turns import Turns
+from turnkeep_client.wire import Turn
 from turnkeep_client.wire.parts import Part
 
 Found = TypeVar("Found")

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from turnkeep_client.answers import Page
 from turnkeep_client.discovery import Place
 from turnkeep_client.errors import ConnectionLost, error_of, retry_after
 from turnkeep_client.retry import STRANGER_SECONDS, OnTrouble, Patience
+from turnkeep_client.wire import Page
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, RateLimited, TurnkeepError, Unavailable
 

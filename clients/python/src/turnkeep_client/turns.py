@@ -6,10 +6,10 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from turnkeep_client.answers import Accepted, Answer, Turn
 from turnkeep_client.retry import OnTrouble
-from turnkeep_client.stream import Asking, TurnStream
+from turnkeep_client.stream import Answer, Asking, TurnStream
 from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.wire import Accepted, Turn
 from turnkeep_client.wire.blocks import JsonObject
 
 IfBusy = Literal["reject", "enqueue", "interrupt"]

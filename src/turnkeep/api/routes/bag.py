@@ -2,7 +2,6 @@
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import file_wire as wire
 from turnkeep.api.answers import json_answer
 from turnkeep.api.bodies import body_chunks
 from turnkeep.api.downloads import SAFE_HEADERS, disposition, streamed
@@ -14,6 +13,7 @@ from turnkeep.filebag.forms import file_parts
 from turnkeep.filebag.keys import Folder
 from turnkeep.filebag.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId
+from turnkeep_client.wire import files as wire
 
 OUTPUT_FILES = 100
 """So many files one turn may write back."""

@@ -5,7 +5,6 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import file_wire as wire
 from turnkeep.api.answers import Answer, json_answer, no_content
 from turnkeep.api.bodies import body_chunks
 from turnkeep.api.downloads import SAFE_HEADERS, disposition, download
@@ -21,6 +20,7 @@ from turnkeep.filebag.pictures import MAX_BYTES, RASTER_TYPES
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.knowledge.texts import kind_of, unit_of
 from turnkeep.model.files import File
+from turnkeep_client.wire import files as wire
 
 UPLOAD_SECONDS = 3_600
 """How long the address of a PUT holds."""
@@ -89,7 +89,7 @@ async def list_saved_files(call: Call[Nothing, SavedFilesQuery]) -> ASGIApp:
     "/v1/files",
     policy=Policy.MEMBER,
     body=wire.NewFile,
-    replies=(Reply(status=201, meaning="The file to be, and where its bytes go", type=wire.Promised),),
+    replies=(Reply(status=201, meaning="The file to be, and where its bytes go", type=wire.PendingUpload),),
     errors=(413, 415, 507),
 )
 async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
@@ -103,7 +103,7 @@ async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
         size=body.size,
         mime_type=body.mime_type,
     )
-    promised = wire.Promised(file=file.as_wire(), upload=await _upload(call, file))
+    promised = wire.PendingUpload(file=file.as_wire(), upload=await _upload(call, file))
     return json_answer(promised, status=201)
 
 
@@ -189,7 +189,7 @@ async def read_thumbnail(call: Call[Nothing, Nothing]) -> ASGIApp:
     "GET",
     f"{ONE}/text",
     policy=Policy.MEMBER,
-    replies=(Reply(status=200, meaning="What the file says", type=wire.Text),),
+    replies=(Reply(status=200, meaning="What the file says", type=wire.FileText),),
     errors=(409, 415),
 )
 async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
@@ -206,7 +206,7 @@ async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
     if read.problem is not None:
         raise UnsupportedMediaType(f"{file.name} cannot be read: {read.problem}.")
     unit = unit_of(file) if "\f" in read.text else None
-    return json_answer(wire.Text(file_id=file.id, text=read.text, unit=unit))
+    return json_answer(wire.FileText(file_id=file.id, text=read.text, unit=unit))
 
 
 @endpoints.add(
@@ -241,7 +241,7 @@ async def delete_file(call: Call[Nothing, Nothing]) -> ASGIApp:
     return no_content()
 
 
-async def _upload(call: Call[Any, Any], file: File) -> wire.Upload:
+async def _upload(call: Call[Any, Any], file: File) -> wire.UploadTicket:
     """Straight to the bucket where there is one, else to this server."""
     expires_at = system_clock() + UPLOAD_SECONDS * 1000
     url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
@@ -251,7 +251,7 @@ async def _upload(call: Call[Any, Any], file: File) -> wire.Upload:
             "PUT", path, org_id=call.principal.org_id, expires_at=expires_at, facts={"size": file.size}
         )
         url = address_of(call.runtime.settings, call.headers.get("host")) + signed
-    return wire.Upload(method="PUT", url=url, headers={}, expires_at=expires_at)
+    return wire.UploadTicket(method="PUT", url=url, headers={}, expires_at=expires_at)
 
 
 async def _ready(call: Call[Any, Any]) -> File:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import UNSET
 
-from turnkeep.api import wire
 from turnkeep.api.asking import TURN_HEADER, check_attachments
 from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
@@ -18,6 +17,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import NewConversation
 from turnkeep.streaming.ndjson import Ending, ErrorLine, Line, ResultLine, encode_line
+from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Failure, Result
 

@@ -196,11 +196,11 @@ class Defect(TurnkeepError):
 class Problem(Struct, frozen=True, kw_only=True):
     """An error as callers get it (RFC 9457). `code` is for programs and never changes; `detail` is for people."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
     code: str
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 0
+    detail: str = ""
     turn_id: str | UnsetType = UNSET
     """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key, if it was one."""
     events_url: str | UnsetType = UNSET

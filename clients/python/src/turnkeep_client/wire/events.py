@@ -3,10 +3,11 @@
 The JSON of an event is the `data` of its frame on the wire. A step is the sandbox's NDJSON line, unchanged.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from turnkeep_client.wire.base import known_words
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.files import File
 from turnkeep_client.wire.ids import CallId, ConversationId, MessageId, TurnId
@@ -27,7 +28,7 @@ class TurnBegan(_Event, frozen=True, kw_only=True, tag="turn"):
     turn_id: TurnId
     conversation_id: ConversationId
     user_message_id: MessageId
-    status: Literal["queued", "running"]
+    status: Annotated[str, known_words(Literal["queued", "running"])]
     attempt: int
 
 
@@ -51,7 +52,7 @@ class Step(_Event, frozen=True, kw_only=True, tag="step"):
 
     id: str
     name: str
-    status: StepStatus
+    status: Annotated[str, known_words(StepStatus)]
     args: JsonValue | UnsetType = UNSET
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET
@@ -126,7 +127,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     """Text of the iteration now being spoken; not an event, and never the only copy of a fact."""
 
     iteration: int
-    kind: Literal["text", "reasoning"]
+    kind: Annotated[str, known_words(Literal["text", "reasoning"])]
     text: str
 
 

@@ -1,9 +1,10 @@
 """Parts: the pieces of what a reader sees of a message. `display.py` folds them from events."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from turnkeep_client.wire.base import known_words
 from turnkeep_client.wire.blocks import JsonValue
 from turnkeep_client.wire.ids import FileId
 
@@ -25,7 +26,7 @@ class ReasoningPart(_Part, frozen=True, kw_only=True, tag="reasoning"):
 class StepPart(_Part, frozen=True, kw_only=True, tag="step"):
     id: str
     name: str
-    status: StepStatus
+    status: Annotated[str, known_words(StepStatus)]
     args: JsonValue | UnsetType = UNSET
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET

@@ -1,16 +1,11 @@
 """Agents on the wire: what may be saved, and what is shown of it. Secrets are taken in and never shown again."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from turnkeep.api.wire import Asked, Model, Name
-from turnkeep.config import MASK
-from turnkeep.model.agents import Agent as StoredAgent
-from turnkeep.model.agents import AgentLimits, AgentSpec, Snapshot, with_secrets
-from turnkeep.model.principals import Principal
+from turnkeep_client.wire.base import Model, Name, RequestBody
 from turnkeep_client.wire.blocks import JsonObject
 
 ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -25,7 +20,7 @@ Texts = dict[str, str]
 Instructions = Annotated[str, Meta(max_length=200_000)]
 
 
-class HttpTool(Asked, frozen=True, kw_only=True, tag_field="type", tag="http", omit_defaults=True):
+class HttpTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="http", omit_defaults=True):
     """An endpoint as a tool: arguments are its JSON body (its query for GET and DELETE), the response body is the
     result. `method` is POST and `idempotent` false where they are not said; what is said is shown again as it was."""
 
@@ -39,7 +34,7 @@ class HttpTool(Asked, frozen=True, kw_only=True, tag_field="type", tag="http", o
     idempotent: bool | UnsetType = UNSET
 
 
-class McpServer(Asked, frozen=True, kw_only=True, omit_defaults=True):
+class McpServer(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     """An MCP server by address, or by a command, which only the operator's key may save.
 
     Its tools are called `name__tool`. `tools` are those that the agent may use, as the server calls them.
@@ -55,19 +50,19 @@ class McpServer(Asked, frozen=True, kw_only=True, omit_defaults=True):
     timeout_seconds: Seconds | None = None
 
 
-class Skill(Asked, frozen=True, kw_only=True):
+class Skill(RequestBody, frozen=True, kw_only=True):
     """A folder of texts; `SKILL.md` tells what it is for."""
 
     name: SkillName
     files: Annotated[Texts, Meta(max_length=200)]
 
 
-class Environment(Asked, frozen=True, kw_only=True, omit_defaults=True):
+class Environment(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     variables: Secrets = field(default_factory=dict)
     setup_script: Annotated[str, Meta(max_length=200_000)] | None = None
 
 
-class Limits(Asked, frozen=True, kw_only=True, omit_defaults=True):
+class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     """How far one turn may go; null or absent: as far as the server allows."""
 
     tool_rounds: Annotated[int, Meta(ge=0, le=100)] | None = None
@@ -80,7 +75,7 @@ McpServers = Annotated[list[McpServer], Meta(max_length=20)]
 Skills = Annotated[list[Skill], Meta(max_length=50)]
 
 
-class NewAgent(Asked, frozen=True, kw_only=True):
+class NewAgent(RequestBody, frozen=True, kw_only=True):
     name: Name
     instructions: Instructions = ""
     model: Model | None = None
@@ -92,7 +87,7 @@ class NewAgent(Asked, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
-class AgentPatch(Asked, frozen=True, kw_only=True):
+class AgentPatch(RequestBody, frozen=True, kw_only=True):
     """Fields to change; those left out stay."""
 
     name: Name | UnsetType = UNSET
@@ -106,7 +101,15 @@ class AgentPatch(Asked, frozen=True, kw_only=True):
     limits: Limits | UnsetType = UNSET
 
 
-class Agent(Struct, frozen=True, kw_only=True):
+class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far one turn of the agent may go. None: as far as the server allows, which is also the most."""
+
+    tool_rounds: int | None = None
+    tool_timeout_seconds: float | None = None
+    turn_timeout_seconds: float | None = None
+
+
+class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A saved agent. Members see its `id`, `name` and `model`; the rest is for admins and service keys.
 
     Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is. `warnings` come with
@@ -118,54 +121,12 @@ class Agent(Struct, frozen=True, kw_only=True):
     model: str | None
     workspace_id: str | UnsetType = UNSET
     instructions: str | UnsetType = UNSET
-    tools: Sequence[str | JsonObject] | UnsetType = UNSET
-    mcp_servers: Sequence[JsonObject] | UnsetType = UNSET
-    skills: Sequence[JsonObject] | UnsetType = UNSET
+    tools: Sequence[str | JsonObject] = ()
+    mcp_servers: Sequence[JsonObject] = ()
+    skills: Sequence[JsonObject] = ()
     sandbox: bool | UnsetType = UNSET
     environment: JsonObject | UnsetType = UNSET
     limits: AgentLimits | UnsetType = UNSET
     created_at: int | UnsetType = UNSET
     updated_at: int | UnsetType = UNSET
-    warnings: Sequence[str] | UnsetType = UNSET
-
-
-def agent_for(principal: Principal, agent: StoredAgent) -> Agent:
-    """What this principal may see of an agent."""
-    if principal.role == "member":
-        return Agent(id=agent.id, name=agent.spec.name, model=agent.spec.model)
-    return agent_of(agent)
-
-
-def agent_of(agent: StoredAgent, *, warnings: Sequence[str] | UnsetType = UNSET) -> Agent:
-    spec = masked(agent.spec)
-    return Agent(
-        id=agent.id,
-        workspace_id=agent.workspace_id,
-        name=spec.name,
-        instructions=spec.instructions,
-        model=spec.model,
-        tools=spec.tools,
-        mcp_servers=spec.mcp_servers,
-        skills=spec.skills,
-        sandbox=spec.sandbox,
-        environment=spec.environment,
-        limits=spec.limits,
-        created_at=agent.created_at,
-        updated_at=agent.updated_at,
-        warnings=warnings,
-    )
-
-
-def masked(spec: AgentSpec) -> AgentSpec:
-    return with_secrets(spec, lambda _place, _text: MASK)
-
-
-def masked_snapshot(snapshot: Snapshot) -> Snapshot:
-    return snapshot if snapshot.agent is None else msgspec.structs.replace(snapshot, agent=masked(snapshot.agent))
-
-
-def snapshot_of(snapshot: Snapshot) -> dict[str, Any]:
-    """What a turn ran with, as the trace shows it."""
-    allowed = None if snapshot.principal is None else snapshot.principal.allowed_tools
-    shown = msgspec.to_builtins(msgspec.structs.replace(masked_snapshot(snapshot), principal=None))
-    return shown if allowed is None else {**shown, "allowed_tools": list(allowed)}
+    warnings: Sequence[str] = ()

@@ -1,15 +1,22 @@
-"""From our values to those of the wire."""
+"""Views: from the values of the model to the shapes of the wire."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnkeep.api import wire
 from turnkeep.api.links import events_url
+from turnkeep.config import MASK
+from turnkeep.knowledge.cells import values_of
+from turnkeep.model.agents import Agent as StoredAgent
+from turnkeep.model.agents import AgentSpec, Snapshot, with_secrets
 from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.model.knowledge import KnowledgePage, KnowledgeTable, PageSummary, Row
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.principals import ApiKey, Org, Workspace
+from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
 from turnkeep.model.turns import Turn
+from turnkeep_client import wire
 from turnkeep_client.wire.events import Files, Recorded, Result
 
 
@@ -43,16 +50,17 @@ def message_of(message: PublicMessage) -> wire.Message:
         usage=message.usage,
         status=message.status,
         created_at=message.created_at,
-        siblings=message.siblings or UNSET,
+        siblings=message.siblings,
     )
 
 
 def conversation_of(
     stored: Conversation,
     *,
-    queue: Sequence[PublicMessage] | UnsetType = UNSET,
-    snippet: str | UnsetType | None = UNSET,
+    queue: Sequence[PublicMessage] | None = None,
+    snippet: str | None = None,
 ) -> wire.Conversation:
+    """The conversation. Without `queue` (in lists) the answer does not speak of queued turns at all."""
     running = stored.running_turn_id
     return wire.Conversation(
         id=stored.id,
@@ -71,7 +79,7 @@ def conversation_of(
         metadata=stored.metadata,
         created_at=stored.created_at,
         updated_at=stored.updated_at,
-        queued_turns=UNSET if queue is UNSET else [_queued(message) for message in queue],
+        queued_turns=() if queue is None else [_queued(message) for message in queue],
         snippet=snippet,
     )
 
@@ -81,7 +89,7 @@ def _queued(message: PublicMessage) -> wire.QueuedTurn:
 
 
 def hit_of(hit: Hit, *, is_search: bool) -> wire.Conversation:
-    return conversation_of(hit.conversation, snippet=hit.snippet if is_search else UNSET)
+    return conversation_of(hit.conversation, snippet=hit.snippet if is_search else None)
 
 
 def row_of(row: Message) -> wire.TraceRow:
@@ -132,3 +140,86 @@ def workspace_of(stored: Workspace) -> wire.Workspace:
 
 def org_of(org: Org, *, secret: str | UnsetType = UNSET) -> wire.Org:
     return wire.Org(id=org.id, name=org.name, created_at=org.created_at, key=secret)
+
+
+def agent_for(principal: Principal, agent: StoredAgent) -> wire.Agent:
+    """What this principal may see of an agent."""
+    if principal.role == "member":
+        return wire.Agent(id=agent.id, name=agent.spec.name, model=agent.spec.model)
+    return agent_of(agent)
+
+
+def agent_of(agent: StoredAgent, *, warnings: Sequence[str] = ()) -> wire.Agent:
+    spec = masked(agent.spec)
+    return wire.Agent(
+        id=agent.id,
+        workspace_id=agent.workspace_id,
+        name=spec.name,
+        instructions=spec.instructions,
+        model=spec.model,
+        tools=list(spec.tools),
+        mcp_servers=list(spec.mcp_servers),
+        skills=list(spec.skills),
+        sandbox=spec.sandbox,
+        environment=spec.environment,
+        limits=spec.limits,
+        created_at=agent.created_at,
+        updated_at=agent.updated_at,
+        warnings=warnings,
+    )
+
+
+def masked(spec: AgentSpec) -> AgentSpec:
+    return with_secrets(spec, lambda _place, _text: MASK)
+
+
+def masked_snapshot(snapshot: Snapshot) -> Snapshot:
+    return snapshot if snapshot.agent is None else msgspec.structs.replace(snapshot, agent=masked(snapshot.agent))
+
+
+def snapshot_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What a turn ran with, as the trace shows it."""
+    allowed = None if snapshot.principal is None else snapshot.principal.allowed_tools
+    shown = msgspec.to_builtins(msgspec.structs.replace(masked_snapshot(snapshot), principal=None))
+    return shown if allowed is None else {**shown, "allowed_tools": list(allowed)}
+
+
+def page_item_of(page: PageSummary) -> wire.PageItem:
+    return wire.PageItem(
+        id=page.id,
+        workspace_id=page.workspace_id,
+        title=page.title,
+        size=page.size,
+        created_at=page.created_at,
+        updated_at=page.updated_at,
+    )
+
+
+def page_of(page: KnowledgePage) -> wire.KnowledgePage:
+    return wire.KnowledgePage(
+        id=page.id,
+        workspace_id=page.workspace_id,
+        title=page.title,
+        content=page.content,
+        size=page.size,
+        created_at=page.created_at,
+        updated_at=page.updated_at,
+    )
+
+
+def table_of(table: KnowledgeTable) -> wire.Table:
+    return wire.Table(
+        id=table.id,
+        workspace_id=table.workspace_id,
+        name=table.name,
+        description=table.description,
+        columns=[wire.TableColumn(name=column.name, type=column.type) for column in table.columns],
+        row_count=table.row_count,
+        created_at=table.created_at,
+        updated_at=table.updated_at,
+    )
+
+
+def table_row_of(table: KnowledgeTable, row: Row) -> wire.Row:
+    values = values_of(table, row.cells)
+    return wire.Row(row=row.number, values=values, created_at=row.created_at, updated_at=row.updated_at)
