@@ -17,8 +17,8 @@ from typing import Any
 from bench.harness import quiet, target
 from turnkeep.compiler import Compiled, Target, compile
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId
-from turnkeep.model.blocks import Block, Reasoning, Role, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Block, Reasoning, Role, Text, ToolResult, ToolUse
 
 Row = dict[str, Any]
 Turn = Callable[[int], list[Message]]

@@ -15,7 +15,6 @@ import uvloop
 
 from bench.harness import Place, place, quiet, target
 from turnkeep.engine import Engine, EngineSettings, Options, Question, Services
-from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.registry import ProviderRegistry
@@ -27,6 +26,7 @@ from turnkeep.streaming.frames import DeltaFrame
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.blocks import Text
 
 COMMITS = ("claim", "record", "settle")
 SETTINGS = EngineSettings(model="scripted", lease_seconds=30.0)

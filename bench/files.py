@@ -35,13 +35,13 @@ from turnkeep.api.app import create_app
 from turnkeep.api.routes.bag import bag_path
 from turnkeep.config import Settings
 from turnkeep.engine import Options, Question
-from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import ScriptedProvider, Until
 from turnkeep.runtime import open_runtime
 from turnkeep.store.commands import NewConversation
 from turnkeep.streaming.connection import WatchedProtocol
+from turnkeep_client.wire.blocks import Text
 
 Row = dict[str, Any]
 

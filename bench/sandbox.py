@@ -10,13 +10,13 @@ from typing import Any
 from bench.harness import quiet, target
 from tests.sandbox_runner.fake_server import FakeTurn
 from tests.sandbox_runner.harness import SMALL, ending, site
-from turnkeep.model.events import Recorded
 from turnkeep.providers.scripted import Call
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.boxes.ports import Command, Limits
 from turnkeep.streaming.formats.native import encode_delta, encode_event
 from turnkeep.streaming.frames import DeltaFrame
 from turnkeep.streaming.ndjson import DeltaLine, LineParser, StepLine
+from turnkeep_client.wire.events import Recorded
 
 packages = ("msgspec",)
 

@@ -16,17 +16,17 @@ from bench.store_contender import Database, Role
 from bench.store_payloads import Exchange
 from turnkeep.clock import system_clock
 from turnkeep.ids import ConversationId, TurnId, new_call_id, new_message_id, new_turn_id
-from turnkeep.model.blocks import Block, Text, ToolResult, ToolUse
-from turnkeep.model.display import fold
-from turnkeep.model.events import Result, Step, ToolCall, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import Appended, Claim, NewConversation, Settlement
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.sqlite import SqliteStore
+from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import Result, Step, ToolCall, ToolCalls, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 USAGE = Usage(input_tokens=1_200, output_tokens=340)
 

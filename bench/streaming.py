@@ -31,12 +31,12 @@ import uvloop
 from bench.harness import target
 from turnkeep.bounded_http import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
-from turnkeep.model.events import Failure, Recorded, TurnBegan
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.hub import LocalHub, Speech
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.response import OpenStreams
+from turnkeep_client.wire.events import Failure, Recorded, TurnBegan
 
 Row = dict[str, Any]
 

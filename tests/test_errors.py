@@ -7,6 +7,7 @@ import pytest
 
 from turnkeep import errors
 from turnkeep.errors import TurnkeepError
+from turnkeep_client.wire import errors as wire_errors
 
 CLASSES: list[type[TurnkeepError]] = [
     value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TurnkeepError)
@@ -43,11 +44,11 @@ CODES = {
 """Clients depend on these: a line may be added, none changed."""
 
 
-def drawn_tree() -> dict[str, str | None]:
+def drawn_tree(drawing: str | None) -> dict[str, str | None]:
     """Each name in the docstring's drawing, with the name above it."""
     parents: dict[str, str | None] = {}
     above: list[str] = []
-    for line in (errors.__doc__ or "").splitlines():
+    for line in (drawing or "").splitlines():
         match = re.match(r"^    ((?:[│ ]   )*(?:[├└]── )?)([A-Z]\w+)", line)
         if match:
             depth = len(match[1]) // 4
@@ -59,7 +60,11 @@ def drawn_tree() -> dict[str, str | None]:
 class TestTheTree:
     def test_the_drawing_is_the_truth(self) -> None:
         real = {cls.__name__: cls.__bases__[0].__name__ if cls is not TurnkeepError else None for cls in CLASSES}
-        assert drawn_tree() == real
+        assert drawn_tree(wire_errors.__doc__) | drawn_tree(errors.__doc__) == real
+
+    def test_the_public_part_is_drawn_whole_where_it_is_defined(self) -> None:
+        public = {cls.__name__ for cls in CLASSES if cls.__module__ == wire_errors.__name__}
+        assert set(drawn_tree(wire_errors.__doc__)) == public
 
     def test_each_has_one_parent(self) -> None:
         assert all(len(cls.__bases__) == 1 for cls in CLASSES)

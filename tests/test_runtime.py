@@ -13,13 +13,13 @@ from tests.store.factories import a_tenant
 from turnkeep.config import VARIABLES, Settings, read_settings
 from turnkeep.engine import EngineSettings, Observer, Question
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.blocks import Text
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Call, ScriptedProvider
 from turnkeep.providers.sdk_provider import SdkProvider
 from turnkeep.runtime import default_providers, open_runtime
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.blocks import Text
 
 FIXED = {"queue_limit", "max_running", "sweep_seconds", "max_failures"}
 """Settings of the engine that an operator cannot change."""

@@ -7,23 +7,51 @@ import re
 import secrets
 import threading
 import time
-from typing import NewType
 
 from turnkeep.errors import InvalidRequest
+from turnkeep_client.wire.ids import (
+    AgentId,
+    CallId,
+    ConversationId,
+    FileId,
+    KeyId,
+    MessageId,
+    OrgId,
+    PageId,
+    TableId,
+    TurnId,
+    UserId,
+    WorkspaceId,
+)
 
-OrgId = NewType("OrgId", str)
-WorkspaceId = NewType("WorkspaceId", str)
-UserId = NewType("UserId", str)
-KeyId = NewType("KeyId", str)
-AgentId = NewType("AgentId", str)
-ConversationId = NewType("ConversationId", str)
-TurnId = NewType("TurnId", str)
-MessageId = NewType("MessageId", str)
-FileId = NewType("FileId", str)
-PageId = NewType("PageId", str)
-TableId = NewType("TableId", str)
-CallId = NewType("CallId", str)
-"""Names one tool call. Ours are `call_…`; an imported call keeps the id that it came with."""
+__all__ = [
+    "PREFIXES",
+    "AgentId",
+    "CallId",
+    "ConversationId",
+    "FileId",
+    "KeyId",
+    "MessageId",
+    "OrgId",
+    "PageId",
+    "TableId",
+    "TurnId",
+    "UserId",
+    "WorkspaceId",
+    "check_id",
+    "new_agent_id",
+    "new_call_id",
+    "new_conversation_id",
+    "new_file_id",
+    "new_key_id",
+    "new_message_id",
+    "new_org_id",
+    "new_page_id",
+    "new_table_id",
+    "new_turn_id",
+    "new_user_id",
+    "new_workspace_id",
+]
 
 PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call")
 

@@ -21,8 +21,8 @@ from turnkeep.providers.ports import ModelRequest, Providers
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Script, ScriptedProvider
 from turnkeep.runtime import Runtime, open_runtime
-from turnkeep.streaming.sse import ServerSentEvent, SseParser
 from turnkeep.tools.ports import Tools
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 OPERATOR_KEY = "the-operator-key-of-the-tests"
 STREAM = {"accept": "text/event-stream"}

@@ -15,10 +15,10 @@ import pytest
 from tests import servers
 from tests.serving import Serving, environment, run_turnkeep, serving
 from turnkeep.api.keys import make_key, make_org
-from turnkeep.api.wire import NewKey
 from turnkeep.cli.main import COMMANDS
 from turnkeep.config import VARIABLES, Settings
 from turnkeep.runtime import open_store
+from turnkeep_client.wire import NewKey
 
 NO_SANDBOX = {"TURNKEEP_SANDBOX_URL": "off"}
 

@@ -36,7 +36,7 @@ CODES = {
 """As the contract lists them."""
 
 
-PUBLIC_MODULES = {"turnkeep.errors", "turnkeep.api.errors", "turnkeep.providers.ports"}
+PUBLIC_MODULES = {"turnkeep.errors", "turnkeep_client.wire.errors", "turnkeep.api.errors", "turnkeep.providers.ports"}
 """Where errors are made that may reach a caller; others are a module's own business."""
 
 

@@ -11,7 +11,7 @@ from tests.api.test_errors import every_error
 from tests.api.test_matrix import ENDPOINTS
 from turnkeep.api.errors import status_of
 from turnkeep.bounded_http import RequestLimits
-from turnkeep.model.events import Preview, TurnEvent
+from turnkeep_client.wire.events import Preview, TurnEvent
 
 MANUAL = Path(__file__).parents[2] / "docs"
 PAGES = MANUAL / "reference"
@@ -29,7 +29,8 @@ def test_every_code_that_can_reach_a_caller_is_on_the_page() -> None:
     ours = {
         error.code: str(status_of(error))
         for error in every_error()
-        if error.__module__ in {"turnkeep.errors", "turnkeep.api.errors"} and status_of(error) != 500
+        if error.__module__ in {"turnkeep.errors", "turnkeep_client.wire.errors", "turnkeep.api.errors"}
+        and status_of(error) != 500
     }
     assert rows == ours | {"internal": "500"}
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from turnkeep.api.repeating import hash_of
-from turnkeep.api.wire import NewTurn
+from turnkeep_client.wire import NewTurn
 
 ASKED = b'{"message": "Hello?", "metadata": {"b": 1, "a": [true, null]}}'
 

@@ -9,10 +9,10 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from tests.api.harness import ApiServer, Client, Scripts
 from turnkeep.api.keyfiles import SigninLinks
-from turnkeep.model.events import Source
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.events import Source
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [

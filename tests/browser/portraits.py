@@ -12,11 +12,11 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.api.harness import ApiServer, settings_for
 from tests.browser.house import CHROMIUM, FLAGS, ROOT, House, Talk
-from turnkeep.model.events import Source
 from turnkeep.providers.scripted import Call, Pause, Script, Think
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.events import Source
 
 EARLIER = (
     "Draft a release note for version 2.4",

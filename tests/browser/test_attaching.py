@@ -10,7 +10,7 @@ from tests.api.harness import settings_for
 from tests.browser.house import House, Talk, picture
 from tests.browser.past import append_turn, long_conversation
 from turnkeep.config import Settings
-from turnkeep.model.parts import FilePart, TextPart
+from turnkeep_client.wire.parts import FilePart, TextPart
 
 DROP = """([target, name, type, base64]) => {
   const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));

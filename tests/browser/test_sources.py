@@ -16,8 +16,8 @@ from tests.browser.past import append_turn, long_conversation
 from tests.browser.test_screens import check_with_axe
 from tests.knowledge.test_file_tools import a_pdf
 from turnkeep.config import Settings
-from turnkeep.model.parts import TextPart
 from turnkeep.providers.scripted import Call
+from turnkeep_client.wire.parts import TextPart
 
 TOOLS = ["search_pages", "search_user_tables", "search_conversations", "search_files", "read_file"]
 FILLER = "\n\n".join(

@@ -6,11 +6,11 @@ import pytest
 
 from turnkeep.cli.live_view import LiveView, finished_until
 from turnkeep.cli.screen import Screen
-from turnkeep.client.view import View
-from turnkeep.model.events import Preview as Delta
-from turnkeep.model.events import Reset, Result, Step, ToolCalls
-from turnkeep.model.parts import TextPart
-from turnkeep.model.usage import Usage
+from turnkeep_client.stream import View
+from turnkeep_client.wire.events import Preview as Delta
+from turnkeep_client.wire.events import Reset, Result, Step, ToolCalls
+from turnkeep_client.wire.parts import TextPart
+from turnkeep_client.wire.usage import Usage
 
 
 class TestWhatMarkdownIsDoneWith:

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from turnkeep.cli.main import COMMANDS, build
-from turnkeep.client import sync
+from turnkeep_client import sync
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
 SHARED = {"--help", "-h"}

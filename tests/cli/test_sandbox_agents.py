@@ -10,7 +10,7 @@ import pytest
 
 from tests.serving import environment, run_turnkeep, serving
 from turnkeep.client import Step, Turnkeep
-from turnkeep.client.runs import RunFailed, RunResult
+from turnkeep_client.agents import RunFailed, RunResult
 
 DO = 'use shell {"command": "cd assets; cat notes.txt; echo done > report.txt"}'
 

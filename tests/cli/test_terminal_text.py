@@ -16,13 +16,13 @@ from tests.client.site import rounds_of
 from turnkeep.cli.live_view import LiveView
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_json, clean_line, clean_text
-from turnkeep.client.view import View
 from turnkeep.ids import ConversationId, FileId, MessageId
-from turnkeep.model.events import Files, Preview, Result, Step, ToolCalls, TurnEvent, WrittenFile
-from turnkeep.model.parts import TextPart
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script
+from turnkeep_client.stream import View
+from turnkeep_client.wire.events import Files, Preview, Result, Step, ToolCalls, TurnEvent, WrittenFile
+from turnkeep_client.wire.parts import TextPart
+from turnkeep_client.wire.usage import Usage
 
 EVIL = "\x1b]0;pwn\x07\x1b[31m\x9b31m\u202e"
 HARMLESS = "]0;pwn[31m31m"

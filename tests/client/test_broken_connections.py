@@ -9,10 +9,10 @@ import pytest
 from tests.client.proxy import Budget, CuttingProxy
 from tests.client.site import Site, rounds_of, running, words
 from turnkeep.client import AsyncTurnkeep, ConnectionLost, Delta, Reset, Result, Trouble, TurnBegan
-from turnkeep.client.events import Event
 from turnkeep.errors import NotFound, Unavailable
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Pause, Script, Think, Until
+from turnkeep_client.stream import Event
 
 PATIENCE_SECONDS = 30.0
 WORDS = 25

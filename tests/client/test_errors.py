@@ -5,7 +5,6 @@ import pytest
 
 from tests.api.test_errors import every_error
 from turnkeep.api.errors import problem, status_of
-from turnkeep.client.errors import Refused, error_of, retry_after
 from turnkeep.errors import (
     ConversationBusy,
     Defect,
@@ -16,11 +15,12 @@ from turnkeep.errors import (
     TurnkeepError,
     Unavailable,
 )
+from turnkeep_client.errors import Refused, error_of, retry_after
 
 PLAIN = [
     error
     for error in every_error()
-    if error.__module__ == "turnkeep.errors"
+    if error.__module__ in {"turnkeep.errors", "turnkeep_client.wire.errors"}
     and error not in {ConversationBusy, IdempotencyConflict, RateLimited}
     and status_of(error) != 500
 ]

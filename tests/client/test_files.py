@@ -9,8 +9,8 @@ import pytest
 from tests.client.proxy import CuttingProxy
 from tests.client.site import Site
 from turnkeep.client import AsyncTurnkeep
-from turnkeep.client.answers import File
 from turnkeep.errors import Defect, InvalidRequest, NotFound
+from turnkeep_client.wire import File
 
 TEXT = b"a line of text\n" * 40
 

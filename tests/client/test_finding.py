@@ -7,9 +7,9 @@ import pytest
 
 from turnkeep.api.keyfiles import LOCAL_KEY
 from turnkeep.cli.store_access import remember_server
-from turnkeep.client.finding import KEY_FILE, find_server
 from turnkeep.config import Settings
 from turnkeep.errors import InvalidRequest
+from turnkeep_client.discovery import KEY_FILE, find_server
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 from tests.api.harness import OPERATOR_KEY
 from tests.client.site import Site, rounds_of
 from turnkeep.client import AsyncTurnkeep, Delta, Result, Turnkeep, TurnStopped
-from turnkeep.client.events import Event
 from turnkeep.errors import NotFound
 from turnkeep.providers.scripted import Call, Script, Until
+from turnkeep_client.stream import Event
 
 
 @pytest.fixture

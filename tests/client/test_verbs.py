@@ -28,9 +28,9 @@ from turnkeep.errors import (
     RateLimited,
     Unauthorized,
 )
-from turnkeep.model.parts import ReasoningPart, StepPart, TextPart
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script, Think, Until
+from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
 
 
 def with_a_tool(request: ModelRequest) -> Script:

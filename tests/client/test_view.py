@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from turnkeep.client.events import Delta, Unknown, decode_event
-from turnkeep.client.view import View
 from turnkeep.errors import Defect
-from turnkeep.model.events import Result
-from turnkeep.model.parts import ReasoningPart, StepPart, TextPart
-from turnkeep.streaming.sse import ServerSentEvent, SseParser
+from turnkeep_client.stream import Delta, Unknown, View, decode_event
+from turnkeep_client.wire.events import Result
+from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

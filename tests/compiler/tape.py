@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from turnkeep.compiler import Budget, Contents, Gone, PictureContent, TextContent
 from turnkeep.ids import CallId, ConversationId, FileId, MessageId, TurnId
-from turnkeep.model.blocks import Block, FileRef, Image, Reasoning, Role, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Legacy, Message
+from turnkeep_client.wire.blocks import Block, FileRef, Image, Reasoning, Role, Text, ToolResult, ToolUse
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from tests.compiler.tape import row
 from turnkeep.compiler import Compiled, Contents, Gone, PictureContent, TextContent, compile, wanted
 from turnkeep.compiler.attachments import MAX_IMAGE_CHARS
 from turnkeep.ids import FileId, TurnId
-from turnkeep.model.blocks import Block, FileRef, Image, Text
+from turnkeep_client.wire.blocks import Block, FileRef, Image, Text
 
 NOTES = FileRef(file_id=FileId("file_1"), name="notes.md", mime_type="text/markdown; charset=utf-8", size=1200)
 PHOTO = FileRef(file_id=FileId("file_2"), name="photo.png", mime_type="image/png", size=3_400_000)

@@ -10,8 +10,8 @@ import pytest
 from tests.compiler.tape import answered, asked, called, row, said
 from turnkeep.compiler import Compiled, Contents, Gone, PictureContent, Target, TextContent, compile
 from turnkeep.ids import CallId, FileId, TurnId
-from turnkeep.model.blocks import FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Legacy, Message
+from turnkeep_client.wire.blocks import FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 
 GOLDEN = Path(__file__).with_name("golden")
 TARGETS: tuple[Target, ...] = ("anthropic", "openai_chat", "openai_responses", "sandbox")

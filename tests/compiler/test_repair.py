@@ -5,8 +5,8 @@ from turnkeep.compiler.exchange import EMPTY_MESSAGE, NO_OUTPUT, OUTCOME_UNKNOWN
 from turnkeep.compiler.repair import repair
 from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.ids import CallId, TurnId
-from turnkeep.model.blocks import Block, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Block, Reasoning, Text, ToolResult, ToolUse
 
 THOUGHT = Reasoning(text="hm", provider="anthropic", signature="s")
 

@@ -5,8 +5,8 @@ from typing import Any
 from tests.compiler.tape import answered, asked, called, row, said
 from turnkeep.compiler import Budget, TextContent, compile
 from turnkeep.ids import FileId, TurnId
-from turnkeep.model.blocks import FileRef, Text
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import FileRef, Text
 
 
 def entries(rows: list[Message], **more: Any) -> list[tuple[str, str]]:

@@ -5,8 +5,8 @@ from typing import Any
 from tests.compiler.tape import answered, asked, row, said
 from turnkeep.compiler import Compiled, Target, compile
 from turnkeep.ids import CallId, TurnId
-from turnkeep.model.blocks import Reasoning, Text, ToolUse
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Reasoning, Text, ToolUse
 
 SIGNED = Reasoning(text="hm", signature="sig")
 REDACTED = Reasoning(data="blob")

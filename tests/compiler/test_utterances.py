@@ -7,8 +7,8 @@ import pytest
 from tests.compiler.tape import row
 from turnkeep.compiler.utterances import arguments_from, blocks_of, read
 from turnkeep.ids import CallId, FileId
-from turnkeep.model.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Legacy
+from turnkeep_client.wire.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q":"x"}'}}
 USE = ToolUse(id=CallId("c1"), name="search", input={"q": "x"})

@@ -12,8 +12,8 @@ from turnkeep.compiler.budget import CONTEXT_CHARS, measure_for
 from turnkeep.compiler.exchange import BEGAN_EARLIER, EMPTY_MESSAGE, NO_ANSWER, PLEASE_CONTINUE
 from turnkeep.errors import InvalidRequest, Unavailable
 from turnkeep.ids import CallId, TurnId
-from turnkeep.model.blocks import Image, Text, ToolResult
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Image, Text, ToolResult
 
 
 def chats(count: int, *, start: int = 0, length: int = 10) -> list[Message]:

@@ -10,8 +10,6 @@ from msgspec import structs
 from tests.store.factories import Tenant, a_tenant
 from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question, Services
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import Text
-from turnkeep.model.events import Recorded, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
@@ -23,6 +21,8 @@ from turnkeep.store.ports import Store
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.tools.ports import Tool
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.events import Recorded, TurnEvent
 
 QUICK = EngineSettings(
     model="scripted",

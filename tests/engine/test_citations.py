@@ -5,11 +5,11 @@ import asyncio
 from tests.engine.harness import Room
 
 from turnkeep.engine.tool_calls import Citations
-from turnkeep.model.blocks import ToolResult
-from turnkeep.model.events import Source, Sources
 from turnkeep.providers.scripted import Call, Script
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome, Passage
+from turnkeep_client.wire.blocks import ToolResult
+from turnkeep_client.wire.events import Source, Sources
 
 
 def a_source(title: str, **fields: str) -> Source:

@@ -5,13 +5,13 @@ import secrets
 from tests.engine.harness import Gate, Room, kinds
 
 from turnkeep.ids import TurnId, new_file_id
-from turnkeep.model.events import Files, Result
 from turnkeep.model.files import NewFile
-from turnkeep.model.parts import FilePart
 from turnkeep.providers.scripted import Call, Script, Until
 from turnkeep.store.commands import TokenBinding
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import CallContext
+from turnkeep_client.wire.events import Files, Result
+from turnkeep_client.wire.parts import FilePart
 
 
 async def write_back(room: Room, turn_id: TurnId, *names: str, attempt: int = 1) -> None:

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from msgspec import structs
 from tests.engine.harness import QUICK, Gate, Room, kinds
 
-from turnkeep.model.blocks import ToolResult, ToolUse, text_of
-from turnkeep.model.events import Failure, Result, Sources, Step, ToolCalls
-from turnkeep.model.events import Source as Cited
-from turnkeep.model.parts import ReasoningPart, StepPart, TextPart
-from turnkeep.model.usage import Usage
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Think, Until
 from turnkeep.streaming.frames import DeltaFrame, Frame
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
+from turnkeep_client.wire.blocks import ToolResult, ToolUse, text_of
+from turnkeep_client.wire.events import Failure, Result, Sources, Step, ToolCalls
+from turnkeep_client.wire.events import Source as Cited
+from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
+from turnkeep_client.wire.usage import Usage
 
 
 @tool

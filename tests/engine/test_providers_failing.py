@@ -7,12 +7,12 @@ from msgspec import structs
 from tests.engine.harness import QUICK, Room, kinds
 
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS
-from turnkeep.model.events import Failure, Reset
-from turnkeep.model.parts import TextPart
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Restart, Script, Until
 from turnkeep.tools.functions import tool
+from turnkeep_client.wire.events import Failure, Reset
+from turnkeep_client.wire.parts import TextPart
 
 
 async def failing_turn(room: Room, scripts: Any, **fields: Any) -> tuple[Turn, Failure]:

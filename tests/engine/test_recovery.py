@@ -13,13 +13,13 @@ from turnkeep.engine import Draining, Observer, Options
 from turnkeep.engine.recovery import open_calls
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import Text, ToolResult
-from turnkeep.model.events import Reset, TurnBegan
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.functions import tool
+from turnkeep_client.wire.blocks import Text, ToolResult
+from turnkeep_client.wire.events import Reset, TurnBegan
+from turnkeep_client.wire.usage import Usage
 
 
 def call_then_answer(request: ModelRequest) -> Script:

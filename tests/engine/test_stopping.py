@@ -8,11 +8,11 @@ from tests.engine.harness import DYING, QUICK, Gate, Room, kinds
 
 from turnkeep.compiler import compile
 from turnkeep.errors import NotFound
-from turnkeep.model.blocks import ToolResult, ToolUse
-from turnkeep.model.events import Failure, ToolCalls
-from turnkeep.model.parts import StepPart, TextPart
 from turnkeep.providers.scripted import Call, Until
 from turnkeep.tools.functions import tool
+from turnkeep_client.wire.blocks import ToolResult, ToolUse
+from turnkeep_client.wire.events import Failure, ToolCalls
+from turnkeep_client.wire.parts import StepPart, TextPart
 
 
 class TestCancelling:

@@ -10,14 +10,14 @@ from tests.engine.harness import QUICK, Room, kinds
 
 from turnkeep.engine.held_turn import WHOLE_RESULT
 from turnkeep.engine.tool_calls import KEPT_BYTES, SHOWN_CHARS
-from turnkeep.model.blocks import ToolResult
 from turnkeep.model.depth import MAX_DEPTH, TOO_DEEP
-from turnkeep.model.events import Step
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
+from turnkeep_client.wire.blocks import ToolResult
+from turnkeep_client.wire.events import Step
 
 
 async def outcome_of(room: Room, *tools: Any, call: Call, settings: Any = QUICK) -> tuple[Turn, ToolResult, Step]:

@@ -9,7 +9,6 @@ from tests.faults.journal import Journal, tools
 from tests.faults.script import model
 from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question, Services
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import ScriptedProvider
@@ -17,6 +16,7 @@ from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.blocks import Text
 
 LEASE_SECONDS = 1.0
 

@@ -13,15 +13,15 @@ from tests.faults.journal import IDEMPOTENT, Journal
 from turnkeep.compiler import Compiled, Target, compile
 from turnkeep.compiler.judge import Violation, judge_anthropic, judge_openai_chat, judge_openai_responses
 from turnkeep.ids import CallId, MessageId, TurnId, new_message_id, new_turn_id
-from turnkeep.model.blocks import Reasoning, Text, ToolResult, ToolUse, text_of
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.display import fold
-from turnkeep.model.events import Failure, Reset, Result, Step, ToolCalls, TurnBegan, TurnEvent
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Reasoning, Text, ToolResult, ToolUse, text_of
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import Failure, Reset, Result, Step, ToolCalls, TurnBegan, TurnEvent
 
 TARGETS: tuple[Target, ...] = ("anthropic", "openai_chat", "openai_responses")
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tests.faults.processes import PATIENCE_SECONDS
 from tests.faults.sites import SERVICE_KEY
-from turnkeep.streaming.sse import ServerSentEvent, SseParser
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 TERMINAL = frozenset({"result", "error"})
 

@@ -9,9 +9,9 @@ many words.
 import re
 from collections.abc import Awaitable, Callable
 
-from turnkeep.model.blocks import JsonObject
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Line, Pause, Script, Until
+from turnkeep_client.wire.blocks import JsonObject
 
 _FILLER = ("wörter", "और", "文字。", "plain", "🙂🙂", "words")
 _QUESTION = re.compile(r"(\S+):((?: \S+)*)\s*")

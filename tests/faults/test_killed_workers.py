@@ -11,8 +11,8 @@ from tests.faults.processes import WorkerDied, WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import ToolResult
-from turnkeep.model.events import Result
+from turnkeep_client.wire.blocks import ToolResult
+from turnkeep_client.wire.events import Result
 
 
 class Case(Struct, frozen=True):

@@ -9,7 +9,7 @@ from tests.faults.worker_protocol import Acknowledged
 from tests.faults.processes import PATIENCE_SECONDS, WorkerDied, WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
-from turnkeep.model.events import Reset
+from turnkeep_client.wire.events import Reset
 
 QUESTIONS_PER_SECOND = 4
 ROUNDS = ("look+pay", "left+right")

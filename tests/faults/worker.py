@@ -31,7 +31,7 @@ from tests.faults.saboteur import Saboteur, report
 from tests.faults.stores import open_store
 from turnkeep.engine import Engine, Options, Question
 from turnkeep.errors import TurnkeepError
-from turnkeep.model.blocks import Text
+from turnkeep_client.wire.blocks import Text
 
 
 class Worker:

@@ -10,11 +10,11 @@ from tests.store.factories import Tenant, a_conversation
 from turnkeep.ids import ConversationId, new_call_id, new_file_id, new_turn_id
 from turnkeep.knowledge.file_texts import FileTexts
 from turnkeep.knowledge.tools import knowledge_tools
-from turnkeep.model.blocks import JsonObject
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.principals import Principal
 from turnkeep.store.ports import Store
 from turnkeep.tools.ports import CallContext, Outcome, Tool
+from turnkeep_client.wire.blocks import JsonObject
 
 
 class Shelf:

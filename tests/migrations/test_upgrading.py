@@ -12,12 +12,12 @@ from tests.migrations.old_databases import OldDatabase, OldPostgres, OldSqlite
 from tests.store.factories import a_file, answered, finish, kinds, transcript_of
 from turnkeep.compiler import compile
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, KeyId, OrgId, TurnId, UserId, WorkspaceId
-from turnkeep.model.blocks import FileRef, Text, ToolResult, ToolUse
-from turnkeep.model.parts import StepPart, TextPart
 from turnkeep.model.principals import Principal
-from turnkeep.model.usage import Usage
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import FileRef, Text, ToolResult, ToolUse
+from turnkeep_client.wire.parts import StepPart, TextPart
+from turnkeep_client.wire.usage import Usage
 
 _numbers = itertools.count(1)
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import Block, Reasoning, Text, ToolResult, ToolUse, text_of
-from turnkeep.model.events import Step, Terminal, TurnEvent
-from turnkeep.model.parts import Part
+from turnkeep_client.wire.blocks import Block, Reasoning, Text, ToolResult, ToolUse, text_of
+from turnkeep_client.wire.events import Step, Terminal, TurnEvent
+from turnkeep_client.wire.parts import Part
 
 
 class TestUnions:

@@ -6,9 +6,9 @@ from typing import Any
 from tests.providers.wire.vendors import Line
 from turnkeep.compiler import compile
 from turnkeep.ids import ConversationId, TurnId, new_message_id
-from turnkeep.model.blocks import Block, Role, Text
 from turnkeep.model.messages import Message
 from turnkeep.providers.ports import Delta, ModelRequest, Reply, Spoken, ToolOffer
+from turnkeep_client.wire.blocks import Block, Role, Text
 
 WEATHER = ToolOffer(
     name="weather",

@@ -21,9 +21,9 @@ from tests.providers.wire.script import (
     Wait,
 )
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
-from turnkeep.model.blocks import Text
 from turnkeep.providers.ports import Delta, ProviderFailed, ProviderTimedOut, Spoken
 from turnkeep.providers.retry import Patience
+from turnkeep_client.wire.blocks import Text
 
 SUNNY = (Text(text="Sunny."),)
 

@@ -1,6 +1,6 @@
-from turnkeep.model.blocks import JsonObject, Text, ToolUse
 from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.ports import Delta, ModelRequest, Reply, ToolOffer
+from turnkeep_client.wire.blocks import JsonObject, Text, ToolUse
 
 SEARCH = ToolOffer(
     name="search_pages",

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from turnkeep.model.blocks import ToolUse
 from turnkeep.providers.demo import BOX_TOOLS, answer_to, plan
 from turnkeep.providers.ports import ModelRequest, ToolOffer
+from turnkeep_client.wire.blocks import ToolUse
 
 BOX = tuple(ToolOffer(name=name, description="", input_schema={}) for name in sorted(BOX_TOOLS))
 

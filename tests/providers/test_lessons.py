@@ -7,11 +7,11 @@ import pytest
 from tests.providers.model_requests import answer, request_for, row
 from tests.providers.wire.script import Refuse, Say
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, Vendor, connected
-from turnkeep.model.blocks import Image, Reasoning, Text
 from turnkeep.providers.failures import Setback
 from turnkeep.providers.lessons import ANTHROPIC as ANTHROPIC_LESSONS
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES, Lesson, Lessons
 from turnkeep.providers.ports import ProviderFailed, ToolOffer
+from turnkeep_client.wire.blocks import Image, Reasoning, Text
 
 PICTURE = Image(media_type="image/png", data="iVBORw0KGgo=")
 SHOWS_PICTURE = row("user", PICTURE, Text(text="What is it?"))

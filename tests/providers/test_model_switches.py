@@ -25,13 +25,13 @@ from turnkeep.compiler import Contents, Gone, PictureContent
 from turnkeep.config import EngineSettings
 from turnkeep.engine import Engine, Options, Question, Services
 from turnkeep.ids import ConversationId, FileId
-from turnkeep.model.blocks import FileRef, Text
 from turnkeep.model.messages import Message
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.store.sqlite import SqliteStore
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.blocks import FileRef, Text
 
 PICTURE = {"type": "image", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
 MODELS = [

@@ -11,10 +11,10 @@ import pytest
 from tests.api.harness import ApiServer, Client, settings_for
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, result
-from turnkeep.model.blocks import Reasoning
 from turnkeep.providers.ports import Abilities, ModelRequest, ProviderFailed, Reply, Target
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Call, Fail, Script, ScriptedProvider, Think, Until
+from turnkeep_client.wire.blocks import Reasoning
 
 Json = Any
 

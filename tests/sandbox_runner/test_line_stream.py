@@ -9,14 +9,14 @@ from tests.sandbox_runner.fake_server import FakeTurn
 from tests.sandbox_runner.harness import site
 from turnkeep.clock import FakeClock
 from turnkeep.ids import ConversationId
-from turnkeep.model.blocks import Text
-from turnkeep.model.events import Step
 from turnkeep.providers.scripted import Pause
 from turnkeep.sandbox import line_stream, server, tools
 from turnkeep.sandbox.envelope import ChatTurn, Skill
 from turnkeep.sandbox.line_stream import Lines, shown_args
 from turnkeep.sandbox.loop import history, summary
 from turnkeep.streaming.ndjson import LINE_BYTES, LineParser, ResultLine
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.events import Step
 
 
 async def all_of(written: Lines) -> bytes:

@@ -20,18 +20,18 @@ from turnkeep.ids import (
     new_message_id,
     new_turn_id,
 )
-from turnkeep.model.blocks import Block, Text, ToolResult, ToolUse
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.display import fold
-from turnkeep.model.events import Failure, Recorded, Result, Step, ToolCall, ToolCalls, TurnEvent
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.parts import Part, TextPart
 from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
 from turnkeep.model.turns import FinalStatus, Held, Turn, TurnError
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import Appended, Claim, Claimed, NewConversation, Page, Settled, Settlement
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import Failure, Recorded, Result, Step, ToolCall, ToolCalls, TurnEvent
+from turnkeep_client.wire.parts import Part, TextPart
+from turnkeep_client.wire.usage import Usage
 
 LEASE_SECONDS = 30.0
 WORKER = "worker-1"

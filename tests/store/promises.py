@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from tests.store.factories import Tenant
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.events import Failure, Result, TurnBegan
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import Failure, Result, TurnBegan
 
 
 async def check_promises(store: Store, tenant: Tenant, conversation_id: ConversationId) -> None:

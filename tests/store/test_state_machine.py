@@ -45,8 +45,6 @@ from turnkeep.ids import (
     new_message_id,
     new_turn_id,
 )
-from turnkeep.model.blocks import Text
-from turnkeep.model.events import LogLine
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import (
@@ -60,6 +58,8 @@ from turnkeep.store.commands import (
     TokenBinding,
 )
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.events import LogLine
 
 Answer = TypeVar("Answer")
 

@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Recorded
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import Frame
 from turnkeep.streaming.hub import TurnLog, frames_of
 from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.events import Recorded
 
 FOLDER = Path(__file__).parent.parent / "golden"
 FORMATS: tuple[FormatName, ...] = ("native", "openai", "anthropic")

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
-from turnkeep.model.events import Recorded, Result, ToolCalls
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, parse
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep.streaming.sse import SseParser
+from turnkeep_client.wire.events import Recorded, Result, ToolCalls
+from turnkeep_client.wire.sse import SseParser
 
 POLL_SECONDS = 0.004
 

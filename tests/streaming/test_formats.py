@@ -10,11 +10,11 @@ from tests.streaming import golden
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Recorded, Result, ToolCalls, TurnBegan
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import Cursor, DeltaFrame, EventFrame, Frame, parse
 from turnkeep.streaming.hub import TurnLog, frames_of
-from turnkeep.streaming.sse import ServerSentEvent, SseParser
+from turnkeep_client.wire.events import Recorded, Result, ToolCalls, TurnBegan
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 EVERY = [(name, format) for name in golden.names() for format in golden.FORMATS]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.streaming.http_server import Client
 from turnkeep.ids import new_turn_id
-from turnkeep.streaming.sse import SseParser
+from turnkeep_client.wire.sse import SseParser
 
 READERS = 2_000
 KIB_EACH = 48

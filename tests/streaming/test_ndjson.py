@@ -5,7 +5,6 @@ import random
 import msgspec
 import pytest
 
-from turnkeep.model.events import Step
 from turnkeep.streaming.ndjson import (
     LINE_BYTES,
     PROTOCOL_ERROR,
@@ -21,6 +20,7 @@ from turnkeep.streaming.ndjson import (
     decode_line,
     encode_line,
 )
+from turnkeep_client.wire.events import Step
 
 RESULT = b'{"type":"result","message":"Done."}\n'
 STEP = (

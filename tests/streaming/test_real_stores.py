@@ -14,7 +14,7 @@ from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.frames import START, Cursor, parse
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep.streaming.sse import ServerSentEvent, SseParser
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 
 async def read(

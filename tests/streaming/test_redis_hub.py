@@ -18,7 +18,7 @@ from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.frames import START, Cursor, parse
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.redis_hub import Outbox, Place, RedisHub
-from turnkeep.streaming.sse import SseParser
+from turnkeep_client.wire.sse import SseParser
 
 PATIENCE_SECONDS = 30.0
 """For what takes a moment, unless it hangs or the machine is very busy."""

@@ -16,7 +16,7 @@ from turnkeep.streaming.formats import FormatName
 from turnkeep.streaming.formats.native import NativeEncoder
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.response import EventStream, OpenStreams
-from turnkeep.streaming.sse import SseParser
+from turnkeep_client.wire.sse import SseParser
 
 
 async def eventually(claim: Any) -> None:

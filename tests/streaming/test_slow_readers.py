@@ -10,7 +10,7 @@ from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import ListSource, NativeReader, Worker
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.response import OpenStreams, Pace, SlowReaderPolicy
-from turnkeep.streaming.sse import SseParser
+from turnkeep_client.wire.sse import SseParser
 
 WORDS = "x" * 20_000
 PIECES = 500

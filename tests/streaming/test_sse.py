@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnkeep.streaming import sse
-from turnkeep.streaming.sse import ServerSentEvent, SseParser
+from turnkeep_client.wire import sse
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 
 def parsed(*chunks: bytes) -> list[ServerSentEvent]:

@@ -9,8 +9,10 @@ from msgspec import UNSET
 
 from turnkeep.errors import Unavailable
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_turn_id
-from turnkeep.model.display import fold
-from turnkeep.model.events import (
+from turnkeep.streaming.frames import Kind, parse
+from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import (
     Failure,
     Recorded,
     Reset,
@@ -23,10 +25,8 @@ from turnkeep.model.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep.model.usage import Usage
-from turnkeep.streaming.frames import Kind, parse
-from turnkeep.streaming.ports import PreviewPiece
-from turnkeep.streaming.sse import ServerSentEvent
+from turnkeep_client.wire.sse import ServerSentEvent
+from turnkeep_client.wire.usage import Usage
 
 
 class ListSource:

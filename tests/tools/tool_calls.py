@@ -7,12 +7,12 @@ from typing import Any
 from turnkeep.engine.tool_calls import call_tool
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
 from turnkeep.model.agents import AgentSpec, with_secrets
-from turnkeep.model.blocks import ToolUse
 from turnkeep.model.principals import Principal
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.ports import CallContext, Outcome, Tool, Toolbox
 from turnkeep.tools.registry import ToolRegistry, open_tools
 from turnkeep.tools.vault import Vault
+from turnkeep_client.wire.blocks import ToolUse
 
 VAULT = Vault(["a secret of the tests"])
 ORG = OrgId("org_1")

@@ -6,9 +6,9 @@ import pytest
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId, ConversationId
-from turnkeep.model.blocks import Image, Reasoning, Text, ToolResult, ToolUse
 from turnkeep.model.messages import Message
 from turnkeep.transfer.transcripts import Form, Transcript, detect, read_history, read_transcript, write_transcript
+from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse
 
 ASK = {"role": "user", "content": "Weather?"}
 DONE = {"role": "assistant", "content": "Sunny."}

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from turnkeep.api.agent_wire import Environment, HttpTool, Limits, McpServer, Skill
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.files.zip_reader import ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import JsonValue
 from turnkeep.providers.ports import Providers
 from turnkeep.runtime import Runtime
 from turnkeep.tools.ports import Tools
+from turnkeep_client.wire.agents import Environment, HttpTool, Limits, McpServer, Skill
+from turnkeep_client.wire.blocks import JsonValue
 
 MODEL_SECONDS = 5.0
 MAX_SCHEMA_BYTES = 65_536
@@ -83,7 +83,7 @@ async def find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime,
     troubles = await asyncio.gather(
         *(_trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools) for tool in http)
     )
-    asked = [runtime.tools.trouble_with(server, org_id) for server in servers]
+    asked = [runtime.tools.mcp_server_problem(server, org_id) for server in servers]
     if "model" in fields and spec.model is not None:
         asked.append(_trouble_with_model(spec.model, runtime.providers))
     return [trouble for trouble in (*troubles, *await asyncio.gather(*asked)) if trouble]

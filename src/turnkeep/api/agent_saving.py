@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET
 
-from turnkeep.api.agent_wire import AgentPatch, McpServer, NewAgent
 from turnkeep.config import MASK
 from turnkeep.errors import Forbidden, InvalidRequest
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec, SecretPlace, with_secrets
 from turnkeep.tools.vault import SecretUnreadable, Vault
+from turnkeep_client.wire.agents import AgentPatch, McpServer, NewAgent
 
 
 def given_fields(asked: NewAgent | AgentPatch) -> dict[str, Any]:

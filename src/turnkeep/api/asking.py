@@ -6,7 +6,6 @@ from typing import Any, assert_never
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp
 
-from turnkeep.api import wire
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.links import events_url
@@ -20,10 +19,11 @@ from turnkeep.config import Settings
 from turnkeep.engine import Draining, Options
 from turnkeep.errors import TooManyFiles
 from turnkeep.ids import AgentId, FileId
-from turnkeep.model.blocks import Block, Text
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claimed
+from turnkeep_client import wire
+from turnkeep_client.wire.blocks import Block, Text
 
 TURN_HEADER = "turnkeep-turn"
 

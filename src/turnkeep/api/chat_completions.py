@@ -14,10 +14,20 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId
-from turnkeep.model.blocks import Block, Image, JsonObject, JsonValue, Reasoning, Text, ToolResult, ToolUse, text_of
 from turnkeep.model.messages import Message
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import Reply, ToolOffer
+from turnkeep_client.wire.blocks import (
+    Block,
+    Image,
+    JsonObject,
+    JsonValue,
+    Reasoning,
+    Text,
+    ToolResult,
+    ToolUse,
+    text_of,
+)
+from turnkeep_client.wire.usage import Usage
 
 DETAILS = "reasoning_details"
 

@@ -9,17 +9,19 @@ import msgspec
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from turnkeep.api import views
 from turnkeep.api.answers import json_answer
 from turnkeep.api.bodies import body_chunks
 from turnkeep.api.errors import translated
-from turnkeep.api.knowledge_wire import Added, CsvQuery, Table
 from turnkeep.api.leaving import CallerLeft, while_connected
+from turnkeep.api.queries import CsvQuery
 from turnkeep.api.repeating import StreamHash
 from turnkeep.api.routing import Call
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TableId
 from turnkeep.knowledge.csv_files import CsvFile
 from turnkeep.knowledge.table_import import Importer, Progress, spooled, unheard
+from turnkeep_client.wire.knowledge import Added, Table
 
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
@@ -38,9 +40,9 @@ async def import_into(call: Call[Any, CsvQuery], table_id: TableId, *, batch: st
         if batch is not None:
             known = await store.added_rows(call.principal, table.id, batch=batch, digest=digest)
             if known is not None:
-                return Added(rows=len(known), table=Table.of(table))
+                return Added(rows=len(known), table=views.table_of(table))
         filled = await Importer(store).fill(call.principal, table, csv, progress, batch=batch, digest=digest)
-        return Added(rows=filled.row_count - table.row_count, table=Table.of(filled))
+        return Added(rows=filled.row_count - table.row_count, table=views.table_of(filled))
 
     return await _answered(call, seen.passing(body_chunks(call.receive)), run)
 
@@ -56,7 +58,7 @@ async def import_as_new(call: Call[Any, CsvQuery]) -> ASGIApp:
         columns = await importer.columns(csv, progress)
         table = await store.create_table(call.principal, name=name, columns=columns)
         try:
-            return Table.of(await importer.fill(call.principal, table, csv, progress))
+            return views.table_of(await importer.fill(call.principal, table, csv, progress))
         except BaseException:
             await asyncio.shield(store.delete_table(call.principal, table.id))
             raise

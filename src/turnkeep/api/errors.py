@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
-from msgspec import UNSET, Struct, UnsetType
 
 from turnkeep.api.answers import Answer
 from turnkeep.api.links import events_url
@@ -34,6 +33,7 @@ from turnkeep.errors import (
     UnsupportedMediaType,
     WorldError,
 )
+from turnkeep_client.wire.errors import Problem
 
 STATUSES: dict[type[TurnkeepError], int] = {
     CallerError: 422,
@@ -63,22 +63,6 @@ _TITLES = {
     "rate_limited": "Too many requests",
     "internal": "Something went wrong on our side",
 }
-
-
-class Problem(Struct, frozen=True, kw_only=True):
-    """An error as callers get it (RFC 9457). `code` is for programs and never changes; `detail` is for people."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    turn_id: str | UnsetType = UNSET
-    """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key, if it was one."""
-    events_url: str | UnsetType = UNSET
-    started_at: int | UnsetType | None = UNSET
-    request_id: str | UnsetType = UNSET
-    """Names the line in the server's log."""
 
 
 class MethodNotAllowed(CallerError):

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from turnkeep.model.principals import Principal
-from turnkeep.model.usage import Source
+from turnkeep_client.wire.usage import Source
 
 
 class Identity(Struct, frozen=True, kw_only=True):

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from turnkeep.api import wire
 from turnkeep.api.keyfiles import hash_key, new_service_key
 from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import OrgId, WorkspaceId, new_key_id
 from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
 from turnkeep.store.ports import DirectoryStore
+from turnkeep_client import wire
 
 FIRST_KEY = "first key"
 

@@ -1,16 +1,18 @@
 """The OpenAPI 3.1 document, made from the endpoints' own declarations: every answer, errors and streams included."""
 
+import inspect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 
-from turnkeep.api.errors import Problem
+from turnkeep.api import openapi_examples
 from turnkeep.api.routing import Endpoint, Policy
-from turnkeep.model import events
+from turnkeep_client.wire import events
+from turnkeep_client.wire.errors import Problem
 
 _REF = "#/components/schemas/{name}"
 _PREFIXES = {
@@ -62,6 +64,7 @@ def document(endpoints: Sequence[Endpoint]) -> bytes:
     """The document as JSON."""
     described = [endpoint for endpoint in endpoints if endpoint.is_described]
     schemas = _Schemas(described)
+    statuses = {status for endpoint in described for status in error_statuses(endpoint)}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in described:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
@@ -77,6 +80,7 @@ def document(endpoints: Sequence[Endpoint]) -> bytes:
             "paths": paths,
             "components": {
                 "schemas": schemas.components,
+                "responses": {f"Problem{status}": _problem(status, schemas) for status in sorted(statuses)},
                 "parameters": {_parameter_name(name): _header(name) for name in _HEADERS},
                 "securitySchemes": {
                     "bearer": {"type": "http", "scheme": "bearer", "description": "A service key or a user token"},
@@ -93,17 +97,23 @@ def document(endpoints: Sequence[Endpoint]) -> bytes:
 
 
 class _Schemas:
-    """Schemas of all types that the endpoints speak of, by reference."""
+    """Schemas of all types that the endpoints speak of, by reference, under the public names of the types."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         types: dict[Any, None] = {Problem: None, **dict.fromkeys(_STREAM_EVENTS.values())}
         for endpoint in endpoints:
             types |= dict.fromkeys(reply.type for reply in endpoint.replies if reply.type is not None)
             types |= dict.fromkeys(kind for kind in (endpoint.body, endpoint.query) if kind is not None)
-        found, self.components = msgspec.json.schema_components(tuple(types), ref_template=_REF)
-        self._of = dict(zip(types, found, strict=True))
+        found, components = msgspec.json.schema_components(tuple(types), ref_template=_REF)
+        self._of = {kind: _public_refs(schema) for kind, schema in zip(types, found, strict=True)}
         queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
-        self._queries = {query: self.components.pop(query.__name__) for query in queries}
+        self._queries = {query: _tidy(components.pop(query.__name__)) for query in queries}
+        structs = _structs(types)
+        named = {
+            _public_name(name): _tidy(_always_there(_public_refs(schema), structs[name]))
+            for name, schema in components.items()
+        }
+        self.components = dict(sorted(named.items()))
 
     def of(self, kind: Any) -> dict[str, Any]:
         schema: dict[str, Any] = self._of[kind]
@@ -112,6 +122,89 @@ class _Schemas:
     def query(self, kind: Any) -> dict[str, dict[str, Any]]:
         properties: dict[str, dict[str, Any]] = self._queries[kind]["properties"]
         return properties
+
+    def name(self, kind: Any) -> str | None:
+        """The public name of a type, None for one that has no schema of its own."""
+        reference = self._of[kind].get("$ref")
+        return None if reference is None else reference.rpartition("/")[2]
+
+
+def _structs(types: Iterable[Any]) -> dict[str, type[msgspec.Struct]]:
+    """Every struct in these types, by the name that msgspec gives to its schema."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    waiting: list[Any] = list(msgspec.inspect.multi_type_info(types))
+    while waiting:
+        info = waiting.pop()
+        if isinstance(info, msgspec.inspect.StructType):
+            kind: Any = info.cls
+            origin = get_origin(kind) or kind
+            inner = "".join(f"_{each.__name__}_" for each in get_args(kind))
+            if origin.__name__ + inner in found:
+                continue
+            found[origin.__name__ + inner] = origin
+            waiting += [field.type for field in info.fields]
+        for name in ("type", "types", "item_type", "item_types", "key_type", "value_type"):
+            within = getattr(info, name, ())
+            waiting += within if isinstance(within, tuple) else [within]
+    return found
+
+
+def _always_there(schema: dict[str, Any], struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """A response names every field that the server always writes as required, also one with a default."""
+    config = struct.__struct_config__
+    if config.forbid_unknown_fields or config.omit_defaults:
+        return schema
+    properties = {
+        name: {key: each[key] for key in each if key != "default"} for name, each in schema["properties"].items()
+    }
+    always = [name for name, each in schema["properties"].items() if "default" in each]
+    return schema | {"properties": properties, "required": [*schema.get("required", []), *always]}
+
+
+def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as people and generators of types read it: a default is told in words, because generators take a field
+    with a default for one that is always there."""
+    properties = {name: _without_default(each) for name, each in schema["properties"].items()}
+    tidied = {name: value for name, value in schema.items() if name != "title"} | {"properties": properties}
+    if "description" in tidied:
+        tidied["description"] = inspect.cleandoc(tidied["description"])
+    return tidied
+
+
+def _without_default(schema: dict[str, Any]) -> dict[str, Any]:
+    default = schema.get("default")
+    rest = {name: value for name, value in schema.items() if name != "default"}
+    if default is None or default in ("", [], {}):
+        return rest
+    return rest | {"description": f"Default: `{msgspec.json.encode(default).decode()}`"}
+
+
+def _public_refs(schema: Any) -> Any:
+    """The schema with every reference to a list under its public name, and every choice of words as a string."""
+    if isinstance(schema, dict):
+        words = schema.get("enum")
+        is_string = isinstance(words, list) and all(isinstance(word, str) for word in words)
+        return ({"type": "string"} if is_string else {}) | {
+            name: _REF.format(name=_public_name(value.rpartition("/")[2])) if name == "$ref" else _public_refs(value)
+            for name, value in schema.items()
+        }
+    return [_public_refs(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _public_name(name: str) -> str:
+    """`AgentList` for what msgspec calls `Page_Agent_`."""
+    inner = re.fullmatch(r"Page_(\w+)_", name)
+    return name if inner is None else f"{inner[1]}List"
+
+
+def _example(name: str | None, media_type: str, examples: Mapping[str, Any]) -> Any:
+    """The example of a body as JSON: that of its schema, of the items of a list, or of its media type."""
+    if name is None:
+        return openapi_examples.BODIES[media_type]
+    item = name.removesuffix("List")
+    if item != name:
+        return {"data": [msgspec.to_builtins(examples[item])], "next_cursor": None}
+    return msgspec.to_builtins(examples[name])
 
 
 def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
@@ -133,11 +226,17 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": not endpoint.is_body_optional,
-            "content": {"application/json": {"schema": schemas.of(endpoint.body)}},
+            "content": {
+                "application/json": {
+                    "schema": schemas.of(endpoint.body),
+                    "example": _example(schemas.name(endpoint.body), "application/json", openapi_examples.REQUESTS),
+                }
+            },
         }
     if endpoint.raw_body is not None:
         content = operation.get("requestBody", {}).get("content", {})
-        content |= {endpoint.raw_body: {"schema": _raw(endpoint.raw_body)}}
+        example = _example(None, endpoint.raw_body, {})
+        content |= {endpoint.raw_body: {"schema": _raw(endpoint.raw_body), "example": example}}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
 
@@ -183,9 +282,10 @@ def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
             content = {"schema": schemas.of(reply.type)}
             if reply.media_type == "text/event-stream":
                 content = _stream(schemas)
+            content["example"] = _example(schemas.name(reply.type), reply.media_type, openapi_examples.RESPONSES)
             response.setdefault("content", {})[reply.media_type] = content
     for status in sorted(error_statuses(endpoint)):
-        responses[str(status)] = _problem(status, schemas)
+        responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
     return responses
 
 
@@ -220,7 +320,12 @@ def error_statuses(endpoint: Endpoint) -> set[int]:
 def _problem(status: int, schemas: _Schemas) -> dict[str, Any]:
     response: dict[str, Any] = {
         "description": HTTPStatus(status).phrase,
-        "content": {"application/problem+json": {"schema": schemas.of(Problem)}},
+        "content": {
+            "application/problem+json": {
+                "schema": schemas.of(Problem),
+                "example": msgspec.to_builtins(openapi_examples.problem(status)),
+            }
+        },
     }
     headers = _ERROR_HEADERS.get(status)
     if headers:

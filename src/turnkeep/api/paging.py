@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from turnkeep.api import wire
 from turnkeep.api.queries import ListQuery
 from turnkeep.errors import InvalidRequest
+from turnkeep_client import wire
 
 Item = TypeVar("Item")
 

@@ -6,13 +6,13 @@ A provider refuses a request with a broken picture in it, and would refuse every
 import base64
 import binascii
 
-from turnkeep.api import wire
 from turnkeep.compiler.attachments import MAX_IMAGE_CHARS
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.images import RASTER_TYPES
-from turnkeep.model.blocks import Image
 from turnkeep.runtime import Runtime
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
+from turnkeep_client import wire
+from turnkeep_client.wire.blocks import Image
 
 ANY_TYPE = "image/*"
 _TYPES = ", ".join(sorted(RASTER_TYPES))

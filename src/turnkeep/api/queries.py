@@ -2,10 +2,14 @@
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
-from turnkeep.api.wire import Cursor, Limit
+from turnkeep.errors import InvalidRequest
+from turnkeep.knowledge.table_rows import Condition
 from turnkeep.model.messages import Order
+from turnkeep_client.wire import Cursor, Limit
+from turnkeep_client.wire.knowledge import Words
 
 Format = Literal["native", "openai", "anthropic"]
 """How a stream is written: our own frames, or the chunks that pages made for others already parse."""
@@ -52,3 +56,36 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
 
 class SigninQuery(Struct, frozen=True, kw_only=True):
     token: Annotated[str, Meta(max_length=200)] = ""
+
+
+class PagesQuery(PageQuery, frozen=True, kw_only=True):
+    q: Words | None = None
+
+
+class RowsQuery(PageQuery, frozen=True, kw_only=True):
+    """`filter` is a JSON list of conditions; `sort` a column, with `-` before it for the greatest first. `from_row`
+    is the number at which a list by number begins."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    from_row: Annotated[int, Meta(ge=1, le=999_999_999)] | None = None
+    q: Words | None = None
+    filter: Annotated[str, Meta(max_length=2_000)] | None = None
+    sort: Annotated[str, Meta(max_length=201)] | None = None
+    format: Annotated[str, Meta(pattern="^(json|csv)$")] | None = None
+
+    def conditions(self) -> list[Condition]:
+        if not self.filter:
+            return []
+        try:
+            return msgspec.json.decode(self.filter, type=list[Condition])
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as exc:
+            raise InvalidRequest(
+                f'`filter` must be a JSON list such as [{{"column": "Price", "op": "ge", "value": 10}}]: {exc}.'
+            ) from exc
+
+
+class CsvQuery(Struct, frozen=True, kw_only=True):
+    """For a body of CSV: the name of a new table, and what separates its cells (else it is found out)."""
+
+    name: Annotated[str, Meta(max_length=200)] | None = None
+    delimiter: Annotated[str, Meta(min_length=1, max_length=1)] | None = None

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from turnkeep.api import showing, wire
+from turnkeep.api import views
 from turnkeep.errors import NotFound
 from turnkeep.ids import TurnId
-from turnkeep.model.display import parts_of
-from turnkeep.model.events import Failure, Recorded, Result
 from turnkeep.model.messages import PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.ports import Store
+from turnkeep_client import wire
+from turnkeep_client.wire.display import parts_of
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 BATCH = 1_000
 NEWEST = 6
@@ -29,7 +30,7 @@ async def read_events(store: Store, turn_id: TurnId) -> list[Recorded]:
 
 
 async def read_turn(store: Store, turn: Turn) -> wire.Turn:
-    return showing.turn_of(turn, await read_events(store, turn.id))
+    return views.turn_of(turn, await read_events(store, turn.id))
 
 
 async def read_answer(store: Store, principal: Principal, turn: Turn) -> wire.Answered:
@@ -38,8 +39,8 @@ async def read_answer(store: Store, principal: Principal, turn: Turn) -> wire.An
     message = await _message(store, principal, turn, events)
     return wire.Answered(
         conversation_id=turn.conversation_id,
-        turn=showing.turn_of(turn, events),
-        message=None if message is None else showing.message_of(message),
+        turn=views.turn_of(turn, events),
+        message=None if message is None else views.message_of(message),
     )
 
 

@@ -4,10 +4,10 @@ import io
 import re
 
 from turnkeep.api.agent_checks import check_skill
-from turnkeep.api.agent_wire import Skill
 from turnkeep.errors import FileTooLarge, InvalidRequest, UnsupportedMediaType
 from turnkeep.files.multipart import FilePart
 from turnkeep.files.zip_reader import NotAZip, ZipReader, ZipRefused
+from turnkeep_client.wire.agents import Skill
 
 ZIP_BYTES = 2 * 1024 * 1024
 """Of a zip, packed and unpacked. The skill in it may have less; this leaves room for what is passed over."""

@@ -10,11 +10,11 @@ import typer
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import read_text
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, remark, say
-from turnkeep.client.answers import Agent
-from turnkeep.client.events import Step
-from turnkeep.client.runs import RunError, RunFailed, RunResult
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep_client.agents import RunError, RunFailed, RunResult
+from turnkeep_client.stream import Step
+from turnkeep_client.sync import Turnkeep
+from turnkeep_client.wire import Agent
 
 agents = typer.Typer(no_args_is_help=True, help="List, show, create, change, delete and run agents.")
 
@@ -44,7 +44,7 @@ def list_agents(
         if as_json:
             print_lines(found)
             return
-        rows = [(one.id, one.name, one.model or "", _tool_count(one), moment(one.updated_at)) for one in found]
+        rows = [(one.id, one.name, one.model or "", _tool_count(one), moment(one.updated_at or None)) for one in found]
     nothing = "There are no agents yet. `turnkeep agents create --help` shows how to make one."
     print_table(("id", "name", "model", "tools", "changed"), rows, nothing=nothing)
 
@@ -237,7 +237,7 @@ def run(
 
 def _tool_count(agent: Agent) -> str:
     """Members are not told, nor when the agent was changed."""
-    return "" if agent.updated_at is None else str(len(agent.tools))
+    return "" if not agent.updated_at else str(len(agent.tools))
 
 
 def find_agent(turnkeep: Turnkeep, named: str) -> Agent:

@@ -12,13 +12,13 @@ from turnkeep.cli.agents import find_agent
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import step_in_words
 from turnkeep.cli.printing import print_json, print_lines, print_text, remark, size_of
-from turnkeep.client.errors import failed
-from turnkeep.client.events import Delta, Files, Result, Step, ToolCalls
-from turnkeep.client.patience import Trouble
-from turnkeep.client.sync import Stream, Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.parts import StepPart
+from turnkeep_client.errors import failed
+from turnkeep_client.retry import Trouble
+from turnkeep_client.stream import Delta, Files, Result, Step, ToolCalls
+from turnkeep_client.sync import Stream, Turnkeep
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.parts import StepPart
 
 CHAT_PATIENCE_SECONDS = 300.0
 """Somebody sits there and sees that the connection is lost, and may leave at any time."""

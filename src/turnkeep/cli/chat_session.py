@@ -17,10 +17,10 @@ from turnkeep.cli.printing import moment, size_of
 from turnkeep.cli.prompt import ChatCompletion, Prompt
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line
-from turnkeep.client.answers import Conversation, File
-from turnkeep.client.patience import Trouble
-from turnkeep.client.sync import Stream, Turnkeep
 from turnkeep.errors import TurnkeepError
+from turnkeep_client.retry import Trouble
+from turnkeep_client.sync import Stream, Turnkeep
+from turnkeep_client.wire import Conversation, File
 
 HISTORY = 15
 SHOWN_MESSAGES = 6

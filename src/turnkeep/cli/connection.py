@@ -9,11 +9,11 @@ from typing import Annotated, Concatenate, ParamSpec, get_type_hints
 import typer
 from msgspec import Struct
 
-from turnkeep.client.finding import DEFAULT, find_server
-from turnkeep.client.patience import OnTrouble
-from turnkeep.client.sync import Turnkeep
-from turnkeep.client.transport import PATIENCE_SECONDS
 from turnkeep.errors import Unauthorized, Unavailable
+from turnkeep_client.discovery import DEFAULT, find_server
+from turnkeep_client.retry import OnTrouble
+from turnkeep_client.sync import Turnkeep
+from turnkeep_client.transport import PATIENCE_SECONDS
 
 PANEL = "Which server"
 

@@ -18,7 +18,6 @@ from turnkeep.cli.connection import Key, Url
 from turnkeep.cli.printing import print_json, print_text, say
 from turnkeep.cli.store_access import DatabaseUrl, DataDir, settings_of
 from turnkeep.cli.terminal_text import clean_line
-from turnkeep.client.finding import find_server
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
 from turnkeep.compiler.judge import (
     Violation,
@@ -29,6 +28,7 @@ from turnkeep.compiler.judge import (
 )
 from turnkeep.errors import Defect, InvalidRequest
 from turnkeep.transfer.transcripts import Form, Transcript, read_transcript, write_transcript
+from turnkeep_client.discovery import find_server
 
 NAMES: dict[Form, str] = {
     "anthropic": "Anthropic messages",

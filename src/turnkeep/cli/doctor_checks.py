@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.cli.database import check_schema_now
-from turnkeep.client.answers import ModelName, Page
-from turnkeep.client.finding import Place
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
+from turnkeep_client.discovery import Place
+from turnkeep_client.wire import ModelName, Page
 
 State = Literal["ok", "warn", "fail", "skip"]
 SECONDS = 5.0

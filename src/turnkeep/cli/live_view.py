@@ -19,8 +19,8 @@ from turnkeep.cli.markdown import arguments_of, short
 from turnkeep.cli.printing import size_of
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line
-from turnkeep.client.view import View
-from turnkeep.model.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
+from turnkeep_client.stream import View
+from turnkeep_client.wire.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
 
 REFRESH_PER_SECOND = 12
 MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red")}

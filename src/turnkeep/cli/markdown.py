@@ -8,8 +8,8 @@ from msgspec import UNSET
 
 from turnkeep.cli.printing import moment, size_of
 from turnkeep.cli.terminal_text import clean_line
-from turnkeep.client.answers import Conversation, Message
-from turnkeep.model.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
+from turnkeep_client.wire import Conversation, Message
+from turnkeep_client.wire.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
 
 SHOWN_CHARS = 300
 NAMES = {"user": "You", "assistant": "Assistant", "system": "System"}

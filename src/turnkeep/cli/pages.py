@@ -8,9 +8,9 @@ import typer
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import read_text, whole_file
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, say
-from turnkeep.client.knowledge import KnowledgePage
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep_client.sync import Turnkeep
+from turnkeep_client.wire import KnowledgePage, PageItem
 
 pages = typer.Typer(no_args_is_help=True, help="List, search, show, write and delete pages.")
 
@@ -116,7 +116,7 @@ def delete(
     print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.title}”) is deleted.")
 
 
-def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage:
+def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage | PageItem:
     """The page with that id, or the only one of that title. Raises NotFound, or InvalidRequest if there are several."""
     if named.startswith("page_"):
         return turnkeep.pages.get(named)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from turnkeep.cli.terminal_text import clean_line, is_clean_line
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import TurnkeepError
+from turnkeep_client.sync import Turnkeep
 
 HISTORY_LINES = 1_000
 BOLD, PLAIN = "\001\033[1;36m\002", "\001\033[0m\002"

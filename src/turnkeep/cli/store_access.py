@@ -12,12 +12,12 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from turnkeep.client import finding
-from turnkeep.client.finding import SERVER_FILE, RunningServer
 from turnkeep.config import Settings, read_settings
 from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, TurnkeepError, Unavailable
 from turnkeep.sockets import http_address
 from turnkeep.store.ports import Store
+from turnkeep_client import discovery
+from turnkeep_client.discovery import SERVER_FILE, RunningServer
 
 Outcome = TypeVar("Outcome")
 
@@ -101,7 +101,7 @@ def forget_server(settings: Settings) -> None:
 
 def running_server(settings: Settings) -> RunningServer | None:
     """The server that wrote itself down, if its process lives."""
-    return finding.running_server(settings.data_dir)
+    return discovery.running_server(settings.data_dir)
 
 
 def _server_file(settings: Settings) -> Path:

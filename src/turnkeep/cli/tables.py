@@ -9,10 +9,11 @@ import typer
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import whole_file
 from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark, say
-from turnkeep.client.knowledge import ImportStep, Row, Table, size_of_source
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.knowledge import ImportStep, size_of_source
+from turnkeep_client.sync import Turnkeep
+from turnkeep_client.wire import Row, Table
+from turnkeep_client.wire.blocks import JsonObject
 
 tables = typer.Typer(no_args_is_help=True, help="List, search and fill tables; CSV in and out, with progress.")
 

@@ -31,7 +31,7 @@ def create_org(
     - `turnkeep orgs create acme`
     """
     from turnkeep.api.keys import make_org
-    from turnkeep.api.showing import org_of
+    from turnkeep.api.views import org_of
 
     settings = settings_of(data_dir, database_url)
 
@@ -55,7 +55,7 @@ def list_orgs(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_jso
 
     - `turnkeep orgs list --json | jq -r '.[].name'`
     """
-    from turnkeep.api.showing import org_of
+    from turnkeep.api.views import org_of
 
     settings = settings_of(data_dir, database_url)
 
@@ -88,9 +88,9 @@ def create_key(
 
     - `turnkeep keys create batch --org acme --monthly-message-limit 10000 --json | jq -r .key`
     """
-    from turnkeep.api import wire
     from turnkeep.api.keys import make_key
-    from turnkeep.api.showing import key_of
+    from turnkeep.api.views import key_of
+    from turnkeep_client import wire
 
     settings = settings_of(data_dir, database_url)
     asked = wire.NewKey(
@@ -125,7 +125,7 @@ def list_keys(
 
     - `turnkeep keys list --org acme`
     """
-    from turnkeep.api.showing import key_of
+    from turnkeep.api.views import key_of
 
     settings = settings_of(data_dir, database_url)
 

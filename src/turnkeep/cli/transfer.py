@@ -14,9 +14,9 @@ from turnkeep.cli.file_io import whole_file
 from turnkeep.cli.markdown import conversation_as_markdown
 from turnkeep.cli.printing import print_lines, remark, say
 from turnkeep.cli.terminal_text import clean_json, clean_text
-from turnkeep.client.answers import Conversation
-from turnkeep.client.sync import Turnkeep
 from turnkeep.errors import InvalidRequest, TurnkeepError
+from turnkeep_client.sync import Turnkeep
+from turnkeep_client.wire import Conversation
 
 Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
 Format = Literal["json", "markdown"]

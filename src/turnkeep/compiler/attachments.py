@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from turnkeep.compiler.exchange import Speaker
 from turnkeep.ids import FileId
-from turnkeep.model.blocks import Block, FileRef, Image, Text
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Block, FileRef, Image, Text
 
 INLINE_CHARS = 20_000
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})

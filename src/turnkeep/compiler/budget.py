@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnkeep.compiler.exchange import Exchange
 from turnkeep.config import EngineSettings
 from turnkeep.errors import InvalidRequest, Unavailable
-from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 Measure = Callable[[str], int]
 

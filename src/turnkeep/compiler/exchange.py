@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import Block, Text
+from turnkeep_client.wire.blocks import Block, Text
 
 Speaker = Literal["user", "assistant"]
 

@@ -10,7 +10,7 @@ from typing import assert_never
 from turnkeep.compiler.budget import arguments_of
 from turnkeep.compiler.exchange import Utterance
 from turnkeep.compiler.identifiers import CHAT_ID_CHARS, CallNames, safe_name
-from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 
 def translate(lines: Sequence[Utterance], names: CallNames, *, system: str = "") -> list[JsonObject]:

@@ -11,7 +11,7 @@ from turnkeep.compiler.budget import arguments_of
 from turnkeep.compiler.exchange import Utterance
 from turnkeep.compiler.identifiers import RESPONSES_ID_CHARS, CallNames, safe_name
 from turnkeep.compiler.openai_chat import image_url, result_text
-from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 
 def translate(lines: Sequence[Utterance], names: CallNames) -> list[JsonObject]:

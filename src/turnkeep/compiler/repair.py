@@ -20,7 +20,7 @@ from turnkeep.compiler.exchange import (
     Utterance,
 )
 from turnkeep.ids import CallId, TurnId
-from turnkeep.model.blocks import Block, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, Reasoning, Text, ToolResult, ToolUse
 
 
 class Slot:

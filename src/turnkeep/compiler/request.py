@@ -28,8 +28,8 @@ from turnkeep.compiler.repair import repair, without_reasoning
 from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.compiler.window import Group, Window, fit, group_turns
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import JsonObject, Reasoning, ToolResult, ToolUse
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import JsonObject, Reasoning, ToolResult, ToolUse
 
 
 class Conversation(Struct, frozen=True, kw_only=True):

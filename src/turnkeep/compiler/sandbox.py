@@ -7,7 +7,7 @@ much of an answer as there was.
 from collections.abc import Sequence
 
 from turnkeep.compiler.exchange import Exchange, Speaker
-from turnkeep.model.blocks import JsonObject, paragraphs_of
+from turnkeep_client.wire.blocks import JsonObject, paragraphs_of
 
 
 def translate(exchanges: Sequence[Exchange]) -> list[JsonObject]:

@@ -16,7 +16,8 @@ from msgspec import Struct
 from turnkeep.compiler.attachments import INLINE_CHARS, Contents, Gone, show_file, show_image
 from turnkeep.compiler.exchange import Exchange, Repair, Speaker, Utterance
 from turnkeep.ids import CallId, TurnId
-from turnkeep.model.blocks import (
+from turnkeep.model.messages import Legacy, Message
+from turnkeep_client.wire.blocks import (
     Block,
     FileRef,
     Image,
@@ -28,7 +29,6 @@ from turnkeep.model.blocks import (
     ToolResult,
     ToolUse,
 )
-from turnkeep.model.messages import Legacy, Message
 
 _PLAIN: dict[str, frozenset[type]] = {
     "user": frozenset({Text, ToolResult}),

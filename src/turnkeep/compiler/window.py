@@ -21,8 +21,8 @@ from turnkeep.compiler.exchange import (
     Utterance,
 )
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import Block, ToolResult
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Block, ToolResult
 
 
 class Group(Struct, frozen=True, kw_only=True):

@@ -9,11 +9,11 @@ from msgspec import Struct
 from turnkeep.compiler import Contents, budget_for, compile, safe_name
 from turnkeep.config import EngineSettings
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import Block, ToolUse
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import ModelRequest, Provider, Reply, ToolOffer
 from turnkeep.tools.ports import Toolbox
+from turnkeep_client.wire.blocks import Block, ToolUse
 
 
 class FileReader(Protocol):

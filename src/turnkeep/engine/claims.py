@@ -6,11 +6,11 @@ from turnkeep.engine.services import Services
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Text
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy
-from turnkeep.model.usage import Source
 from turnkeep.store.commands import Claim, NewConversation
+from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text
+from turnkeep_client.wire.usage import Source
 
 _NOWHERE = ConversationId("conv_" + "0" * 32)
 

@@ -7,11 +7,11 @@ conversation because this turn was broken off.
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.recovery import open_calls
 from turnkeep.engine.tool_calls import stopped
-from turnkeep.model.display import Display, fold
-from turnkeep.model.events import Failure, Step, TurnEvent
 from turnkeep.model.truncation import fitted
 from turnkeep.model.turns import FinalStatus, TurnError
 from turnkeep.store.commands import Settlement
+from turnkeep_client.wire.display import Display, fold
+from turnkeep_client.wire.events import Failure, Step, TurnEvent
 
 CANCELLED = TurnError(code="cancelled", message="Stopped.")
 

@@ -12,13 +12,13 @@ from turnkeep.engine.services import Services
 from turnkeep.engine.worker import Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
-from turnkeep.model.blocks import Block
-from turnkeep.model.events import Recorded, TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Claimed
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
+from turnkeep_client.wire.blocks import Block
+from turnkeep_client.wire.events import Recorded, TurnBegan
 
 POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25

@@ -10,10 +10,10 @@ from itertools import accumulate
 import msgspec
 from msgspec import UNSET, structs
 
-from turnkeep.model.blocks import JsonValue
-from turnkeep.model.display import Display
-from turnkeep.model.events import Source
-from turnkeep.model.parts import Part, StepPart, TextPart
+from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.display import Display
+from turnkeep_client.wire.events import Source
+from turnkeep_client.wire.parts import Part, StepPart, TextPart
 
 DISPLAY_BYTES = 800_000
 SOURCES_BYTES = 400_000

@@ -12,15 +12,15 @@ from turnkeep.engine.services import LoopServices
 from turnkeep.engine.tool_calls import shown_to_readers, told_to_model
 from turnkeep.errors import LeaseLost
 from turnkeep.ids import new_message_id
-from turnkeep.model.blocks import Block, Text, ToolResult, ToolUse
-from turnkeep.model.display import Display
-from turnkeep.model.events import ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import Settled, Settlement
 from turnkeep.tools.ports import Outcome
+from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse
+from turnkeep_client.wire.display import Display
+from turnkeep_client.wire.events import ToolCalls, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 WHOLE_RESULT = "result"
 """Key in the metadata of a tool result's row: the whole result, where readers were shown only its beginning."""

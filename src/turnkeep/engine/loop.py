@@ -20,9 +20,6 @@ from turnkeep.engine.sanitizer import clean_reply, clean_text
 from turnkeep.engine.services import LoopServices
 from turnkeep.engine.tool_calls import Citations, call_tool, outcome_unknown, shown_to_readers
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import Block, Reasoning, ToolUse, text_of
-from turnkeep.model.display import fold
-from turnkeep.model.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import (
     Delta,
@@ -34,6 +31,9 @@ from turnkeep.providers.ports import (
 )
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome
+from turnkeep_client.wire.blocks import Block, Reasoning, ToolUse, text_of
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 
 StopReason = Literal["cancelled", "lost", "handover"]
 

@@ -16,13 +16,13 @@ from msgspec import structs
 
 from turnkeep.engine.leases import HeldLease
 from turnkeep.ids import TurnId
-from turnkeep.model.display import Display, fold
-from turnkeep.model.events import Files, LogLine, Recorded, TurnEvent, WrittenFile
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.streaming.ports import PreviewPiece, Publisher
+from turnkeep_client.wire.display import Display, fold
+from turnkeep_client.wire.events import Files, LogLine, Recorded, TurnEvent, WrittenFile
 
 Answer = TypeVar("Answer")
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from turnkeep.model.blocks import ToolResult, ToolUse
-from turnkeep.model.events import Step, TurnEvent
 from turnkeep.model.messages import Message
-from turnkeep.model.usage import Usage
+from turnkeep_client.wire.blocks import ToolResult, ToolUse
+from turnkeep_client.wire.events import Step, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 USAGE = "usage"
 """Key in the metadata of an assistant row: what that one iteration cost. The total stands on the final row."""

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import structs
 
 from turnkeep.engine.sanitizer import clean_json, clean_text
-from turnkeep.model.blocks import JsonValue, ToolUse
 from turnkeep.model.depth import is_too_deep
-from turnkeep.model.events import Source
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+from turnkeep_client.wire.blocks import JsonValue, ToolUse
+from turnkeep_client.wire.events import Source
 
 KEPT_BYTES = 1024 * 1024
 """So much of a result is kept in the trace; what is beyond is gone, and the result says so."""

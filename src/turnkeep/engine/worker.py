@@ -18,12 +18,12 @@ from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
 from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.events import Failure, Recorded
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import Toolbox
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep_client.wire.events import Failure, Recorded
 
 ADOPT_AT_ONCE = 50
 PURGE_EVERY_SWEEPS = 600

@@ -10,11 +10,11 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import OrgId
 from turnkeep.knowledge.file_texts import FileTexts, kind_of, unit_of
 from turnkeep.knowledge.tool_base import SNIPPET_CHARS, KnowledgeTool, Search, cut, fitted, nothing, room_for
-from turnkeep.model.events import Source
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText
 from turnkeep.store.ports import FileStore, KnowledgeStore
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
+from turnkeep_client.wire.events import Source
 
 AT_ONCE = 5
 FILES_SEARCHED = 1_000

@@ -11,7 +11,6 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.blocks import JsonValue
 from turnkeep.model.knowledge import (
     CELL_CHARS,
     Cell,
@@ -23,6 +22,7 @@ from turnkeep.model.knowledge import (
     RowQuery,
     Sort,
 )
+from turnkeep_client.wire.blocks import JsonValue
 
 MAX_FILTERS = 10
 MAX_CHOICES = 100

@@ -7,12 +7,12 @@ from msgspec import Meta, Struct
 from turnkeep.errors import InvalidRequest
 from turnkeep.knowledge.table_rows import Condition, cells_of, row_query, values_of
 from turnkeep.knowledge.tool_base import SNIPPET_CHARS, KnowledgeTool, Offset, cut, fitted, nothing, room_for
-from turnkeep.model.blocks import JsonValue
-from turnkeep.model.events import Source
 from turnkeep.model.knowledge import Found, KnowledgeTable, RowHit, RowQuery
 from turnkeep.model.principals import Principal
 from turnkeep.store.ports import KnowledgeStore
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
+from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.events import Source
 
 AT_ONCE = 10
 TABLES_LOOKED_AT = 1_000

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from turnkeep.errors import CallerError
-from turnkeep.model.blocks import JsonObject
 from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
+from turnkeep_client.wire.blocks import JsonObject
 
 Arguments = TypeVar("Arguments", bound=Struct)
 

@@ -6,16 +6,18 @@ from typing import Any
 from msgspec import Struct, structs
 
 from turnkeep.ids import AgentId, WorkspaceId
-from turnkeep.model.blocks import JsonObject
 from turnkeep.model.principals import Principal
+from turnkeep_client.wire.agents import AgentLimits
+from turnkeep_client.wire.blocks import JsonObject
 
-
-class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far one turn of the agent may go. None: as far as the server allows, which is also the most."""
-
-    tool_rounds: int | None = None
-    tool_timeout_seconds: float | None = None
-    turn_timeout_seconds: float | None = None
+__all__ = [
+    "Agent",
+    "AgentLimits",
+    "AgentSpec",
+    "SecretPlace",
+    "Snapshot",
+    "with_secrets",
+]
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,14 +1,20 @@
 """Conversations: threads of turns."""
 
-from typing import Literal
-
 from msgspec import Struct
 
 from turnkeep.ids import AgentId, ConversationId, TurnId, UserId, WorkspaceId
-from turnkeep.model.blocks import Block, JsonObject, paragraphs_of
+from turnkeep_client.wire.blocks import Block, JsonObject, paragraphs_of
+from turnkeep_client.wire.conversations import Kind
 
-Kind = Literal["chat", "sandbox", "run"]
-"""`chat`: the loop runs in the server; `sandbox`: in a sandbox; `run`: one turn, no thread, never listed."""
+__all__ = [
+    "PREVIEW_CHARS",
+    "TITLE_CHARS",
+    "Conversation",
+    "Hit",
+    "Kind",
+    "first_line",
+    "title_and_preview",
+]
 
 
 class Conversation(Struct, frozen=True, kw_only=True):

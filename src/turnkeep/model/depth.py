@@ -1,6 +1,6 @@
 """How deep JSON may be nested. Models, tools and sandboxes send what they like; whoever walks it has a finite stack."""
 
-from turnkeep.model.blocks import JsonValue
+from turnkeep_client.wire.blocks import JsonValue
 
 MAX_DEPTH = 100
 """Levels of lists and objects. Real arguments and results have a dozen; what reads JSON gives up near a thousand."""

@@ -5,9 +5,10 @@ from typing import Literal
 from msgspec import Struct
 
 from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, WorkspaceId
-from turnkeep.model.blocks import FileRef
+from turnkeep_client.wire.blocks import FileRef
+from turnkeep_client.wire.files import File as WireFile
+from turnkeep_client.wire.files import FileSource
 
-FileSource = Literal["user", "sandbox"]
 NAME_BYTES = 240
 """The longest name, in UTF-8. Most systems take 255; the rest is left to those who put something behind it."""
 FileStatus = Literal["pending", "ready"]
@@ -38,6 +39,20 @@ class File(Struct, frozen=True, kw_only=True):
 
     def ref(self) -> FileRef:
         return FileRef(file_id=self.id, name=self.name, mime_type=self.mime_type, size=self.size)
+
+    def as_wire(self) -> WireFile:
+        """The file as the API shows it, without where its bytes are."""
+        return WireFile(
+            id=self.id,
+            conversation_id=self.conversation_id,
+            message_id=self.message_id,
+            name=self.name,
+            mime_type=self.mime_type,
+            size=self.size,
+            sha256=self.sha256,
+            source=self.source,
+            created_at=self.created_at,
+        )
 
 
 class NewFile(Struct, frozen=True, kw_only=True):

@@ -9,10 +9,29 @@ from typing import Generic, Literal, TypeVar
 from msgspec import Struct
 
 from turnkeep.ids import PageId, TableId, WorkspaceId
+from turnkeep_client.wire.knowledge import Cell, ColumnType
 
-Cell = str | int | float | bool | None
-"""Dates are `2026-11-15`, moments `2026-11-15T08:30:00.000Z`: as text they sort as what they are."""
-ColumnType = Literal["text", "number", "date", "datetime", "boolean"]
+__all__ = [
+    "CELL_CHARS",
+    "Cell",
+    "Column",
+    "ColumnType",
+    "FileText",
+    "Filter",
+    "Found",
+    "Hit",
+    "KnowledgePage",
+    "KnowledgeTable",
+    "Operator",
+    "PageHit",
+    "PageSummary",
+    "Row",
+    "RowHit",
+    "RowQuery",
+    "Sort",
+    "TextHit",
+]
+
 CELL_CHARS = 32_768
 """The longest text of a cell."""
 Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "contains", "in", "empty", "not_empty"]

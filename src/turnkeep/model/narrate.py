@@ -7,12 +7,12 @@ have shown: the same display, the same order, one terminal event.
 from collections.abc import Sequence
 
 from turnkeep.ids import MessageId
-from turnkeep.model.blocks import Reasoning, ToolResult, ToolUse, text_of
-from turnkeep.model.display import fold, parts_of
-from turnkeep.model.events import Failure, Result, Sources, Step, ToolCall, ToolCalls, TurnBegan, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
-from turnkeep.model.usage import Usage
+from turnkeep_client.wire.blocks import Reasoning, ToolResult, ToolUse, text_of
+from turnkeep_client.wire.display import fold, parts_of
+from turnkeep_client.wire.events import Failure, Result, Sources, Step, ToolCall, ToolCalls, TurnBegan, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 
 def narrate(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ...]:

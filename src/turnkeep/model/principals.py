@@ -5,8 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
-
-Role = Literal["member", "admin", "service"]
+from turnkeep_client.wire.account import CallerRole as Role
 
 
 class Principal(Struct, frozen=True, kw_only=True):

@@ -6,12 +6,21 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.usage import Source, Usage
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.turns import IfBusy, TurnStatus
+from turnkeep_client.wire.usage import Source, Usage
 
-TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+__all__ = [
+    "MOVES",
+    "FinalStatus",
+    "Held",
+    "IfBusy",
+    "Turn",
+    "TurnError",
+    "TurnStatus",
+]
+
 FinalStatus = Literal["succeeded", "failed", "cancelled"]
-IfBusy = Literal["reject", "enqueue", "interrupt"]
 
 MOVES: dict[TurnStatus, frozenset[TurnStatus]] = {
     "queued": frozenset({"running", "cancelled"}),

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from turnkeep.model.blocks import JsonObject, Reasoning, Text
-from turnkeep.model.usage import Usage
 from turnkeep.providers.drafts import ALIVE, Arguments, Calls, Draft, tokens, whole
 from turnkeep.providers.failures import Sdk, Trouble
 from turnkeep.providers.lessons import ANTHROPIC
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Reply, Target, Thinking, ToolOffer
 from turnkeep.providers.retry import Patience
 from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
+from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text
+from turnkeep_client.wire.usage import Usage
 
 MAX_TOKENS = 32_000
 UNKNOWN_MAX_TOKENS = 8_192

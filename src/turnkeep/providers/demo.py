@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import new_call_id
-from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolUse
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Spoken, Target, ToolOffer
+from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, ToolUse
+from turnkeep_client.wire.usage import Usage
 
 WORD_SECONDS = 0.012
 CHARS_PER_TOKEN = 4

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import msgspec
 
 from turnkeep.ids import CallId, new_call_id
-from turnkeep.model.blocks import Block, JsonObject, ToolUse
 from turnkeep.model.depth import TOO_DEEP, is_too_deep
 from turnkeep.providers.failures import Trouble
 from turnkeep.providers.ports import Delta, Reply
+from turnkeep_client.wire.blocks import Block, JsonObject, ToolUse
 
 ALIVE = Delta(text="")
 """The model is at work on something that is not shown."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from turnkeep.model.blocks import JsonObject
 from turnkeep.providers.failures import Setback
+from turnkeep_client.wire.blocks import JsonObject
 
 TEACHING_STATUS = frozenset({400, 413, 415, 422, 500, 501})
 

@@ -8,14 +8,14 @@ import re
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from turnkeep.model.blocks import JsonObject, Reasoning, Text
-from turnkeep.model.usage import Usage
 from turnkeep.providers.drafts import ALIVE, MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens, whole
 from turnkeep.providers.failures import Sdk, Trouble
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Target, ToolOffer
 from turnkeep.providers.retry import Patience
 from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
+from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text
+from turnkeep_client.wire.usage import Usage
 
 Api = Literal["auto", "responses", "chat"]
 

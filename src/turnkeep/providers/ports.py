@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import Block, JsonObject
-from turnkeep.model.usage import Usage
+from turnkeep_client.wire.blocks import Block, JsonObject
+from turnkeep_client.wire.usage import Usage
 
 Target = Literal["anthropic", "openai_chat", "openai_responses"]
 """The shape in which a provider takes its messages; the compiler makes it."""

@@ -15,9 +15,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from turnkeep.ids import CallId, new_call_id
-from turnkeep.model.blocks import Block, JsonObject, Reasoning, Text, ToolUse
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Reply, Restarted, Spoken, Target
+from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, Text, ToolUse
+from turnkeep_client.wire.usage import Usage
 
 
 class Think(Struct, frozen=True):

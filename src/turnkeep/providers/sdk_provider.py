@@ -11,7 +11,6 @@ from contextlib import aclosing
 from functools import cache
 from typing import Any, Literal
 
-from turnkeep.model.blocks import JsonObject
 from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import GARBLED, Sdk, Setback, Trouble, root_error, setback_of
 from turnkeep.providers.lessons import Lesson, Lessons
@@ -26,6 +25,7 @@ from turnkeep.providers.ports import (
     check_full_name,
 )
 from turnkeep.providers.retry import Patience, Retrying
+from turnkeep_client.wire.blocks import JsonObject
 
 Effort = Literal["auto", "off", "low", "medium", "high"]
 """How much a model should think before it answers. `auto` leaves it to the model, `off` asks for none."""

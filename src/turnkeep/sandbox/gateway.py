@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import JsonObject, JsonValue, ToolUse
-from turnkeep.model.events import Source
 from turnkeep.providers.drafts import ALIVE, Draft
 from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider
 from turnkeep.providers.ports import Delta, ModelRequest, Reply
 from turnkeep.sandbox.envelope import GatewayAccess, OfferedTool
 from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
+from turnkeep_client.wire.blocks import JsonObject, JsonValue, ToolUse
+from turnkeep_client.wire.events import Source
 
 DETAILS = "reasoning_details"
 

@@ -10,21 +10,6 @@ import msgspec
 
 from turnkeep.clock import Clock, system_clock
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import JsonValue
-from turnkeep.model.events import (
-    Failure,
-    Files,
-    Recorded,
-    Reset,
-    Result,
-    Source,
-    Sources,
-    Step,
-    ToolCalls,
-    TurnBegan,
-    TurnEvent,
-)
-from turnkeep.model.events import LogLine as TraceLog
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
 from turnkeep.sandbox.tools import step_name
@@ -43,6 +28,21 @@ from turnkeep.streaming.ndjson import (
     encode_line,
 )
 from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.events import (
+    Failure,
+    Files,
+    Recorded,
+    Reset,
+    Result,
+    Source,
+    Sources,
+    Step,
+    ToolCalls,
+    TurnBegan,
+    TurnEvent,
+)
+from turnkeep_client.wire.events import LogLine as TraceLog
 
 ARGS_BYTES = 64 * 1024
 ARG_CHARS = 2_000

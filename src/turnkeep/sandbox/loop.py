@@ -18,11 +18,9 @@ from turnkeep.engine.services import LoopServices
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import ConversationId, OrgId, TurnId, WorkspaceId, new_conversation_id, new_message_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.blocks import Text
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.model.usage import Usage
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.sandbox.boxes.ports import Box
 from turnkeep.sandbox.envelope import ChatTurn, Config, Skill, TurnLimits
@@ -35,6 +33,8 @@ from turnkeep.sandbox.workspace import Workspace
 from turnkeep.sandbox.writeback import BeforeTheEnd, hand_back
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.usage import Usage
 
 SUMMARY_CHARS = 400
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.sandbox.boxes.ports import WORKSPACE, Box, Command, Ended
 from turnkeep.sandbox.envelope import Skill
 from turnkeep.sandbox.workspace import SKILLS, Inside, Refusal
 from turnkeep.tools.functions import FunctionTool, tool
 from turnkeep.tools.ports import CallContext, Outcome
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 COMMAND_CHARS = 100_000
 """The kernel takes 128 KiB as one argument."""

@@ -9,7 +9,6 @@ import aiohttp
 
 from turnkeep.errors import CallerError, TurnkeepError
 from turnkeep.ids import new_call_id
-from turnkeep.model.events import Step
 from turnkeep.sandbox.boxes.ports import Box, Command, Driver
 from turnkeep.sandbox.envelope import Config, Environment, StreamRequest
 from turnkeep.sandbox.line_stream import Lines
@@ -18,6 +17,7 @@ from turnkeep.sandbox.server_client import Origin
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.tools import outcome_of
 from turnkeep.sandbox.workspace import SKILLS, Workspace, skill_files
+from turnkeep_client.wire.events import Step
 
 SETUP = "setup"
 SETUP_CHARS = 4_000

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from turnkeep.errors import CallerError, WorldError
 from turnkeep.files.zip_reader import ZipReader, ZipRefused, safe_path
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.sandbox.boxes.ports import MIB, WORKSPACE, Box, Command, Ended, Limits
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 ASSETS = f"{WORKSPACE}/assets"
 SKILLS = f"{WORKSPACE}/skills"

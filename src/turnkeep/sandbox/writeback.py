@@ -8,10 +8,10 @@ from typing import Any
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.names import clean_name
 from turnkeep.ids import new_call_id
-from turnkeep.model.events import Step
 from turnkeep.sandbox.line_stream import Lines
 from turnkeep.sandbox.server_client import Origin
 from turnkeep.sandbox.workspace import Asset, Workspace
+from turnkeep_client.wire.events import Step
 
 NAME = "save files"
 _NAMED = 5

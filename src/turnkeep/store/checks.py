@@ -11,11 +11,11 @@ import msgspec
 
 from turnkeep.errors import InvalidRequest, TooLarge
 from turnkeep.ids import check_id
-from turnkeep.model.events import Failure, LogLine, Result, TurnEvent
 from turnkeep.model.files import NewFile
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Appended, Claim, Settlement
+from turnkeep_client.wire.events import Failure, LogLine, Result, TurnEvent
 
 MAX_BYTES = 4 * 1024 * 1024
 """So much JSON may one write hold. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""

@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from turnkeep.ids import AgentId, ConversationId, FileId, MessageId, TurnId
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.blocks import Block, JsonObject
 from turnkeep.model.conversations import Conversation, Kind
-from turnkeep.model.events import LogLine, Recorded, Terminal, TurnEvent
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
-from turnkeep.model.usage import Source, Usage
+from turnkeep_client.wire.blocks import Block, JsonObject
+from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
+from turnkeep_client.wire.usage import Source, Usage
 
 Item = TypeVar("Item")
 

@@ -11,12 +11,12 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId, WorkspaceId, new_conversation_id
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, title_and_preview
-from turnkeep.model.events import Result
 from turnkeep.model.messages import Message
 from turnkeep.model.narrate import narrate
 from turnkeep.model.turns import Turn
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import Exported, TurnTrace
+from turnkeep_client.wire.events import Result
+from turnkeep_client.wire.usage import Usage
 
 FORMAT = 1
 

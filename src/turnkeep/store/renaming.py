@@ -21,8 +21,12 @@ from turnkeep.ids import (
     new_message_id,
     new_turn_id,
 )
-from turnkeep.model.blocks import Block, FileRef
-from turnkeep.model.events import (
+from turnkeep.model.files import File
+from turnkeep.model.messages import Message
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import Exported, TurnTrace
+from turnkeep_client.wire.blocks import Block, FileRef
+from turnkeep_client.wire.events import (
     Failure,
     Files,
     Recorded,
@@ -36,11 +40,7 @@ from turnkeep.model.events import (
     TurnEvent,
     WrittenFile,
 )
-from turnkeep.model.files import File
-from turnkeep.model.messages import Message
-from turnkeep.model.parts import FilePart, Part
-from turnkeep.model.turns import Turn
-from turnkeep.store.commands import Exported, TurnTrace
+from turnkeep_client.wire.parts import FilePart, Part
 
 Id = TypeVar("Id", bound=str)
 

@@ -8,16 +8,16 @@ from msgspec import structs
 
 from turnkeep.ids import ConversationId
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
-from turnkeep.model.blocks import Block, FileRef, JsonObject
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.display import parts_of
-from turnkeep.model.events import Recorded, Result, Source, TurnEvent
 from turnkeep.model.files import File
 from turnkeep.model.messages import Legacy, Message, PublicMessage
-from turnkeep.model.parts import Part
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
 from turnkeep.model.turns import Turn, TurnError
-from turnkeep.model.usage import Usage
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject
+from turnkeep_client.wire.display import parts_of
+from turnkeep_client.wire.events import Recorded, Result, Source, TurnEvent
+from turnkeep_client.wire.parts import Part
+from turnkeep_client.wire.usage import Usage
 
 Row = Sequence[Any]
 

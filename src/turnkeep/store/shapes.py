@@ -12,7 +12,6 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.files import File
-from turnkeep.model.usage import Usage
 from turnkeep.store.checks import KEY_CHARS, NAME_CHARS, check_json, check_rows, check_text
 from turnkeep.store.commands import (
     ConversationChange,
@@ -21,6 +20,7 @@ from turnkeep.store.commands import (
     TokenBinding,
     TurnTrace,
 )
+from turnkeep_client.wire.usage import Usage
 
 Value = TypeVar("Value")
 

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 
 from turnkeep.errors import InvalidRequest, NotFound, WorldError
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Recorded, Result
-from turnkeep.model.parts import ReasoningPart, TextPart
 from turnkeep.streaming.frames import START, WHOLE, Cursor, EventFrame, Frame, event_frame
 from turnkeep.streaming.ports import EventSource, Hub, Subscription
+from turnkeep_client.wire.events import Recorded, Result
+from turnkeep_client.wire.parts import ReasoningPart, TextPart
 
 POLL_SECONDS = 2.0
 """No longer than this does a reader trust the hub alone."""

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.events import Failure, Recorded, Result
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 _PATTERN = re.compile(r"(0|[1-9][0-9]{0,8})(?:\.(0|[1-9][0-9]{0,8}))?(?:~([0-9a-z.]{1,48}))?")
 

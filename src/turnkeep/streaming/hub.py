@@ -14,10 +14,10 @@ from typing import Self
 from msgspec import structs
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Failure, Recorded, Result
 from turnkeep.streaming.formats.native import encode_event
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind, event_frame
 from turnkeep.streaming.ports import EventSource, PreviewPiece
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 TAIL_EVENTS = 64
 TAIL_BYTES = 65_536

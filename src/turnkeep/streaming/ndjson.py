@@ -19,9 +19,9 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep.model.blocks import JsonValue
-from turnkeep.model.events import Source, Step
-from turnkeep.model.parts import StepStatus
+from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.events import Source, Step
+from turnkeep_client.wire.parts import StepStatus
 
 LINE_BYTES = 1024 * 1024
 """The longest line, without its line feed."""

@@ -11,8 +11,8 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Recorded
 from turnkeep.streaming.frames import EventFrame, Frame
+from turnkeep_client.wire.events import Recorded
 
 
 class PreviewPiece(Struct, frozen=True, kw_only=True):

@@ -25,9 +25,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Failure, Recorded, Result
 from turnkeep.streaming.hub import Ear, LocalHub
 from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 ANSWER_SECONDS = 2.0
 """Redis answers within this time, or the connection is given up."""

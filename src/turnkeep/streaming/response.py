@@ -13,10 +13,10 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from turnkeep.streaming import sse
 from turnkeep.streaming.connection import Connection, connection_of, disconnected
 from turnkeep.streaming.formats import Encoder
 from turnkeep.streaming.frames import Frame
+from turnkeep_client.wire import sse
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

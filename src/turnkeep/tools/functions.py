@@ -23,8 +23,8 @@ from typing import Any, get_type_hints, overload
 import msgspec
 
 from turnkeep.errors import Defect, InvalidRequest
-from turnkeep.model.blocks import JsonObject
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
+from turnkeep_client.wire.blocks import JsonObject
 
 Function = Callable[..., Any]
 

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.model.depth import is_too_deep
 from turnkeep.tools.addresses import PORTS, AddressGuard, AddressRefused
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 MAX_RESPONSE_BYTES = 1024 * 1024
 """So much of a response is read; the trace keeps no more either."""

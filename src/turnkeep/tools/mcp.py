@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import OrgId
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.mcp_session import CLOSE_SECONDS, Keepers, McpBroken, McpSession, McpUnreachable
 from turnkeep.tools.mcp_transports import CONNECT_SECONDS, LastWords, OpenTransport, over_http, over_stdio
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep.tools.vault import Vault
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 IDLE_SECONDS = 300.0
 RETRY_SECONDS = 5.0

@@ -7,9 +7,9 @@ from msgspec import Struct
 from turnkeep.config import EngineSettings
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import JsonObject, JsonValue
-from turnkeep.model.events import Source
 from turnkeep.model.principals import Principal
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.events import Source
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class Tools(Protocol):
     async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
         """The tools that this agent may use for this principal: what the agent names and the key allows."""
 
-    async def trouble_with(self, server: JsonObject, org_id: OrgId) -> str | None:
+    async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
         """Why this MCP server cannot be used just now; None if it can."""
 
     async def check_address(self, url: str) -> str | None:

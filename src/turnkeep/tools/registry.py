@@ -13,13 +13,13 @@ import msgspec
 from turnkeep.errors import Forbidden, TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.blocks import JsonObject
 from turnkeep.tools.addresses import AddressGuard, NameUnknown
 from turnkeep.tools.guarded_http import open_client
 from turnkeep.tools.http_tools import HttpDefinition, HttpTool
 from turnkeep.tools.ports import Tool
 from turnkeep.tools.secret_masking import DiscreetTool, Mask, OpenSecrets
 from turnkeep.tools.vault import Vault
+from turnkeep_client.wire.blocks import JsonObject
 
 if TYPE_CHECKING:
     from turnkeep.tools.mcp import McpDefinition, McpPool
@@ -97,9 +97,9 @@ class ToolRegistry:
             _logger.warning(note)
         return FixedToolbox(taken, notes)
 
-    async def trouble_with(self, server: JsonObject, org_id: OrgId) -> str | None:
+    async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
         """Why this MCP server cannot be used just now; None if it can."""
-        return None if self._remote is None else await self._remote.trouble_with(server, org_id)
+        return None if self._remote is None else await self._remote.mcp_server_problem(server, org_id)
 
     async def check_address(self, url: str) -> str | None:
         """Raises AddressRefused for an address that tools may not call; says what else is wrong with it just now."""
@@ -172,7 +172,7 @@ class RemoteTools:
             return [], Mask(secrets).text(f"The MCP server {definition.name} is left out: {exc.detail}")
         return [DiscreetTool(tool, secrets) for tool in tools_of(found, definition, listed)], None
 
-    async def trouble_with(self, server: JsonObject, org_id: OrgId) -> str | None:
+    async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
         """Why this MCP server cannot be used just now; None if it can."""
         pool = await self._open_pool()
         from turnkeep.tools.mcp import McpDefinition

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from turnkeep.config import masked
-from turnkeep.model.blocks import JsonObject, JsonValue
 from turnkeep.tools.ports import CallContext, Outcome, Tool
 from turnkeep.tools.vault import SecretUnreadable
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 SHORTEST = 6
 """A shorter value would be found in innocent words. Keys of vendors are long (`config.masking`); these here are chosen

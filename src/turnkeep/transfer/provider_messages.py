@@ -8,7 +8,7 @@ from msgspec import DecodeError, Struct, json
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import Block, Image, JsonObject, JsonValue, Reasoning, Role, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, Image, JsonObject, JsonValue, Reasoning, Role, Text, ToolResult, ToolUse
 
 _ROLES: dict[JsonValue, Role] = {
     "user": "user",

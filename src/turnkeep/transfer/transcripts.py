@@ -24,9 +24,9 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
-from turnkeep.model.blocks import Block, JsonObject, JsonValue, Text, ToolResult
 from turnkeep.model.messages import Message
 from turnkeep.transfer.provider_messages import Item, Remarks, is_empty, read_anthropic, read_chat, read_responses
+from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, ToolResult
 
 Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
 

@@ -23,9 +23,9 @@ from tests.store.factories import (
 from turnkeep.clock import month_of
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import new_conversation_id
-from turnkeep.model.events import Result
-from turnkeep.model.usage import Usage
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import Result
+from turnkeep_client.wire.usage import Usage
 
 
 class TestATurnFromElsewhere:

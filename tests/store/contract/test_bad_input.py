@@ -28,14 +28,14 @@ from tests.store.factories import (
 from turnkeep.errors import CallerError, InvalidRequest, NotFound, TooLarge
 from turnkeep.ids import CallId, new_call_id, new_file_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.blocks import FileRef, Image, Reasoning, Text, ToolResult, ToolUse
-from turnkeep.model.events import LogLine, Reset, Source, Sources
 from turnkeep.model.files import File
 from turnkeep.model.messages import Legacy
-from turnkeep.model.parts import TextPart
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.store.commands import ConversationChange, NewConversation, TokenBinding
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import FileRef, Image, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.events import LogLine, Reset, Source, Sources
+from turnkeep_client.wire.parts import TextPart
 
 TEN_MEGABYTES = 10_000_000
 

@@ -17,9 +17,9 @@ from tests.store.factories import (
 )
 from turnkeep.errors import NotFound
 from turnkeep.ids import new_turn_id
-from turnkeep.model.events import Failure
 from turnkeep.model.turns import TurnError
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import Failure
 
 
 class TestAWaitingTurn:

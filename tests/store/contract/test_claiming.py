@@ -27,10 +27,10 @@ from turnkeep.clock import month_of
 from turnkeep.errors import CallerError, InvalidRequest, NotFound
 from turnkeep.ids import new_agent_id, new_conversation_id, new_file_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.blocks import Text
-from turnkeep.model.events import TurnBegan
 from turnkeep.store.commands import NewConversation
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.events import TurnBegan
 
 
 class TestTheFirstTurn:

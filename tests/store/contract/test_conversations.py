@@ -31,10 +31,10 @@ from tests.store.factories import (
 from turnkeep.errors import CallerError, NotFound
 from turnkeep.ids import ConversationId, new_agent_id, new_conversation_id
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.events import LogLine
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, NewConversation, Purged, TokenBinding
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import LogLine
 
 
 async def listed(store: Store, by: Principal) -> list[ConversationId]:

@@ -15,10 +15,10 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.ids import new_conversation_id, new_turn_id
-from turnkeep.model.events import Reset
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Adopted, Renewal
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import Reset
 
 
 async def adopt(store: Store, worker: str = "worker-2", lease_seconds: float = LEASE_SECONDS) -> Adopted:

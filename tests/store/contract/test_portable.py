@@ -7,12 +7,12 @@ from tests.store.factories import Tenant, a_tenant, finish_with_tool
 from turnkeep.compiler import compile
 from turnkeep.compiler.judge import judge_openai_chat
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.blocks import JsonObject
-from turnkeep.model.events import Result
-from turnkeep.model.parts import StepPart, TextPart
 from turnkeep.store.portable import exported_from_rows, read_export, write_export
 from turnkeep.store.ports import Store
 from turnkeep.transfer.transcripts import read_transcript
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.events import Result
+from turnkeep_client.wire.parts import StepPart, TextPart
 
 OPENAI: list[JsonObject] = [
     {"role": "user", "content": "Weather in Bern?"},

@@ -20,9 +20,9 @@ from tests.store.factories import (
 )
 from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import new_org_id, new_user_id, new_workspace_id
-from turnkeep.model.blocks import Text
 from turnkeep.model.principals import Principal
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Text
 
 SECRET = "the-secret-of-the-model"
 

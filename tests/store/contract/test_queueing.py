@@ -22,12 +22,12 @@ from tests.store.factories import (
 )
 from turnkeep.errors import ConversationBusy, NotFound, QueueFull
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.display import words_of
-from turnkeep.model.events import TurnBegan
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.display import words_of
+from turnkeep_client.wire.events import TurnBegan
 
 
 async def adopt_one(store: Store) -> Held:

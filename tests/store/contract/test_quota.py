@@ -24,9 +24,9 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.errors import QuotaExceeded
-from turnkeep.model.usage import Messages, MonthlyUsage, Usage
 from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.usage import Messages, MonthlyUsage, Usage
 
 A_MONTH = 31 * 24 * 3600.0
 

@@ -21,7 +21,10 @@ from tests.store.factories import (
 )
 from turnkeep.errors import Defect, Fenced, InvalidRequest, LeaseLost, TurnkeepError, TurnSettled
 from turnkeep.ids import new_call_id, new_conversation_id, new_turn_id
-from turnkeep.model.events import (
+from turnkeep.model.turns import Held
+from turnkeep.store.commands import Receipt
+from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import (
     Failure,
     Files,
     LogLine,
@@ -32,10 +35,7 @@ from turnkeep.model.events import (
     TurnEvent,
     WrittenFile,
 )
-from turnkeep.model.turns import Held
-from turnkeep.model.usage import Usage
-from turnkeep.store.commands import Receipt
-from turnkeep.store.ports import Store
+from turnkeep_client.wire.usage import Usage
 
 
 class TestWhatIsRecorded:

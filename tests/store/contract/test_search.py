@@ -18,11 +18,11 @@ from tests.store.factories import (
     finish,
 )
 from turnkeep.ids import ConversationId
-from turnkeep.model.blocks import Text
-from turnkeep.model.parts import ReasoningPart, TextPart
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, NewConversation
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.parts import ReasoningPart, TextPart
 
 
 async def found(store: Store, by: Principal, query: str) -> list[ConversationId]:

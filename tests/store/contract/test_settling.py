@@ -25,12 +25,12 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.errors import Defect, InvalidRequest, LeaseLost, TurnSettled
-from turnkeep.model.events import Failure, LogLine, Result, Source, Step
-from turnkeep.model.parts import StepPart, TextPart
 from turnkeep.model.turns import TurnError
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import Settled, TokenBinding
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import Failure, LogLine, Result, Source, Step
+from turnkeep_client.wire.parts import StepPart, TextPart
+from turnkeep_client.wire.usage import Usage
 
 
 class TestAnAnswer:

@@ -10,9 +10,9 @@ from tests.store.factories import Tenant, answered, begin, nothing_written
 from turnkeep.errors import CallerError
 from turnkeep.ids import new_call_id, new_turn_id
 from turnkeep.model.turns import Held
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import TokenBinding, TokenPurpose
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.usage import Usage
 
 
 async def a_token(

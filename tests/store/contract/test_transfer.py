@@ -30,10 +30,10 @@ from tests.store.factories import (
 )
 from turnkeep.errors import CallerError, InvalidRequest
 from turnkeep.ids import ConversationId
-from turnkeep.model.events import Files, LogLine, WrittenFile
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, Exported
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import Files, LogLine, WrittenFile
 
 
 async def a_rich_conversation(store: Store, tenant: Tenant) -> ConversationId:

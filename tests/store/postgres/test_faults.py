@@ -29,11 +29,11 @@ from tests.store.postgres.cutting import CuttingProxy
 from turnkeep.errors import Unavailable
 from turnkeep.ids import TurnId, new_call_id, new_file_id
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.events import LogLine
 from turnkeep.model.files import NewFile
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import NewConversation
 from turnkeep.store.postgres import PostgresStore
+from turnkeep_client.wire.events import LogLine
+from turnkeep_client.wire.usage import Usage
 
 WRITERS = 16
 

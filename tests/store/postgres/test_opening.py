@@ -14,11 +14,11 @@ from tests.store.factories import a_tenant, finish, transcript_of
 from turnkeep.config import Settings
 from turnkeep.errors import Defect, SchemaMismatch
 from turnkeep.ids import new_conversation_id, new_message_id, new_turn_id
-from turnkeep.model.events import Failure, Reset, TurnBegan, TurnEvent
 from turnkeep.runtime import open_store
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.roles import client_login, scram_verifier
 from turnkeep.store.postgres.statements import statements
+from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
 
 
 class TestMigrating:

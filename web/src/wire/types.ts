@@ -1,4 +1,4 @@
-/** The values of the wire, by the names of the contract. `schema.ts` is made from /openapi.json. */
+/** The values of the wire, by the names of the contract. `schema.ts` is made from the OpenAPI document by scripts/web. */
 import type { components, operations } from "./schema";
 
 type Schemas = components["schemas"];
@@ -15,7 +15,7 @@ export type TextPart = Schemas["TextPart"];
 export type StepPart = Schemas["StepPart"];
 export type FilePart = Schemas["FilePart"];
 export type FileRef = Schemas["FileRef"];
-export type StoredFile = Schemas["WrittenFile"];
+export type StoredFile = Schemas["File"];
 export type Source = Schemas["Source"];
 export type Usage = Required<Schemas["Usage"]>;
 export type Message = Omit<Schemas["Message"], "usage"> & { usage: Usage | null };

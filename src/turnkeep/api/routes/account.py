@@ -6,7 +6,7 @@ import msgspec
 from litestar.types import ASGIApp
 from msgspec import UNSET
 
-from turnkeep.api import showing, wire
+from turnkeep.api import views
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.keys import make_key, not_freer
 from turnkeep.api.paging import page_of
@@ -17,7 +17,8 @@ from turnkeep.clock import system_clock
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, WorkspaceId
 from turnkeep.model.principals import Principal, Workspace
-from turnkeep.model.usage import MonthlyUsage
+from turnkeep_client import wire
+from turnkeep_client.wire.usage import MonthlyUsage
 
 WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
 
@@ -95,7 +96,7 @@ async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     principal, store = call.principal, call.runtime.store
     asked = await not_freer(store, principal, call.body)
     key, secret = await make_key(store, principal.org_id, asked, workspace_id=_only_in(principal))
-    return json_answer(showing.key_of(key, secret=secret), status=201)
+    return json_answer(views.key_of(key, secret=secret), status=201)
 
 
 @endpoints.add(
@@ -108,7 +109,7 @@ async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
 async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The service keys, revoked ones included: of the org for a key of the whole org, else of the workspace."""
     found = await call.runtime.store.keys(call.principal.org_id, workspace_id=_only_in(call.principal))
-    keys = [showing.key_of(key) for key in found]
+    keys = [views.key_of(key) for key in found]
     return json_answer(page_of(keys, call.query, name=lambda key: key.id))
 
 
@@ -140,7 +141,7 @@ async def list_workspaces(call: Call[Nothing, ListQuery]) -> ASGIApp:
         found = await call.runtime.store.workspaces(principal.org_id)
     else:
         found = [await call.runtime.store.workspace(principal.org_id, principal.workspace_id)]
-    shown = [showing.workspace_of(one) for one in found]
+    shown = [views.workspace_of(one) for one in found]
     return json_answer(page_of(shown, call.query, name=lambda one: one.id))
 
 
@@ -166,13 +167,13 @@ async def create_workspace(call: Call[wire.NewWorkspace, Nothing]) -> ASGIApp:
                 user_monthly_message_limit=body.user_monthly_message_limit,
             )
         )
-    return json_answer(showing.workspace_of(made), status=201)
+    return json_answer(views.workspace_of(made), status=201)
 
 
 @endpoints.add("GET", "/v1/workspaces/{workspace_id}", policy=Policy.MEMBER, replies=(WORKSPACE,), errors=(404,))
 async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One workspace."""
-    return json_answer(showing.workspace_of(await _workspace_of_path(call)))
+    return json_answer(views.workspace_of(await _workspace_of_path(call)))
 
 
 @endpoints.add(
@@ -191,7 +192,7 @@ async def change_workspace(call: Call[wire.WorkspacePatch, Nothing]) -> ASGIApp:
         call.runtime.providers.named(body.model)
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     changed = await call.runtime.store.change_workspace(msgspec.structs.replace(workspace, **changes))
-    return json_answer(showing.workspace_of(changed))
+    return json_answer(views.workspace_of(changed))
 
 
 @endpoints.add(

@@ -4,15 +4,16 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import wire
 from turnkeep.api.agent_checks import check_shapes, find_warnings
 from turnkeep.api.agent_saving import given_fields, spec_of
-from turnkeep.api.agent_wire import Agent, AgentPatch, NewAgent, agent_for, agent_of
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.queries import PageQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.views import agent_for, agent_of
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import AgentSpec
+from turnkeep_client import wire
+from turnkeep_client.wire.agents import Agent, AgentPatch, NewAgent
 
 endpoints = Endpoints("agents")
 

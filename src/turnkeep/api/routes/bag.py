@@ -2,7 +2,6 @@
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import file_wire as wire
 from turnkeep.api.answers import json_answer
 from turnkeep.api.bodies import body_chunks
 from turnkeep.api.downloads import SAFE_HEADERS, disposition, streamed
@@ -14,6 +13,7 @@ from turnkeep.files.keys import Folder
 from turnkeep.files.multipart import file_parts
 from turnkeep.files.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId
+from turnkeep_client.wire import files as wire
 
 OUTPUT_FILES = 100
 """So many files one turn may write back."""
@@ -76,7 +76,7 @@ async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
         advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
     )
     files = await call.runtime.bag.write_back(token_hash, folder, parts)
-    return json_answer(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
+    return json_answer(wire.Files(data=[file.as_wire() for file in files]), status=201)
 
 
 async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from litestar.types import ASGIApp
 from msgspec import UNSET, UnsetType
 
-from turnkeep.api import showing, wire
+from turnkeep.api import views
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
@@ -18,6 +18,7 @@ from turnkeep.model.conversations import Conversation
 from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import ConversationChange, NewConversation
+from turnkeep_client import wire
 
 endpoints = Endpoints("conversations")
 
@@ -39,7 +40,7 @@ async def list_conversations(call: Call[Nothing, ConversationsQuery]) -> ASGIApp
     page = await call.runtime.store.conversations(
         call.principal, query=query.q or None, limit=query.limit, cursor=query.cursor or None
     )
-    data = [showing.hit_of(hit, is_search=bool(query.q)) for hit in page.data]
+    data = [views.hit_of(hit, is_search=bool(query.q)) for hit in page.data]
     return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -66,7 +67,7 @@ async def create_conversation(call: Call[wire.NewConversation, Nothing]) -> ASGI
         metadata=body.metadata,
     )
     made = await call.runtime.store.create_conversation(call.principal, new)
-    return json_answer(showing.conversation_of(made, queue=()), status=201)
+    return json_answer(views.conversation_of(made, queue=()), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404,))
@@ -131,7 +132,7 @@ async def list_messages(call: Call[Nothing, MessagesQuery]) -> ASGIApp:
     page = await call.runtime.store.transcript(
         call.principal, _id(call), order=query.order, limit=query.limit, cursor=query.cursor or None
     )
-    data = [showing.message_of(message) for message in page.data]
+    data = [views.message_of(message) for message in page.data]
     return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -149,7 +150,7 @@ async def trace_conversation(call: Call[Nothing, PageQuery]) -> ASGIApp:
     page = await call.runtime.store.conversation_trace(
         call.principal, _id(call), limit=query.limit, cursor=query.cursor or None
     )
-    data = [showing.row_of(row) for row in page.data]
+    data = [views.row_of(row) for row in page.data]
     return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -194,7 +195,7 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
 
 async def _shown(call: Call[Any, Any]) -> ASGIApp:
     found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
-    return json_answer(showing.conversation_of(found.conversation, queue=found.queue))
+    return json_answer(views.conversation_of(found.conversation, queue=found.queue))
 
 
 async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSpec:

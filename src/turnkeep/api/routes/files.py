@@ -5,7 +5,6 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import file_wire as wire
 from turnkeep.api.answers import Answer, json_answer, no_content
 from turnkeep.api.bodies import body_chunks
 from turnkeep.api.downloads import SAFE_HEADERS, disposition, download
@@ -21,6 +20,7 @@ from turnkeep.files.multipart import file_parts
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.knowledge.file_texts import kind_of, unit_of
 from turnkeep.model.files import File
+from turnkeep_client.wire import files as wire
 
 UPLOAD_SECONDS = 3_600
 """How long the address of a PUT holds."""
@@ -53,7 +53,7 @@ async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
         max_files=call.runtime.settings.max_files_per_message,
     )
     files = await call.runtime.bag.receive(call.principal, conversation_id, parts)
-    return json_answer(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
+    return json_answer(wire.Files(data=[file.as_wire() for file in files]), status=201)
 
 
 @endpoints.add(
@@ -66,7 +66,7 @@ async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def list_files(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The files of a conversation's bag, those of its users and those of its sandbox."""
     files = await call.runtime.store.files(call.principal, _conversation_id(call))
-    return json_answer(page_of([wire.File.of(file) for file in files], call.query, name=lambda file: file.id))
+    return json_answer(page_of([file.as_wire() for file in files], call.query, name=lambda file: file.id))
 
 
 @endpoints.add(
@@ -80,7 +80,7 @@ async def list_saved_files(call: Call[Nothing, SavedFilesQuery]) -> ASGIApp:
     """The workspace's Files: what was saved for everyone in it."""
     query = call.query
     page = await call.runtime.store.saved_files(call.principal, limit=query.limit, cursor=query.cursor or None)
-    data = [wire.File.of(file) for file in page.data]
+    data = [file.as_wire() for file in page.data]
     return json_answer(wire.Files(data=data, next_cursor=page.next_cursor))
 
 
@@ -89,7 +89,7 @@ async def list_saved_files(call: Call[Nothing, SavedFilesQuery]) -> ASGIApp:
     "/v1/files",
     policy=Policy.MEMBER,
     body=wire.NewFile,
-    replies=(Reply(status=201, meaning="The file to be, and where its bytes go", type=wire.Promised),),
+    replies=(Reply(status=201, meaning="The file to be, and where its bytes go", type=wire.PendingUpload),),
     errors=(413, 415, 507),
 )
 async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
@@ -103,7 +103,7 @@ async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
         size=body.size,
         mime_type=body.mime_type,
     )
-    promised = wire.Promised(file=wire.File.of(file), upload=await _upload(call, file))
+    promised = wire.PendingUpload(file=file.as_wire(), upload=await _upload(call, file))
     return json_answer(promised, status=201)
 
 
@@ -137,13 +137,14 @@ async def complete_file(call: Call[wire.Completion, Nothing]) -> ASGIApp:
     """Its bytes have been put: they are looked at, and the file can be attached. Asking again is fine."""
     body = call.body
     file = await call.runtime.bag.complete(call.principal, _file_id(call), size=body.size, sha256=body.sha256)
-    return json_answer(wire.File.of(file))
+    return json_answer(file.as_wire())
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(FILE,))
 async def read_file(call: Call[Nothing, Nothing]) -> ASGIApp:
     """What is known of one file."""
-    return json_answer(wire.File.of(await call.runtime.store.file(call.principal, _file_id(call))))
+    file = await call.runtime.store.file(call.principal, _file_id(call))
+    return json_answer(file.as_wire())
 
 
 @endpoints.add(
@@ -188,7 +189,7 @@ async def read_thumbnail(call: Call[Nothing, Nothing]) -> ASGIApp:
     "GET",
     f"{ONE}/text",
     policy=Policy.MEMBER,
-    replies=(Reply(status=200, meaning="What the file says", type=wire.Text),),
+    replies=(Reply(status=200, meaning="What the file says", type=wire.FileText),),
     errors=(409, 415),
 )
 async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
@@ -205,7 +206,7 @@ async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
     if read.problem is not None:
         raise UnsupportedMediaType(f"{file.name} cannot be read: {read.problem}.")
     unit = unit_of(file) if "\f" in read.text else None
-    return json_answer(wire.Text(file_id=file.id, text=read.text, unit=unit))
+    return json_answer(wire.FileText(file_id=file.id, text=read.text, unit=unit))
 
 
 @endpoints.add(
@@ -224,7 +225,7 @@ async def save_file(call: Call[wire.Copy, Nothing]) -> ASGIApp:
     if conversation_id is not None:
         await call.runtime.store.conversation(call.principal, conversation_id)
     saved = await call.runtime.bag.save(call.principal, _file_id(call), conversation_id)
-    return json_answer(wire.File.of(saved), status=201)
+    return json_answer(saved.as_wire(), status=201)
 
 
 @endpoints.add(
@@ -240,7 +241,7 @@ async def delete_file(call: Call[Nothing, Nothing]) -> ASGIApp:
     return no_content()
 
 
-async def _upload(call: Call[Any, Any], file: File) -> wire.Upload:
+async def _upload(call: Call[Any, Any], file: File) -> wire.UploadTicket:
     """Straight to the bucket where there is one, else to this server."""
     expires_at = system_clock() + UPLOAD_SECONDS * 1000
     url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
@@ -250,7 +251,7 @@ async def _upload(call: Call[Any, Any], file: File) -> wire.Upload:
             "PUT", path, org_id=call.principal.org_id, expires_at=expires_at, facts={"size": file.size}
         )
         url = address_of(call.runtime.settings, call.headers.get("host")) + signed
-    return wire.Upload(method="PUT", url=url, headers={}, expires_at=expires_at)
+    return wire.UploadTicket(method="PUT", url=url, headers={}, expires_at=expires_at)
 
 
 async def _ready(call: Call[Any, Any]) -> File:

@@ -24,11 +24,11 @@ from turnkeep.compiler import compile
 from turnkeep.compiler.budget import UNLIMITED
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.ids import new_call_id
-from turnkeep.model.blocks import text_of
 from turnkeep.model.turns import Turn
 from turnkeep.providers import ports
 from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, ProviderTimedOut, Restarted, ToolOffer
 from turnkeep.runtime import Runtime
+from turnkeep_client.wire.blocks import text_of
 
 BODY_BYTES = 32 * 1024 * 1024
 """A history with pictures in it. Whoever sends it has the token of a turn."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import wire
 from turnkeep.api.answers import Answer, json_answer
 from turnkeep.api.auth import COOKIE, COOKIE_SECONDS
 from turnkeep.api.keyfiles import SigninLinks
@@ -15,6 +14,7 @@ from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.signing import PAGE_COOKIE, Claims, Signer
 from turnkeep.clock import system_clock
 from turnkeep.errors import Unauthorized, Unavailable
+from turnkeep_client import wire
 
 READY_SECONDS = 2.0
 LOCAL_USER = "local"

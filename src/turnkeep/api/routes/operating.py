@@ -4,7 +4,7 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import showing, wire
+from turnkeep.api import views
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.keys import make_key, make_org
 from turnkeep.api.paging import page_of
@@ -13,6 +13,7 @@ from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.errors import NotFound
 from turnkeep.files.orphans import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId
+from turnkeep_client import wire
 
 endpoints = Endpoints("operating")
 
@@ -28,7 +29,7 @@ KEYS = "/v1/orgs/{org_id}/keys"
 )
 async def list_orgs(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """All tenants of this server."""
-    orgs = [showing.org_of(org) for org in await call.runtime.store.orgs()]
+    orgs = [views.org_of(org) for org in await call.runtime.store.orgs()]
     return json_answer(page_of(orgs, call.query, name=lambda org: org.id))
 
 
@@ -43,7 +44,7 @@ async def list_orgs(call: Call[Nothing, ListQuery]) -> ASGIApp:
 async def create_org(call: Call[wire.NewOrg, Nothing]) -> ASGIApp:
     """Make a tenant with a default workspace and a service key."""
     org, _, secret = await make_org(call.runtime.store, call.body.name)
-    return json_answer(showing.org_of(org, secret=secret), status=201)
+    return json_answer(views.org_of(org, secret=secret), status=201)
 
 
 @endpoints.add(
@@ -56,7 +57,7 @@ async def create_org(call: Call[wire.NewOrg, Nothing]) -> ASGIApp:
 )
 async def list_keys_of_org(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The service keys of a tenant."""
-    keys = [showing.key_of(key) for key in await call.runtime.store.keys(await _org(call))]
+    keys = [views.key_of(key) for key in await call.runtime.store.keys(await _org(call))]
     return json_answer(page_of(keys, call.query, name=lambda key: key.id))
 
 
@@ -71,7 +72,7 @@ async def list_keys_of_org(call: Call[Nothing, ListQuery]) -> ASGIApp:
 async def create_key_of_org(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     """Make a service key for a tenant."""
     key, secret = await make_key(call.runtime.store, await _org(call), call.body)
-    return json_answer(showing.key_of(key, secret=secret), status=201)
+    return json_answer(views.key_of(key, secret=secret), status=201)
 
 
 @endpoints.add(

@@ -5,13 +5,15 @@ from typing import Any
 from litestar.types import ASGIApp
 from msgspec import UNSET, structs
 
-from turnkeep.api import wire
+from turnkeep.api import views
 from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.knowledge_wire import KnowledgePage, NewPage, PageChange, PageItem, PagesQuery
+from turnkeep.api.queries import PagesQuery
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.ids import PageId
 from turnkeep.model import knowledge
 from turnkeep.store.cursors import decode_cursor, encode_cursor
+from turnkeep_client import wire
+from turnkeep_client.wire.knowledge import KnowledgePage, NewPage, PageChange, PageItem
 
 SNIPPET_CHARS = 200
 
@@ -33,7 +35,7 @@ async def list_pages(call: Call[Nothing, PagesQuery]) -> ASGIApp:
     if call.query.q is not None and call.query.q.strip():
         return json_answer(await _found(call, call.query.q))
     page = await call.runtime.store.pages(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    return json_answer(wire.Page(data=[PageItem.of(each) for each in page.data], next_cursor=page.next_cursor))
+    return json_answer(wire.Page(data=[views.page_item_of(each) for each in page.data], next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -85,7 +87,7 @@ async def _found(call: Call[Nothing, PagesQuery], query: str) -> wire.Page[PageI
     found = await store.search_pages(call.principal, query, limit=limit, offset=offset, chars=SNIPPET_CHARS)
     data = [
         structs.replace(
-            PageItem.of(await store.page(call.principal, hit.page_id)), snippet=hit.excerpt, place=hit.place
+            views.page_item_of(await store.page(call.principal, hit.page_id)), snippet=hit.excerpt, place=hit.place
         )
         for hit in found.hits
     ]
@@ -97,4 +99,4 @@ def _page_id(call: Call[Any, Any]) -> PageId:
 
 
 def _answer(page: knowledge.KnowledgePage, *, status: int = 200) -> ASGIApp:
-    return json_answer(KnowledgePage.of(page), status=status)
+    return json_answer(views.page_of(page), status=status)

@@ -6,11 +6,11 @@ from typing import Any
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api import wire
+from turnkeep.api import views
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.csv_imports import CSV, NDJSON, import_into
 from turnkeep.api.downloads import SAFE_HEADERS, disposition
-from turnkeep.api.knowledge_wire import Added, CsvQuery, NewRows, Row, RowsQuery, RowValues, Table
+from turnkeep.api.queries import CsvQuery, RowsQuery
 from turnkeep.api.repeating import idempotency_key, request_hash
 from turnkeep.api.routes.tables import table_id_of
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
@@ -21,6 +21,8 @@ from turnkeep.model.knowledge import KnowledgeTable
 from turnkeep.model.principals import Principal
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.ports import KnowledgeStore
+from turnkeep_client import wire
+from turnkeep_client.wire.knowledge import Added, NewRows, Row, RowValues
 
 EXPORTED_AT_ONCE = 500
 
@@ -60,7 +62,7 @@ async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
     rows = await store.rows(call.principal, table.id, after=after, limit=query.limit + 1)
     shown = rows[: query.limit]
     more = encode_cursor(of, shown[-1].number) if len(rows) > query.limit else None
-    return json_answer(wire.Page(data=[Row.of(table, row) for row in shown], next_cursor=more))
+    return json_answer(wire.Page(data=[views.table_row_of(table, row) for row in shown], next_cursor=more))
 
 
 @endpoints.add(
@@ -93,7 +95,7 @@ async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
     if numbers is None:
         rows = [cells_of(table, row) for row in call.body.rows]
         numbers = await store.add_rows(call.principal, table_id, rows, batch=batch, digest=digest)
-    now = Table.of(await store.table(call.principal, table_id))
+    now = views.table_of(await store.table(call.principal, table_id))
     return json_answer(Added(rows=len(numbers), first_row=numbers[0], table=now), status=201)
 
 
@@ -101,7 +103,7 @@ async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
 async def read_row(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One row."""
     table, number = await _named(call)
-    return json_answer(Row.of(table, await call.runtime.store.row(call.principal, table.id, number)))
+    return json_answer(views.table_row_of(table, await call.runtime.store.row(call.principal, table.id, number)))
 
 
 @endpoints.add("PUT", ONE, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
@@ -109,7 +111,9 @@ async def replace_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     """Write a row anew; what is not given is empty."""
     table, number = await _named(call)
     cells = cells_of(table, call.body.values)
-    return json_answer(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
+    return json_answer(
+        views.table_row_of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells))
+    )
 
 
 @endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
@@ -119,7 +123,9 @@ async def change_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     before = values_of(table, (await call.runtime.store.row(call.principal, table.id, number)).cells)
     given = {_spelled(table, name): value for name, value in call.body.values.items()}
     cells = cells_of(table, before | given)
-    return json_answer(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
+    return json_answer(
+        views.table_row_of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells))
+    )
 
 
 @endpoints.add("DELETE", ONE, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="The row is gone"),))
@@ -137,7 +143,7 @@ async def _found(call: Call[Nothing, RowsQuery], table: KnowledgeTable) -> wire.
     offset = decode_cursor(asked.cursor, of, tuple[int])[0] if asked.cursor else 0
     found = await call.runtime.store.find_rows(call.principal, query, table=table, limit=asked.limit, offset=offset)
     more = None if found.next_offset is None else encode_cursor(of, found.next_offset)
-    return wire.Page(data=[Row.of(table, hit.row) for hit in found.hits], next_cursor=more)
+    return wire.Page(data=[views.table_row_of(table, hit.row) for hit in found.hits], next_cursor=more)
 
 
 async def _named(call: Call[Any, Any]) -> tuple[KnowledgeTable, int]:

@@ -7,19 +7,19 @@ from contextlib import suppress
 from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import UNSET
 
-from turnkeep.api import wire
 from turnkeep.api.asking import TURN_HEADER, check_attachments
 from turnkeep.api.leaving import CallerLeft, while_connected
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import NotFound
 from turnkeep.ids import AgentId, TurnId
-from turnkeep.model.blocks import Text
-from turnkeep.model.events import Failure, Result
 from turnkeep.model.principals import Principal
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import NewConversation
 from turnkeep.streaming.ndjson import Ending, ErrorLine, Line, ResultLine, encode_line
+from turnkeep_client import wire
+from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.events import Failure, Result
 
 endpoints = Endpoints("agents")
 

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 from litestar.types import ASGIApp
-from msgspec import UNSET
 
-from turnkeep.api import sandbox_wire as wire
-from turnkeep.api.agent_wire import masked
 from turnkeep.api.answers import json_answer
 from turnkeep.api.routes.bag import bag_path
 from turnkeep.api.routes.turn_tools import turn_tools
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.turn_tokens import spend
+from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile
 from turnkeep.engine.sandbox.remote_turn import prompt_of
@@ -20,6 +18,7 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
+from turnkeep_client.wire import sandbox as wire
 
 ONE = "/v1/sandbox/{turn_id}"
 
@@ -78,7 +77,7 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
             model=turn.model or runtime.settings.model,
             tools=agent.tools,
             mcp_servers=agent.mcp_servers,
-            skills=agent.skills,
+            skills=msgspec.convert(agent.skills, type=tuple[wire.SandboxSkill, ...]),
             allowed_tools=None if principal is None else principal.allowed_tools,
         ),
         prompt=prompt_of(asked),
@@ -89,19 +88,19 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
             base_url=f"{base}{ONE.format(turn_id=turn.id)}",
             token=runtime.gateway_tokens.make(turn.id, turn.attempt, expires_at=dies_at),
             expires_at=dies_at,
-            tools=tools,
-            notes=notes,
+            tools=tuple(tools),
+            notes=tuple(notes),
         ),
         limits=_limits(runtime, agent, seconds),
     )
 
 
-def _history(runtime: Runtime, turn: Turn, rows: Sequence[Message], agent: AgentSpec) -> Sequence[wire.ChatTurn]:
+def _history(runtime: Runtime, turn: Turn, rows: Sequence[Message], agent: AgentSpec) -> tuple[wire.ChatTurn, ...]:
     """The turns before this one as texts, within the budget."""
     settings = runtime.settings
     budget = budget_for(agent.tokenizer, turns=settings.replay_turns + 1, chars=settings.context_chars)
     compiled = compile(rows, target="sandbox", open_turn=turn.id, budget=budget)
-    return msgspec.convert(compiled.messages, type=list[wire.ChatTurn])
+    return msgspec.convert(compiled.messages, type=tuple[wire.ChatTurn, ...])
 
 
 async def _assets(runtime: Runtime, turn: Turn, base: str) -> wire.SandboxAssets | None:
@@ -130,6 +129,6 @@ def _limits(runtime: Runtime, agent: AgentSpec, seconds: float) -> wire.SandboxL
         provider_timeout_seconds=settings.provider_timeout_seconds,
         turn_seconds=seconds,
         max_file_bytes=settings.max_file_bytes,
-        tool_rounds=agent.limits.tool_rounds or UNSET,
-        step_seconds=agent.limits.tool_timeout_seconds or UNSET,
+        tool_rounds=agent.limits.tool_rounds or None,
+        step_seconds=agent.limits.tool_timeout_seconds or None,
     )

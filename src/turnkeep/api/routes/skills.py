@@ -8,16 +8,17 @@ from litestar.types import ASGIApp
 from msgspec import structs
 
 from turnkeep.api.agent_checks import MAX_SKILLS, check_skill_names
-from turnkeep.api.agent_wire import Agent, agent_of
 from turnkeep.api.answers import json_answer
 from turnkeep.api.bodies import body_chunks
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.skill_zips import read_zip
+from turnkeep.api.views import agent_of
 from turnkeep.errors import InvalidRequest, NotFound, UnsupportedMediaType
 from turnkeep.files.multipart import file_parts
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
-from turnkeep.model.blocks import JsonObject
+from turnkeep_client.wire.agents import Agent
+from turnkeep_client.wire.blocks import JsonObject
 
 FORM = "multipart/form-data"
 

@@ -7,17 +7,18 @@ import msgspec
 from litestar.types import ASGIApp
 from msgspec import Struct, structs
 
-from turnkeep.api import showing, wire
-from turnkeep.api.agent_wire import masked_snapshot
+from turnkeep.api import views
 from turnkeep.api.answers import Answer, json_answer
 from turnkeep.api.gate import read_body
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.views import masked_snapshot
 from turnkeep.clock import system_clock
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.store.commands import Exported
 from turnkeep.store.portable import exported_from_rows, read_export, write_export
 from turnkeep.transfer.transcripts import Form, read_history
+from turnkeep_client import wire
 
 endpoints = Endpoints("conversations")
 
@@ -26,13 +27,6 @@ class ImportQuery(Struct, frozen=True, kw_only=True):
     title: wire.Name | None = None
     form: Form | None = None
     """The form of a foreign history, where it does not show it."""
-
-
-class Imported(Struct, frozen=True, kw_only=True):
-    """The new conversation, and what of the history has no equal here and became a line of text."""
-
-    conversation: wire.Conversation
-    remarks: list[str]
 
 
 @endpoints.add(
@@ -61,7 +55,7 @@ async def export_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
     policy=Policy.SERVICE,
     query=ImportQuery,
     raw_body="application/json",
-    replies=(Reply(status=201, meaning="The new conversation", type=Imported),),
+    replies=(Reply(status=201, meaning="The new conversation", type=wire.Imported),),
     errors=(413, 422, 507),
 )
 async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
@@ -76,7 +70,7 @@ async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
     exported = await _with_known_agent(call, exported)
     made = await call.runtime.store.import_conversation(call.principal, exported)
     call.notes["conversation_id"] = made.id
-    return json_answer(Imported(conversation=showing.conversation_of(made), remarks=remarks), status=201)
+    return json_answer(wire.Imported(conversation=views.conversation_of(made), remarks=remarks), status=201)
 
 
 def _read(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from litestar.types import ASGIApp
 
-from turnkeep.api import sandbox_wire as wire
 from turnkeep.api.answers import json_answer, no_content
 from turnkeep.api.leaving import CallerLeft
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
@@ -17,11 +16,12 @@ from turnkeep.api.turn_calls import while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.engine.tool_calls import call_tool
 from turnkeep.ids import CallId
-from turnkeep.model.blocks import ToolUse
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep_client.wire import sandbox as wire
+from turnkeep_client.wire.blocks import ToolUse
 
 endpoints = Endpoints("sandbox")
 
@@ -30,11 +30,11 @@ endpoints = Endpoints("sandbox")
     "POST",
     "/v1/sandbox/{turn_id}/tools",
     policy=Policy.TURN,
-    body=wire.ToolCall,
+    body=wire.SandboxToolCall,
     replies=(Reply(status=200, meaning="What the call came to", type=wire.ToolOutcome),),
     errors=(503,),
 )
-async def call_turn_tool(call: Call[wire.ToolCall, Nothing]) -> ASGIApp:
+async def call_turn_tool(call: Call[wire.SandboxToolCall, Nothing]) -> ASGIApp:
     """Call a tool of the agent of a running turn, for its sandbox, with the gateway token."""
     runtime = call.runtime
     turn = await runtime.gateway_tokens.turn(runtime.store, sandbox_turn_id(call), bearer(call))
@@ -62,7 +62,7 @@ async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.Sandbo
     return offered, toolbox.notes
 
 
-async def _called(runtime: Runtime, turn: Turn, asked: wire.ToolCall) -> Outcome:
+async def _called(runtime: Runtime, turn: Turn, asked: wire.SandboxToolCall) -> Outcome:
     """The outcome, whatever goes wrong. Its passages have no numbers yet: those are given where the turn is run."""
     principal = turn.snapshot.principal
     if principal is None:

@@ -7,8 +7,6 @@ import msgspec
 from litestar.types import ASGIApp
 from msgspec import UNSET
 
-from turnkeep.api import wire
-from turnkeep.api.agent_wire import snapshot_of
 from turnkeep.api.answers import Answer, json_answer, no_content
 from turnkeep.api.asking import (
     attachments_of,
@@ -21,11 +19,13 @@ from turnkeep.api.queries import EventsQuery, StreamQuery
 from turnkeep.api.reading import read_turn
 from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.api.streams import cursor_of, stream_turn
+from turnkeep.api.views import snapshot_of
 from turnkeep.engine import Options, Question
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.store.commands import NewConversation, TurnTrace
+from turnkeep_client import wire
 
 endpoints = Endpoints("turns")
 

@@ -17,19 +17,20 @@ from turnkeep.engine.endings import closed_steps, settle_failed
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.leases import HeldLease
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
-from turnkeep.engine.sandbox.runner_client import Envelope, RunnerClient, SandboxLost, SandboxProtocol
+from turnkeep.engine.sandbox.runner_client import RunnerClient, SandboxLost, SandboxProtocol
 from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.engine.services import Services
 from turnkeep.errors import SandboxUnavailable
-from turnkeep.model.blocks import Text, paragraphs_of
-from turnkeep.model.display import fold
-from turnkeep.model.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.truncation import fitted, fitted_text
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.streaming import ndjson
 from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, SourcesLine, StepLine
+from turnkeep_client.wire.blocks import Text, paragraphs_of
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
+from turnkeep_client.wire.sandbox import SandboxRequest
 
 TakeLines = Callable[[Sequence[Line]], None]
 """Somebody who wants the lines themselves, as they come. Must be quick, and must not raise."""
@@ -117,13 +118,13 @@ class RemoteTurn(HeldTurn):
             self.usage = counted.usage
         return await self._announcer.untold(look=True)
 
-    async def _envelope(self, sandboxes: RunnerClient) -> Envelope:
+    async def _envelope(self, sandboxes: RunnerClient) -> SandboxRequest:
         asked = self.recorder.rows[0]
         long, short = self.settings.upload_token_seconds, self.settings.setup_token_seconds
         setup, run, upload = await asyncio.gather(
             self._token("setup", short), self._token("run", short), self._token("upload", long)
         )
-        return Envelope(
+        return SandboxRequest(
             agent_url=sandboxes.agent_url(self.turn.id),
             otp_setup=setup,
             otp_run=run,

@@ -16,6 +16,7 @@ from msgspec import Struct, to_builtins
 from turnkeep.errors import SandboxUnavailable, WorldError
 from turnkeep.ids import TurnId
 from turnkeep.sockets import keep_alive
+from turnkeep_client.wire.sandbox import SandboxRequest
 
 CONNECT_SECONDS = 10.0
 PROBE_SECONDS = 1.0
@@ -49,17 +50,6 @@ class RunnerAccess(Struct, frozen=True, kw_only=True):
     server_url: str
     patience_seconds: float = 0.0
     """So long a turn waits for a runner that does not answer, because it is being started beside the server."""
-
-
-class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the runner is told at first. The rest it fetches with the tokens, each of which is good for one request."""
-
-    agent_url: str
-    otp_setup: str
-    otp_run: str
-    otp_upload: str
-    prompt: str
-    chat_id: str | None = None
 
 
 class RunnerClient:
@@ -104,7 +94,7 @@ class RunnerClient:
         return True
 
     @asynccontextmanager
-    async def stream(self, envelope: Envelope) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, envelope: SandboxRequest) -> AsyncIterator[AsyncIterator[bytes]]:
         """The body of one turn, in pieces as they come: all that waits comes at once.
 
         Raises SandboxUnavailable when nobody takes the turn, SandboxProtocol for another answer than a stream, and from

@@ -5,8 +5,8 @@ from typing import Protocol
 from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
-from turnkeep.model.usage import MonthlyUsage
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
+from turnkeep_client.wire.usage import MonthlyUsage
 
 
 class DirectoryStore(Protocol):

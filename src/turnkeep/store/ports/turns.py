@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from turnkeep.ids import CallId, ConversationId, TurnId
-from turnkeep.model.events import LogLine, Recorded, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.model.usage import Usage
 from turnkeep.store.commands import (
     ROW_LIMIT,
     Adopted,
@@ -22,6 +20,8 @@ from turnkeep.store.commands import (
     TurnTrace,
     Window,
 )
+from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 
 class TurnStore(Protocol):

@@ -5,7 +5,6 @@ from typing import Any
 from turnkeep.errors import NotFound
 from turnkeep.ids import ConversationId, check_id
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
@@ -24,6 +23,7 @@ from turnkeep.store.rows import (
     to_turn,
 )
 from turnkeep.store.shapes import check_exported
+from turnkeep_client.wire.events import LogLine, Recorded
 
 
 class PostgresTransfer:

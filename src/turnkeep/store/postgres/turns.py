@@ -7,12 +7,10 @@ from typing import Any
 from turnkeep.errors import NotFound
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
 from turnkeep.model.conversations import title_and_preview
-from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.messages import Message
 from turnkeep.model.narrate import narrate
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_claim
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
 from turnkeep.store.marks import call_mark
@@ -20,6 +18,8 @@ from turnkeep.store.postgres.attaching import Named, name_attachments
 from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
 from turnkeep.store.rows import json_or_null, json_text, to_message, to_recorded, to_replayed, to_turn
 from turnkeep.store.shapes import check_usage, check_worker
+from turnkeep_client.wire.events import LogLine, Recorded
+from turnkeep_client.wire.usage import Usage
 
 ALL = 2**31 - 1
 _TURN_WIDTH = 26

@@ -14,11 +14,9 @@ from turnkeep.errors import (
 )
 from turnkeep.ids import ConversationId, check_id
 from turnkeep.model.conversations import title_and_preview
-from turnkeep.model.events import LogLine, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
-from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_appended, check_events, check_logs, check_own, check_rows, check_settlement
 from turnkeep.store.commands import Appended, Receipt, Settled, Settlement
 from turnkeep.store.postgres.database import Database, owner_of
@@ -26,6 +24,8 @@ from turnkeep.store.postgres.groups import Groups
 from turnkeep.store.postgres.translating import AlreadyThere
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
 from turnkeep.store.shapes import check_usage
+from turnkeep_client.wire.events import LogLine, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 SEPARATOR = "\x1f"
 _ROW_FIELDS = 14

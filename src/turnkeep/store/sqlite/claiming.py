@@ -15,7 +15,6 @@ from turnkeep.errors import (
     QuotaExceeded,
 )
 from turnkeep.ids import ConversationId, MessageId, TurnId, new_conversation_id, new_message_id
-from turnkeep.model.blocks import FileRef
 from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
@@ -34,6 +33,7 @@ from turnkeep.store.sqlite.starting import (
     parent_for,
     scopes,
 )
+from turnkeep_client.wire.blocks import FileRef
 
 _SCOPE_NAMES = {"workspace": "This workspace", "user": "This user", "key": "This API key"}
 

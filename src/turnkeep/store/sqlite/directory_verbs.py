@@ -5,12 +5,12 @@ import msgspec
 from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId, check_id
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
-from turnkeep.model.usage import MonthlyUsage
 from turnkeep.store import checks, shapes, tenants
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
 from turnkeep.store.rows import to_key, to_member, to_org, to_workspace
 from turnkeep.store.sqlite import directory
 from turnkeep.store.sqlite.lanes import Lanes
+from turnkeep_client.wire.usage import MonthlyUsage
 
 
 class DirectoryVerbs(Lanes):

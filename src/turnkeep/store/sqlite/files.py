@@ -6,13 +6,13 @@ from msgspec import Struct, structs
 
 from turnkeep.errors import Conflict, InvalidRequest, NotFound, Unauthorized
 from turnkeep.ids import ConversationId, FileId, MessageId, TurnId
-from turnkeep.model.blocks import FileRef
 from turnkeep.model.files import File, FileStatus, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.naming import candidates, name_key
 from turnkeep.store.rows import to_file
 from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_file, owner_of
 from turnkeep.store.sqlite.session import Session
+from turnkeep_client.wire.blocks import FileRef
 
 
 class FoundBytes(Struct, frozen=True, kw_only=True):

@@ -10,13 +10,13 @@ from typing import Any
 from msgspec import Struct
 
 from turnkeep.ids import ConversationId, WorkspaceId
-from turnkeep.model.display import words_of
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import SearchQuery, tokens_of
 from turnkeep.store.rows import json_text, to_message
 from turnkeep.store.sqlite.owning import owner_of
 from turnkeep.store.sqlite.reading import content_of
 from turnkeep.store.sqlite.session import Session
+from turnkeep_client.wire.display import words_of
 
 CHUNK_TURNS = 100
 

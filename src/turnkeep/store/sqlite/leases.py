@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Reset, TurnEvent
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import Adopted, Renewal
@@ -11,6 +10,7 @@ from turnkeep.store.rows import to_turn
 from turnkeep.store.sqlite.reading import own_turn
 from turnkeep.store.sqlite.session import Row, Session
 from turnkeep.store.sqlite.starting import began, cancel_waiting, insert_events, promote_next
+from turnkeep_client.wire.events import Reset, TurnEvent
 
 
 def renew(session: Session, held: Sequence[Held], lease_seconds: float) -> list[Renewal]:

@@ -2,11 +2,8 @@
 
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.conversations import Conversation, Hit
-from turnkeep.model.display import parts_of, words_of
-from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.narrate import narrate
-from turnkeep.model.parts import Part
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import SearchQuery, snippet
 from turnkeep.model.turns import Turn
@@ -24,6 +21,9 @@ from turnkeep.store.rows import (
 )
 from turnkeep.store.sqlite.owning import no_conversation, no_turn, owner_of
 from turnkeep.store.sqlite.session import Row, Session
+from turnkeep_client.wire.display import parts_of, words_of
+from turnkeep_client.wire.events import LogLine, Recorded
+from turnkeep_client.wire.parts import Part
 
 ALL = 2**62
 """More than there ever is of anything."""

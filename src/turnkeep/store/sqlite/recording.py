@@ -10,15 +10,15 @@ from msgspec import Struct
 
 from turnkeep.errors import Defect, LeaseLost, TurnSettled
 from turnkeep.ids import TurnId
-from turnkeep.model.events import LogLine, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
-from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_own
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
 from turnkeep.store.sqlite.session import Row, Session
 from turnkeep.store.sqlite.starting import promote_next, scopes
+from turnkeep_client.wire.events import LogLine, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 
 class Entries(Struct):

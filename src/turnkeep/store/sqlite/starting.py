@@ -1,11 +1,11 @@
 """Starting, promoting and cancelling turns: the moves that several verbs share, inside their transaction."""
 
 from turnkeep.ids import ConversationId, MessageId, TurnId
-from turnkeep.model.events import Failure, TurnBegan, TurnEvent
 from turnkeep.model.turns import Turn, TurnError
-from turnkeep.model.usage import Source
 from turnkeep.store.rows import event_values, json_text, to_turn
 from turnkeep.store.sqlite.session import Session
+from turnkeep_client.wire.events import Failure, TurnBegan, TurnEvent
+from turnkeep_client.wire.usage import Source
 
 Counts = tuple[int, int]
 """Turns and visible messages."""

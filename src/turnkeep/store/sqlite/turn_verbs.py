@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id
-from turnkeep.model.events import LogLine, Recorded, TurnEvent
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.model.usage import Usage
 from turnkeep.store import checks, shapes
 from turnkeep.store.commands import (
     ROW_LIMIT,
@@ -26,6 +24,8 @@ from turnkeep.store.marks import call_mark
 from turnkeep.store.sqlite import claiming, leases, reading, recording, transferring
 from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import check_service
+from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 
 class TurnVerbs(Lanes):

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from turnkeep.model.events import Recorded, TurnEvent
 from turnkeep.streaming.frames import DeltaFrame, Frame
+from turnkeep_client.wire.events import Recorded, TurnEvent
 
 _json = msgspec.json.Encoder().encode
 

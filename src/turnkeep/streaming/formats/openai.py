@@ -12,11 +12,11 @@ from typing import Any, assert_never
 import msgspec
 
 from turnkeep.ids import TurnId
-from turnkeep.model.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
-from turnkeep.model.usage import Usage
-from turnkeep.streaming import sse
 from turnkeep.streaming.formats.sent_counts import Spoken, numbers_of
 from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, written
+from turnkeep_client.wire import sse
+from turnkeep_client.wire.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
+from turnkeep_client.wire.usage import Usage
 
 _json = msgspec.json.Encoder().encode
 

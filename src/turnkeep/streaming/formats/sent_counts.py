@@ -8,9 +8,9 @@ come back to another worker long after the preview is gone, the counts travel in
 from msgspec import UNSET, Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.model.events import Result, ToolCalls
-from turnkeep.model.parts import ReasoningPart, TextPart
 from turnkeep.streaming.frames import WHOLE, Cursor, DeltaFrame, Kind
+from turnkeep_client.wire.events import Result, ToolCalls
+from turnkeep_client.wire.parts import ReasoningPart, TextPart
 
 
 class Spoken(Struct):

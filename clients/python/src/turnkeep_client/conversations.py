@@ -1,0 +1,111 @@
+"""Conversations: list, search, make, change, delete, restore; their messages, rows, export and import."""
+
+from collections.abc import AsyncGenerator
+from typing import Literal
+
+from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.wire import Conversation, Imported, Message, Page, Replay, TraceRow
+from turnkeep_client.wire.blocks import JsonObject
+
+Order = Literal["asc", "desc"]
+Provider = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
+
+
+class Conversations(Verbs):
+    """Threads."""
+
+    def list(self, q: str | None = None, *, limit: int | None = None) -> AsyncGenerator[Conversation, None]:
+        """Conversations, the last changed first; with `q` those that it finds. Pages are fetched as they are read."""
+        return self._pages("/v1/conversations", Conversation, limit=limit, q=q)
+
+    async def page(
+        self, q: str | None = None, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Conversation]:
+        return await self._page("/v1/conversations", Conversation, q=q, limit=limit, cursor=cursor)
+
+    async def create(
+        self,
+        *,
+        title: str | None = None,
+        agent_id: str | None = None,
+        model: str | None = None,
+        kind: Literal["chat", "sandbox"] | None = None,
+        workflow_id: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Conversation:
+        body = given(
+            title=title,
+            agent_id=agent_id,
+            model=model,
+            kind=kind,
+            workflow_id=workflow_id,
+            metadata=metadata,
+        )
+        return await self._transport.call("POST", "/v1/conversations", Conversation, body=body)
+
+    async def get(self, conversation_id: str) -> Conversation:
+        return await self._transport.call("GET", _path(conversation_id), Conversation)
+
+    async def rename(self, conversation_id: str, title: str) -> Conversation:
+        return await self.update(conversation_id, title=title)
+
+    async def update(
+        self,
+        conversation_id: str,
+        *,
+        title: str | None = None,
+        model: str | None = None,
+        agent_id: str | None = None,
+        head_turn_id: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Conversation:
+        """Change what is given; `head_turn_id` switches to another branch."""
+        body = given(
+            title=title,
+            model=model,
+            agent_id=agent_id,
+            head_turn_id=head_turn_id,
+            metadata=metadata,
+        )
+        return await self._transport.call("PATCH", _path(conversation_id), Conversation, body=body)
+
+    async def delete(self, conversation_id: str) -> None:
+        """Delete it with its files; it can be restored for a while."""
+        await self._transport.fetch("DELETE", _path(conversation_id))
+
+    async def restore(self, conversation_id: str) -> Conversation:
+        return await self._transport.call("POST", f"{_path(conversation_id)}/restore", Conversation, is_safe=True)
+
+    def messages(
+        self, conversation_id: str, *, order: Order = "asc", limit: int | None = None
+    ) -> AsyncGenerator[Message, None]:
+        """The public transcript."""
+        return self._pages(f"{_path(conversation_id)}/messages", Message, limit=limit, order=order)
+
+    def trace(self, conversation_id: str, *, limit: int | None = None) -> AsyncGenerator[TraceRow, None]:
+        """All stored rows, internal ones included (service keys only)."""
+        return self._pages(f"{_path(conversation_id)}/trace", TraceRow, limit=limit)
+
+    async def replay(self, conversation_id: str, *, provider: Provider | None = None) -> Replay:
+        """What the next turn would send of the past (service keys only)."""
+        return await self._transport.call(
+            "GET", f"{_path(conversation_id)}/replay", Replay, query={"provider": provider}
+        )
+
+    async def export(self, conversation_id: str) -> bytes:
+        """The whole conversation without loss, as JSON that `import_` takes (service keys only)."""
+        return await self._transport.fetch("GET", f"{_path(conversation_id)}/export")
+
+    async def import_(self, document: bytes, *, title: str | None = None, form: str | None = None) -> Imported:
+        """Make a conversation of an export, or of a history from elsewhere (service keys only).
+
+        `form` names the shape of a foreign history (`anthropic`, `openai_chat`, `openai_responses`, `plain`) where
+        it does not show it.
+        """
+        return await self._transport.call_raw(
+            "POST", "/v1/conversations/import", Imported, query={"title": title, "form": form}, content=document
+        )
+
+
+def _path(conversation_id: str) -> str:
+    return f"/v1/conversations/{part(conversation_id)}"

@@ -1,0 +1,119 @@
+"""Where the server is, and with which key to ask it. Reads the environment and the data directory; asks nobody.
+
+In this order: what the caller says; `TURNKEEP_URL` and `TURNKEEP_KEY`; what `turnkeep serve` keeps in its data
+directory (`TURNKEEP_DATA_DIR`, by default `.turnkeep`): its address while it runs, and the local service key. The
+local key is sent to that server alone, never to an address that came from elsewhere.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from turnkeep_client.wire.errors import InvalidRequest
+
+SERVER_FILE = "server.json"
+KEY_FILE = "local.key"
+DATA_DIR = ".turnkeep"
+DEFAULT_URL = "http://127.0.0.1:8787"
+DEFAULT = "the default address"
+"""Where a place was found that nobody named."""
+
+
+class RunningServer(Struct, frozen=True, kw_only=True):
+    """The server that runs on a data directory, as it wrote itself down."""
+
+    url: str
+    pid: int
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A server and a way in. `key` is None where none was found: only public routes will answer."""
+
+    url: str
+    key: str | None
+    found_in: str
+
+    @property
+    def is_loopback(self) -> bool:
+        host = urlsplit(self.url).hostname or ""
+        return host in {"localhost", "::1"} or host.startswith("127.")
+
+    def __repr__(self) -> str:
+        return f"Place(url={self.url!r}, key={'***' if self.key else None}, found_in={self.found_in!r})"
+
+
+def find_server(
+    url: str | None = None,
+    key: str | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Place:
+    """The place to talk to. Raises InvalidRequest for an address that is none."""
+    environ = os.environ if environ is None else environ
+    folder = Path(data_dir or environ.get("TURNKEEP_DATA_DIR") or DATA_DIR)
+    running = running_server(folder)
+    local = running.url if running else _default_url(environ)
+    if url:
+        chosen, found_in = url, "the caller"
+    elif environ.get("TURNKEEP_URL") and data_dir is None:
+        chosen, found_in = environ["TURNKEEP_URL"], "TURNKEEP_URL"
+    else:
+        chosen, found_in = local, f"{folder / SERVER_FILE}" if running else DEFAULT
+    chosen = _checked(chosen)
+    key = key or (environ.get("TURNKEEP_KEY") if data_dir is None else None)
+    if not key and chosen == _checked(local):
+        key = _local_key(folder) or environ.get("TURNKEEP_BOOTSTRAP_KEY")
+    return Place(url=chosen, key=key or None, found_in=found_in)
+
+
+def running_server(data_dir: Path) -> RunningServer | None:
+    """The server that wrote itself down in this directory, if its process lives."""
+    try:
+        server = msgspec.json.decode((data_dir / SERVER_FILE).read_bytes(), type=RunningServer)
+        os.kill(server.pid, 0)
+    except PermissionError:
+        # The process lives and is somebody else's, or the file cannot be read; the file decides.
+        return _unchecked(data_dir)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return server
+
+
+def _unchecked(data_dir: Path) -> RunningServer | None:
+    try:
+        return msgspec.json.decode((data_dir / SERVER_FILE).read_bytes(), type=RunningServer)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _default_url(environ: Mapping[str, str]) -> str:
+    host, port = environ.get("TURNKEEP_HOST") or "127.0.0.1", environ.get("TURNKEEP_PORT") or "8787"
+    # A server that listens on every address is reached over loopback.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _local_key(data_dir: Path) -> str | None:
+    try:
+        return (data_dir / KEY_FILE).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _checked(url: str) -> str:
+    refusal = InvalidRequest(f"{url!r} is no address of a server. One looks like {DEFAULT_URL}.")
+    try:
+        parts = urlsplit(url.strip())
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError as exc:
+        raise refusal from exc
+    if not is_usable:
+        raise refusal
+    if parts.username or parts.query or parts.fragment:
+        raise InvalidRequest("The address of the server holds neither a password nor a query. Give the key apart.")
+    return url.strip().rstrip("/")

@@ -1,0 +1,185 @@
+"""What can go wrong for a client: the server's problems as the error tree, and what only a client can meet.
+
+    CallerError (turnkeep_client.wire.errors)
+    └── Refused                a refusal with a code that this release does not know
+    WorldError
+    ├── Unavailable
+    │   └── ConnectionLost     the server cannot be reached, or went away and did not come back in time
+    └── TurnFailed             the turn ended without an answer
+        └── TurnStopped        because somebody stopped it
+
+Every other error is the one that the server raised: same class, same code, same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from turnkeep_client.wire.errors import (
+    CallerError,
+    Conflict,
+    ConversationBusy,
+    Defect,
+    FileTooLarge,
+    Forbidden,
+    HeadersTooLarge,
+    IdempotencyConflict,
+    InvalidRequest,
+    LimitReached,
+    NotFound,
+    Problem,
+    QueueFull,
+    QuotaExceeded,
+    RateLimited,
+    RequestTimeout,
+    SandboxUnavailable,
+    StorageFull,
+    TooLarge,
+    TooManyFiles,
+    TurnkeepError,
+    Unauthorized,
+    Unavailable,
+    UnsupportedMediaType,
+    WorldError,
+)
+
+if TYPE_CHECKING:
+    from turnkeep_client.stream import Answer
+
+__all__ = [
+    "CallerError",
+    "Conflict",
+    "ConnectionLost",
+    "ConversationBusy",
+    "Defect",
+    "FileTooLarge",
+    "Forbidden",
+    "HeadersTooLarge",
+    "IdempotencyConflict",
+    "InvalidRequest",
+    "LimitReached",
+    "NotFound",
+    "QueueFull",
+    "QuotaExceeded",
+    "RateLimited",
+    "Refused",
+    "RequestTimeout",
+    "SandboxUnavailable",
+    "StorageFull",
+    "TooLarge",
+    "TooManyFiles",
+    "TurnFailed",
+    "TurnStopped",
+    "TurnkeepError",
+    "Unauthorized",
+    "Unavailable",
+    "UnsupportedMediaType",
+    "WorldError",
+    "error_of",
+    "failed",
+    "retry_after",
+]
+
+DEFAULT_RETRY_SECONDS = 1
+
+
+class ConnectionLost(Unavailable):
+    """The server cannot be reached. A turn that was accepted goes on without you: follow it again by its id."""
+
+    def __init__(self, detail: str, *, turn_id: str | None = None, cursor: str = "") -> None:
+        super().__init__(detail)
+        self.turn_id = turn_id
+        self.cursor = cursor
+
+
+class Refused(CallerError):
+    """The server refused for a reason that this release has no class for; `server_code` names it."""
+
+    def __init__(self, detail: str, *, server_code: str, status: int) -> None:
+        super().__init__(detail)
+        self.server_code = server_code
+        self.status = status
+
+
+class TurnFailed(WorldError):
+    """The turn ended without an answer. `answer` holds what was kept of it; `answer.error` says why."""
+
+    code = "turn_failed"
+
+    def __init__(self, answer: Answer) -> None:
+        reason = answer.error.message if answer.error else "It ended without an answer."
+        super().__init__(f"Turn {answer.turn_id} failed: {reason}")
+        self.answer = answer
+
+
+class TurnStopped(TurnFailed):
+    """Somebody stopped the turn. What was said until then is kept."""
+
+    code = "cancelled"
+
+
+def failed(answer: Answer) -> TurnFailed:
+    """The error for an answer that is none."""
+    return TurnStopped(answer) if answer.status == "cancelled" else TurnFailed(answer)
+
+
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepError:
+    """The error that the server meant. What does not come from Turnkeep itself (a proxy) is told by its status."""
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:
+        return _from_status(status, f"The server answered with status {status}, and not as Turnkeep does.", "")
+    detail = problem.detail or problem.title or f"The server answered with status {status}."
+    match problem.code:
+        case "conversation_busy":
+            return ConversationBusy(problem.turn_id or "", problem.started_at or None)
+        case "idempotency_conflict":
+            return IdempotencyConflict(problem.turn_id or None)
+        case "rate_limited":
+            return RateLimited(detail, retry_after_seconds=int(retry_after(headers) or DEFAULT_RETRY_SECONDS))
+    known = _BY_CODE.get(problem.code)
+    return known(detail) if known is not None else _from_status(status, detail, problem.code)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How long the server asks to wait, if it says so in seconds."""
+    value = headers.get("retry-after", "")
+    return float(value) if value.isascii() and value.isdigit() else None
+
+
+def _from_status(status: int, detail: str, code: str) -> TurnkeepError:
+    if status in {502, 503, 504}:
+        return Unavailable(detail)
+    if status >= 500:
+        return Defect(detail)
+    known = _BY_STATUS.get(status)
+    return known(detail) if known is not None else Refused(detail, server_code=code, status=status)
+
+
+_BY_STATUS: dict[int, type[CallerError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    415: UnsupportedMediaType,
+    429: LimitReached,
+}
+
+
+def _descendants(root: type[TurnkeepError]) -> Iterator[type[TurnkeepError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _descendants(child)
+
+
+_BY_CODE: dict[str, type[TurnkeepError]] = {}
+for _family in (CallerError, WorldError):
+    for _error in _descendants(_family):
+        if _error.__module__ == CallerError.__module__:
+            _BY_CODE.setdefault(_error.code, _error)
+# A family's code is that of its commonest member.
+_BY_CODE |= {"internal": Defect, "invalid_request": InvalidRequest, "unavailable": Unavailable}

@@ -1,0 +1,177 @@
+"""Files: upload, list, read, save, delete. Bytes are streamed both ways; neither way holds a whole file in memory.
+
+An upload is promised, sent and completed, each of which can be repeated, so a cut connection never leaves a file twice.
+`upload_here` sends several small ones in one request instead.
+"""
+
+import asyncio
+import hashlib
+import mimetypes
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from turnkeep_client.errors import error_of
+from turnkeep_client.transport import Refusal, Verbs, part
+from turnkeep_client.wire import File, Page, PendingUpload, UploadTicket
+from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound
+
+CHUNK_BYTES = 256 * 1024
+DEFAULT_TYPE = "application/octet-stream"
+
+Source = str | os.PathLike[str] | bytes
+"""A path, or the bytes themselves (which need a `name`)."""
+
+
+class Files(Verbs):
+    """The bags of conversations, and the workspace's Files."""
+
+    async def upload(
+        self,
+        source: Source,
+        *,
+        name: str | None = None,
+        mime_type: str | None = None,
+        conversation_id: str | None = None,
+    ) -> File:
+        """Upload one file of any size. Without a conversation it joins the bag of the first turn that attaches it."""
+        size, name, mime_type = await asyncio.to_thread(_described, source, name, mime_type)
+        body = {"name": name, "size": size, "mime_type": mime_type}
+        if conversation_id is not None:
+            body["conversation_id"] = conversation_id
+        # A promise that nobody keeps is forgotten by the server, so a lost answer is simply asked for again.
+        promised = await self._transport.call("POST", "/v1/files", PendingUpload, body=body, is_safe=True)
+        await self._send(promised.upload, source, size)
+        path = f"/v1/files/{part(promised.file.id)}/complete"
+        return await self._transport.call("POST", path, File, is_safe=True)
+
+    async def upload_here(self, conversation_id: str, sources: Sequence[Source | tuple[str, bytes]]) -> list[File]:
+        """Upload several small files into a conversation, in one request that is not repeated if its answer is lost."""
+        parts = []
+        for source in sources:
+            wanted, given = source if isinstance(source, tuple) else (None, source)
+            _, name, mime_type = await asyncio.to_thread(_described, given, wanted, None)
+            content = given if isinstance(given, bytes) else await asyncio.to_thread(Path(given).read_bytes)
+            parts.append(("file", (name, content, mime_type)))
+        path = f"/v1/conversations/{part(conversation_id)}/files"
+        page = await self._transport.send_parts(path, Page[File], parts)
+        return list(page.data)
+
+    def list(self, conversation_id: str | None = None, *, limit: int | None = None) -> AsyncGenerator[File, None]:
+        """The files of a conversation; without one, the workspace's Files."""
+        if conversation_id is None:
+            return self._pages("/v1/files", File, limit=limit, scope="workspace")
+        return self._pages(f"/v1/conversations/{part(conversation_id)}/files", File, limit=limit)
+
+    async def get(self, file_id: str) -> File:
+        return await self._transport.call("GET", f"/v1/files/{part(file_id)}", File)
+
+    async def delete(self, file_id: str) -> None:
+        await self._transport.fetch("DELETE", f"/v1/files/{part(file_id)}")
+
+    async def save(self, file_id: str) -> File:
+        """A copy in the workspace's Files."""
+        return await self._transport.call("POST", f"/v1/files/{part(file_id)}/save", File)
+
+    async def read(self, file_id: str) -> bytes:
+        """The whole content, in memory."""
+        return b"".join([chunk async for chunk in self.chunks(file_id)])
+
+    async def chunks(self, file_id: str, *, start: int = 0) -> AsyncGenerator[bytes, None]:
+        """The content as it comes, from that byte on. A cut connection is taken up again at the next byte."""
+        patience = self._transport.patience()
+        path, place, end = f"/v1/files/{part(file_id)}/content", start, -1
+        while place != end:
+            try:
+                headers = {"accept": "*/*"} | ({"range": f"bytes={place}-"} if place else {})
+                async with self._transport.stream("GET", path, headers=headers) as response:
+                    if place and response.status_code != 206:
+                        raise Defect("The server does not send parts of files, so the download cannot be resumed.")
+                    end = place + int(response.headers["content-length"])
+                    async for chunk in response.aiter_raw():
+                        patience.progress()
+                        place += len(chunk)
+                        yield chunk
+                    return
+            except Refusal as refusal:
+                await self._transport.after_refusal(refusal.error, refusal.headers, patience)
+            except self._transport.transport_errors as exc:
+                await self._transport.after(exc, patience, is_safe=True)
+
+    async def download(self, file_id: str, to: str | os.PathLike[str] | None = None) -> Path:
+        """Write the content to a path (by default the file's own name, here); it appears there whole, or not at all.
+
+        A directory takes the file under its own name. What arrived is compared with the server's checksum.
+        """
+        file = await self.get(file_id)
+        target = await asyncio.to_thread(_target, file.name, to)
+        draft = target.with_name(f".{target.name}.part")
+        digest = hashlib.sha256()
+        try:
+            with await asyncio.to_thread(draft.open, "wb") as sink:
+                async for chunk in self.chunks(file_id):
+                    digest.update(chunk)
+                    await asyncio.to_thread(sink.write, chunk)
+            if file.sha256 and digest.hexdigest() != file.sha256:
+                raise Defect(f"{file.name} arrived damaged: its checksum is another. Download it again.")
+            await asyncio.to_thread(draft.replace, target)
+        except OSError as exc:
+            raise InvalidRequest(f"{target} cannot be written: {exc.strerror or exc}.") from exc
+        finally:
+            await asyncio.to_thread(draft.unlink, missing_ok=True)
+        return target
+
+    async def _send(self, ticket: UploadTicket, source: Source, size: int) -> None:
+        """Put the bytes where the ticket says: at the server itself, or in a bucket that knows nothing of our key."""
+        patience = self._transport.patience()
+        url = ticket.url if "://" in ticket.url else f"{self._transport.place.url}{ticket.url}"
+        headers = {"content-length": str(size), **{name.lower(): value for name, value in ticket.headers.items()}}
+        async with self._transport.foreign() as http:
+            while True:
+                try:
+                    response = await http.request(ticket.method, url, content=_chunks(source), headers=headers)
+                except self._transport.transport_errors as exc:
+                    await self._transport.after(exc, patience, is_safe=True)
+                    continue
+                if response.status_code < 400:
+                    return
+                error = error_of(response.status_code, response.headers, response.content)
+                await self._transport.after_refusal(error, response.headers, patience)
+
+
+def _described(source: Source, name: str | None, mime_type: str | None) -> tuple[int, str, str]:
+    if isinstance(source, bytes):
+        if not name:
+            raise InvalidRequest("Bytes have no name of their own: give one.")
+        size = len(source)
+    else:
+        path = Path(source)
+        if not path.exists():
+            raise NotFound(f"There is no file {path}.")
+        if not path.is_file():
+            raise InvalidRequest(f"{path} is not a file.")
+        size, name = path.stat().st_size, name or path.name
+    return size, name, mime_type or mimetypes.guess_type(name)[0] or DEFAULT_TYPE
+
+
+async def _chunks(source: Source) -> AsyncIterator[bytes]:
+    if isinstance(source, bytes):
+        for start in range(0, len(source), CHUNK_BYTES):
+            yield source[start : start + CHUNK_BYTES]
+        return
+    file: BinaryIO = await asyncio.to_thread(Path(source).open, "rb")
+    try:
+        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield chunk
+    finally:
+        await asyncio.to_thread(file.close)
+
+
+def _target(name: str, to: str | os.PathLike[str] | None) -> Path:
+    """The server's name is a name, never a path: whatever it holds, the file lands where the caller said."""
+    own = Path(name.replace("\\", "/")).name.lstrip(".") or "file"
+    if to is None:
+        return Path(own)
+    path = Path(to)
+    return path / own if path.is_dir() else path

@@ -1,0 +1,454 @@
+"""One turn as its reader follows it: typed events, once each and in order, whatever happens to the connection.
+
+A stream remembers its cursor. When the connection breaks, the server restarts or leaves, another worker takes the turn
+over, or not even a heartbeat comes any more, it connects again and goes on behind the last event that it handed out.
+A question whose answer was lost is asked again under the same idempotency key, so it is never asked twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from turnkeep_client.errors import ConnectionLost, failed
+from turnkeep_client.retry import OnTrouble, Patience
+from turnkeep_client.transport import Refusal, Transport
+from turnkeep_client.wire import Accepted, File, Source, Turn, TurnFailure
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.display import Display, fold
+from turnkeep_client.wire.errors import Defect
+from turnkeep_client.wire.events import (
+    Failure,
+    Files,
+    Reset,
+    Result,
+    Sources,
+    Step,
+    ToolCalls,
+    TurnBegan,
+    TurnEvent,
+)
+from turnkeep_client.wire.events import Preview as Delta
+from turnkeep_client.wire.parts import Part, TextPart
+from turnkeep_client.wire.sse import ServerSentEvent, SseParser
+from turnkeep_client.wire.usage import Usage
+
+if TYPE_CHECKING:
+    import httpx
+
+
+__all__ = [
+    "Delta",
+    "Event",
+    "Failure",
+    "Files",
+    "Reset",
+    "Result",
+    "Sources",
+    "Step",
+    "ToolCalls",
+    "TurnBegan",
+    "Unknown",
+    "decode_event",
+    "is_terminal",
+]
+
+
+class Unknown(Struct, frozen=True, kw_only=True):
+    """An event that a later server has and this release does not know. It is passed on, and changes nothing."""
+
+    event: str
+    data: JsonObject
+
+
+Event = TurnEvent | Delta | Unknown
+
+_KINDS: dict[str, Any] = {
+    "turn": TurnBegan,
+    "delta": Delta,
+    "tool_calls": ToolCalls,
+    "step": Step,
+    "sources": Sources,
+    "files": Files,
+    "reset": Reset,
+    "result": Result,
+    "error": Failure,
+}
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in _KINDS.items()}
+
+
+def decode_event(frame: ServerSentEvent) -> Event:
+    """The event of a frame. Raises Defect if a known one has another shape than we know."""
+    decoder = _DECODERS.get(frame.event)
+    try:
+        if decoder is None:
+            return Unknown(event=frame.event, data=msgspec.json.decode(frame.data, type=dict))
+        event: Event = decoder.decode(frame.data)
+        return event
+    except msgspec.MsgspecError as exc:
+        raise Defect(
+            f"The server sent an event `{frame.event}` that this client cannot read: {exc}. Is one of them older?"
+        ) from exc
+
+
+def is_terminal(event: Event) -> bool:
+    return isinstance(event, Result | Failure)
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a turn came to. `text` is what was said last; `content` is everything a reader sees, in order."""
+
+    conversation_id: str
+    turn_id: str
+    message_id: str | None
+    status: str
+    text: str
+    content: Sequence[Part]
+    sources: Sequence[Source] = ()
+    files: Sequence[File] = ()
+    usage: Usage = Usage()
+    error: TurnFailure | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class View:
+    """Add events in order; read at any time.
+
+    Words of a preview stand until the event comes that makes them true (`tool_calls`, `result`) or void (`reset`).
+    """
+
+    def __init__(self) -> None:
+        self.began: TurnBegan | None = None
+        self.ending: Result | Failure | None = None
+        self.files: list[File] = []
+        self._events: list[TurnEvent] = []
+        self._display: Display | None = Display()
+        self._said = ""
+        self._preview: dict[str, list[str]] = {"text": [], "reasoning": []}
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Delta():
+                self._preview.setdefault(event.kind, []).append(event.text)
+                return
+            case Unknown():
+                return
+            case TurnBegan():
+                self.began = event
+            case ToolCalls():
+                self._said = event.text or self._said
+                self._forget_preview()
+            case Reset():
+                self._forget_preview()
+            case Result() | Failure():
+                self.ending = event
+                self._forget_preview()
+            case Files():
+                self.files += event.files
+            case Step() | Sources():
+                pass
+            case _:
+                assert_never(event)
+        self._events.append(event)
+        self._display = None
+
+    @property
+    def text(self) -> str:
+        """What is being said, or was said last; at the end the final answer's words."""
+        if isinstance(self.ending, Result):
+            return self.ending.message
+        return "".join(self._preview["text"]) or self._said
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether there are words that no event has made true yet."""
+        return any(self._preview.values())
+
+    @property
+    def content(self) -> tuple[Part, ...]:
+        """Everything that a reader sees, in order; once the turn has ended this is what history shows."""
+        text, reasoning = "".join(self._preview["text"]), "".join(self._preview["reasoning"])
+        return self.display.then_said(text=text, reasoning=reasoning).content
+
+    @property
+    def display(self) -> Display:
+        """The same without the words that are just being said."""
+        if self._display is None:
+            self._display = fold(self._events)
+        return self._display
+
+    def answer(self, *, turn_id: str, conversation_id: str) -> Answer:
+        """What the turn came to, after its terminal event."""
+        ending = self.ending
+        assert ending is not None, "the turn has not ended"
+        status, error, usage = "succeeded", None, Usage()
+        if isinstance(ending, Result):
+            usage = ending.usage
+        else:
+            error = TurnFailure(code=ending.code, message=ending.message)
+            status = "cancelled" if ending.code == "cancelled" else "failed"
+        message_id = ending.message_id
+        return Answer(
+            conversation_id=conversation_id,
+            turn_id=turn_id,
+            message_id=message_id if isinstance(message_id, str) else None,
+            status=status,
+            text=self.text,
+            content=self.content,
+            sources=self.display.sources,
+            files=tuple(self.files),
+            usage=usage,
+            error=error,
+        )
+
+    def _forget_preview(self) -> None:
+        self._preview = {"text": [], "reasoning": []}
+
+
+EVENTS = {"accept": "text/event-stream"}
+TURN_HEADER = "turnkeep-turn"
+
+
+class Asking(Struct, frozen=True, kw_only=True):
+    """A request that opens a turn; the key makes it the same turn however often it is sent."""
+
+    path: str
+    body: JsonObject
+    key: str
+
+
+class TurnStream:
+    """Follow one turn. Iterate for its events, or await `result()`; may be left and taken up again at any time.
+
+    Use it as an async context manager, or iterate to the end: either closes the connection. A turn that nobody reads
+    is stopped by the server after a grace period, unless it was asked with `background=True`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        asking: Asking | None = None,
+        *,
+        turn_id: str | None = None,
+        after: str = "",
+        on_trouble: OnTrouble | None = None,
+    ) -> None:
+        self._transport = transport
+        self._asking = asking
+        self._turn_id = turn_id
+        self._cursor = after
+        self._on_trouble = on_trouble
+        self._conversation_id: str | None = None
+        self._view = View()
+        self._open: AsyncGenerator[Event, None] | None = None
+        self._unread: list[Event] = []
+        self._reading = asyncio.Lock()
+        """One event is read at a time, also when somebody stops the turn while another waits for its first word."""
+
+    # --- what is known
+
+    @property
+    def turn_id(self) -> str | None:
+        """Known as soon as the server has taken the question."""
+        return self._turn_id
+
+    @property
+    def conversation_id(self) -> str | None:
+        return self._conversation_id
+
+    @property
+    def cursor(self) -> str:
+        """Behind the last event that was handed out; `turns.follow(turn_id, after=cursor)` goes on there."""
+        return self._cursor
+
+    @property
+    def text(self) -> str:
+        """What is being said, or was said last; at the end the words of the answer."""
+        return self._view.text
+
+    @property
+    def content(self) -> tuple[Part, ...]:
+        """Everything that a reader sees of the turn so far: words, steps and files in order."""
+        return self._view.content
+
+    @property
+    def view(self) -> View:
+        return self._view
+
+    @property
+    def is_over(self) -> bool:
+        return self._view.ending is not None
+
+    # --- reading
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event. Whatever is raised, also a cancellation, the one after it goes on where this one was."""
+        async with self._reading:
+            return self._unread.pop(0) if self._unread else await self._next()
+
+    async def words(self) -> AsyncGenerator[str, None]:
+        """What is said, as it is said: the text of every delta, without what is thought."""
+        async for event in self:
+            if isinstance(event, Delta) and event.kind == "text":
+                yield event.text
+
+    async def result(self) -> Answer:
+        """Read to the end and return the answer. Raises TurnFailed, or TurnStopped, which hold what was kept."""
+        answer = await self.settled()
+        if answer.status != "succeeded":
+            raise failed(answer)
+        return answer
+
+    async def settled(self) -> Answer:
+        """Read to the end and return what the turn came to, also when it failed or was stopped."""
+        async for _ in self:
+            pass
+        assert self._turn_id is not None, "a stream that has ended knows its turn"
+        if self.is_over and self._conversation_id is not None:
+            return self._view.answer(turn_id=self._turn_id, conversation_id=self._conversation_id)
+        # Only of a stream that began in the middle.
+        turn = await self._transport.call("GET", f"/v1/turns/{self._turn_id}", Turn)
+        if self.is_over:
+            return self._view.answer(turn_id=turn.id, conversation_id=turn.conversation_id)
+        return _answer_of(turn)
+
+    async def cancel(self) -> Turn:
+        """Stop the turn; what was said is kept. Returns once it is settled, and changes nothing if it already is."""
+        if self._turn_id is None:
+            await self.started()
+        return await self._transport.call("POST", f"/v1/turns/{self._turn_id}/cancel", Turn, is_safe=True)
+
+    async def started(self) -> str:
+        """Wait until the server has taken the question; the id of its turn."""
+        async with self._reading:
+            # Whoever read before us, in this task or another, may have learnt it.
+            if self._turn_id is None:
+                self._unread.append(await self._next())
+        assert self._turn_id is not None, "an event names its turn"
+        return self._turn_id
+
+    async def close(self) -> None:
+        """Let the connection go. The stream can be iterated again, and goes on where it was."""
+        events, self._open = self._open, None
+        if events is not None:
+            await events.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- following
+
+    async def _next(self) -> Event:
+        if self._open is None:
+            self._open = self._follow()
+        try:
+            return await anext(self._open)
+        except BaseException:
+            self._open = None
+            raise
+
+    async def _follow(self) -> AsyncGenerator[Event, None]:
+        patience = self._transport.patience(self._on_trouble)
+        while not self.is_over:
+            parser = SseParser(self._cursor)
+            try:
+                async with self._connected() as response:
+                    async for event in self._read(response, parser, patience):
+                        yield event
+                if self._view.ending is not None or response.status_code == 204:
+                    return
+                if response.status_code == 202:
+                    continue
+            except Refusal as refusal:
+                await self._transport.after_refusal(refusal.error, refusal.headers, patience)
+                continue
+            except self._transport.transport_errors as exc:
+                await self._after(exc, patience)
+                continue
+            await self._after_leaving(parser, patience)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[httpx.Response]:
+        """The response that goes on at the cursor: of the question itself, until its turn is known."""
+        if self._turn_id is None:
+            assert self._asking is not None, "a stream follows a turn or asks for one"
+            headers = EVENTS | {"idempotency-key": self._asking.key}
+            opening = self._transport.stream("POST", self._asking.path, body=self._asking.body, headers=headers)
+        else:
+            headers = EVENTS | ({"last-event-id": self._cursor} if self._cursor else {})
+            opening = self._transport.stream("GET", f"/v1/turns/{self._turn_id}/events", headers=headers)
+        async with opening as response:
+            self._turn_id = self._turn_id or response.headers.get(TURN_HEADER)
+            if response.status_code == 202:
+                self._learn(await response.aread())
+            yield response
+
+    async def _read(
+        self, response: httpx.Response, parser: SseParser, patience: Patience
+    ) -> AsyncGenerator[Event, None]:
+        if response.status_code != 200:
+            return
+        async for chunk in response.aiter_raw():
+            frames = parser.feed(chunk)
+            if frames or chunk.startswith(b":"):
+                patience.progress()
+            patience.heard()
+            for frame in frames:
+                event = decode_event(frame)
+                if isinstance(event, TurnBegan):
+                    self._turn_id, self._conversation_id = event.turn_id, event.conversation_id
+                self._view.add(event)
+                self._cursor = frame.id
+                yield event
+                if is_terminal(event):
+                    return
+
+    def _learn(self, body: bytes) -> None:
+        accepted = msgspec.json.decode(body, type=Accepted)
+        self._turn_id, self._conversation_id = accepted.turn_id, accepted.conversation_id
+
+    async def _after(self, exc: Exception, patience: Patience) -> None:
+        try:
+            # Safe: a question is repeated under its key, and following changes nothing.
+            await self._transport.after(exc, patience, is_safe=True)
+        except ConnectionLost as lost:
+            lost.turn_id, lost.cursor = self._turn_id, self._cursor
+            raise
+
+    async def _after_leaving(self, parser: SseParser, patience: Patience) -> None:
+        """The server ended the stream in order, before the turn ended: it leaves, and another one goes on."""
+        lost = ConnectionLost(
+            "The server ended the stream before the turn had ended.", turn_id=self._turn_id, cursor=self._cursor
+        )
+        await patience.wait(lost, at_least=(parser.retry_milliseconds or 0) / 1000)
+
+
+def _answer_of(turn: Turn) -> Answer:
+    text = turn.response or ""
+    return Answer(
+        conversation_id=turn.conversation_id,
+        turn_id=turn.id,
+        message_id=None,
+        status=turn.status,
+        text=text,
+        content=(TextPart(text=text),) if text else (),
+        files=turn.files,
+        usage=turn.usage,
+        error=turn.error,
+    )

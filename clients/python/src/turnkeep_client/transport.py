@@ -1,0 +1,318 @@
+"""Requests to one server: identified, repeated where that is safe, and answered with values or errors.
+
+**What is repeated.** A request that could not be sent, or that the server refused with 503 (which promises that
+nothing was written) or for its rate, is sent again after the pause that the server asks for. One whose answer was lost
+is sent again only if that cannot double anything: reads, changes that say the whole new state, and questions with an
+idempotency key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from turnkeep_client.discovery import Place
+from turnkeep_client.errors import ConnectionLost, error_of, retry_after
+from turnkeep_client.retry import STRANGER_SECONDS, OnTrouble, Patience
+from turnkeep_client.wire import Page
+from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, RateLimited, TurnkeepError, Unavailable
+
+if TYPE_CHECKING:
+    import httpx
+
+
+Item = TypeVar("Item")
+
+PAGE_ITEMS = 100
+
+
+class Verbs:
+    """A group of verbs on one transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def _pages(
+        self, path: str, item: type[Item], *, limit: int | None = None, **query: Any
+    ) -> AsyncGenerator[Item, None]:
+        """All items of a list, or the first `limit`; the next page is asked for when it is needed."""
+        left, cursor = limit, None
+        while left is None or left > 0:
+            count = PAGE_ITEMS if left is None else min(left, PAGE_ITEMS)
+            page = await self._page(path, item, limit=count, cursor=cursor, **query)
+            for one in page.data:
+                yield one
+            left = None if left is None else left - len(page.data)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _page(self, path: str, item: type[Item], **query: Any) -> Page[Item]:
+        return await self._transport.call("GET", path, Page[item], query=query)  # type: ignore[valid-type]
+
+
+def part(value: str) -> str:
+    """An id as a part of a path, so that a stray slash asks for nothing else."""
+    return quote(value, safe="")
+
+
+def given(**fields: Any) -> JsonObject:
+    """The fields that say something; None leaves one out."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+Found = TypeVar("Found")
+
+CONNECT_SECONDS = 10.0
+TIMEOUT_SECONDS = 60.0
+SILENCE_SECONDS = 40.0
+"""A stream on which not even a heartbeat came for so long (they come every 15 s) is dead."""
+PATIENCE_SECONDS = 60.0
+
+JSON = {"content-type": "application/json"}
+SAFE = frozenset({"GET", "PUT", "PATCH", "DELETE"})
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Transport:
+    """The way to one server. Close it at the end."""
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        user: str | None = None,
+        workspace_id: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+        on_trouble: OnTrouble | None = None,
+    ) -> None:
+        import httpx
+
+        self.place = place
+        self.on_trouble = on_trouble
+        self._patience_seconds = patience_seconds
+        self._timeout = httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS)
+        self._stream_timeout = httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS, read=silence_seconds)
+        self._has_answered = False
+        self._connect_errors = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+        self._errors = (httpx.TransportError,)
+        self._http = httpx.AsyncClient(
+            base_url=place.url,
+            headers=_raw(_identity(place, user, workspace_id)),
+            timeout=self._timeout,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            trust_env=not place.is_loopback,
+            verify=place.url.startswith("https:"),
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    def patience(self, on_trouble: OnTrouble | None = None) -> Patience:
+        return Patience(self._patience_seconds, on_trouble=on_trouble or self.on_trouble)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        answer: type[Found],
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        is_safe: bool | None = None,
+    ) -> Found:
+        """The answer to a request, decoded."""
+        content = None if body is None else _encode(body)
+        given = dict(headers or {}) | ({} if content is None else JSON)
+        raw = await self.fetch(method, path, query=query, content=content, headers=given, is_safe=is_safe)
+        return _decoded(raw, answer)
+
+    async def call_raw(
+        self, method: str, path: str, answer: type[Found], *, query: Mapping[str, Any] | None = None, content: bytes
+    ) -> Found:
+        """The same for a body that is JSON already. It is not repeated when its answer is lost."""
+        raw = await self.fetch(method, path, query=query, content=content, headers=JSON, is_safe=False)
+        return _decoded(raw, answer)
+
+    async def fetch(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        is_safe: bool | None = None,
+    ) -> bytes:
+        """The body of the answer, read whole."""
+        is_safe = method in SAFE if is_safe is None else is_safe
+        patience = self.patience()
+        is_repeat = False
+        while True:
+            try:
+                response = await self._http.request(
+                    method, path, params=_given(query), content=content, headers=_raw(headers or {})
+                )
+            except self._errors as exc:
+                await self.after(exc, patience, is_safe=is_safe)
+                is_repeat = True
+                continue
+            self._has_answered = True
+            if response.status_code < 400:
+                return response.content
+            error = error_of(response.status_code, response.headers, response.content)
+            if is_repeat and method == "DELETE" and isinstance(error, NotFound):
+                return b""  # it was our own first try that deleted it
+            await self.after_refusal(error, response.headers, patience)
+
+    async def send_parts(
+        self,
+        path: str,
+        answer: type[Found],
+        parts: Sequence[tuple[str, tuple[str, bytes, str]]],
+        *,
+        is_safe: bool = False,
+    ) -> Found:
+        """A multipart form. It is repeated when its answer is lost only where that `is_safe`."""
+        patience = self.patience()
+        while True:
+            try:
+                response = await self._http.post(path, files=list(parts))
+            except self._errors as exc:
+                await self.after(exc, patience, is_safe=is_safe)
+                continue
+            self._has_answered = True
+            if response.status_code < 400:
+                return _decoded(response.content, answer)
+            error = error_of(response.status_code, response.headers, response.content)
+            await self.after_refusal(error, response.headers, patience)
+
+    async def after(self, exc: Exception, patience: Patience, *, is_safe: bool) -> None:
+        """Pause before a request that got no answer is repeated; raises ConnectionLost where it may not be."""
+        was_sent = not isinstance(exc, self._connect_errors)
+        if was_sent and not is_safe:
+            raise ConnectionLost(
+                f"The answer of {self.place.url} was lost ({_words(exc)}). "
+                "Look whether it was done before you repeat it."
+            ) from exc
+        lost = ConnectionLost(self._unreachable(exc))
+        lost.__cause__ = exc
+        await patience.wait(lost, limit=None if self._has_answered or was_sent else STRANGER_SECONDS)
+
+    async def after_refusal(self, error: TurnkeepError, headers: Mapping[str, str], patience: Patience) -> None:
+        """Pause where the same request may be taken later; else raise."""
+        match error:
+            case RateLimited():
+                await patience.wait(error, at_least=error.retry_after_seconds)
+            case Unavailable() if error.code == "unavailable":
+                await patience.wait(error, at_least=retry_after(headers) or 0.0)
+            case _:
+                raise error
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content: AsyncIterator[bytes] | None = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[httpx.Response]:
+        """One response as it comes. A refusal is raised as Refusal, for whoever decides whether to try again.
+
+        `content` is a body that is sent as it comes, instead of a `body` that is JSON.
+        """
+        encoded = None if body is None else _encode(body)
+        given = {"accept-encoding": "identity", **(headers or {})} | ({} if encoded is None else JSON)
+        async with self._http.stream(
+            method,
+            path,
+            params=_given(query),
+            content=content if encoded is None else encoded,
+            headers=_raw(given),
+            timeout=self._stream_timeout,
+        ) as response:
+            self._has_answered = True
+            if response.status_code >= 400:
+                raise Refusal(
+                    error_of(response.status_code, response.headers, await response.aread()), response.headers
+                )
+            yield response
+
+    @asynccontextmanager
+    async def foreign(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client without our key, for an address that the server gave us (a bucket)."""
+        import httpx
+
+        async with httpx.AsyncClient(timeout=self._timeout, trust_env=not self.place.is_loopback) as client:
+            yield client
+
+    @property
+    def transport_errors(self) -> tuple[type[Exception], ...]:
+        """What a connection that breaks raises."""
+        return self._errors
+
+    def _unreachable(self, exc: Exception) -> str:
+        if self._has_answered:
+            return f"The connection to {self.place.url} was lost: {_words(exc)}."
+        hint = "Start it with `turnkeep serve`." if self.place.is_loopback else "Is the address right?"
+        return f"No server answers at {self.place.url} ({_words(exc)}). {hint}"
+
+
+class Refusal(Exception):
+    """A refusal on its way to whoever decides whether to try again."""
+
+    def __init__(self, error: TurnkeepError, headers: Mapping[str, str]) -> None:
+        super().__init__(error.detail)
+        self.error = error
+        self.headers = headers
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers as UTF-8, as the server reads them; httpx would refuse anything beyond ASCII."""
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def _identity(place: Place, user: str | None, workspace_id: str | None) -> dict[str, str]:
+    headers = {"accept": "application/json", "user-agent": "turnkeep-client"}
+    if place.key is not None:
+        if not place.key.isascii() or not place.key.isprintable():
+            raise InvalidRequest("The key has characters that no key has. Was it copied whole?")
+        headers["authorization"] = f"Bearer {place.key}"
+    if user is not None:
+        headers["turnkeep-user"] = _header(user, "user")
+    if workspace_id is not None:
+        headers["turnkeep-workspace"] = _header(workspace_id, "workspace")
+    return headers
+
+
+def _header(value: str, name: str) -> str:
+    if not value.isprintable():
+        raise InvalidRequest(f"The name of the {name} has characters that cannot be sent.")
+    return value
+
+
+def _given(query: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if query is None else {name: value for name, value in query.items() if value is not None}
+
+
+def _decoded(raw: bytes, answer: type[Found]) -> Found:
+    try:
+        return msgspec.json.decode(raw, type=answer)
+    except msgspec.MsgspecError as exc:
+        raise Defect(f"The server's answer cannot be read: {exc}. Is one of the two older?") from exc
+
+
+def _words(exc: Exception) -> str:
+    return str(exc) or type(exc).__name__

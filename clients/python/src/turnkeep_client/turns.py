@@ -1,0 +1,148 @@
+"""Turns: ask, follow, wait, stop, and read what happened."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import msgspec
+
+from turnkeep_client.retry import OnTrouble
+from turnkeep_client.stream import Answer, Asking, TurnStream
+from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.wire import Accepted, Turn
+from turnkeep_client.wire.blocks import JsonObject
+
+IfBusy = Literal["reject", "enqueue", "interrupt"]
+Blocks = str | list[JsonObject]
+"""A message: text, or blocks such as `{"type": "text", "text": …}` and `{"type": "image", …}`."""
+
+
+class Again(TypedDict, total=False):
+    """How a turn is asked for, wherever it stands."""
+
+    agent_id: str | None
+    model: str | None
+    if_busy: IfBusy
+    background: bool
+    metadata: JsonObject
+
+
+class Edit(Again, total=False):
+    """How an edited question is asked. Without `attachment_ids` it keeps the files of the old one."""
+
+    attachment_ids: Sequence[str]
+
+
+class Options(Edit, total=False):
+    """How a question is asked. Without `conversation_id` it opens a conversation."""
+
+    conversation_id: str | None
+    kind: Literal["chat", "sandbox"] | None
+    workflow_id: str | None
+
+
+class Turns(Verbs):
+    """Questions and what became of them."""
+
+    def stream(
+        self,
+        /,
+        message: Blocks,
+        *,
+        idempotency_key: str | None = None,
+        on_trouble: OnTrouble | None = None,
+        **options: Unpack[Options],
+    ) -> TurnStream:
+        """A stream that asks when it is first read. Without `conversation_id` it opens a conversation.
+
+        With `background` the turn goes on also when nobody reads; otherwise it is stopped after a grace period.
+        """
+        return self._asking("/v1/turns", question(message, **options), idempotency_key, on_trouble)
+
+    async def ask(
+        self,
+        /,
+        message: Blocks,
+        *,
+        idempotency_key: str | None = None,
+        on_trouble: OnTrouble | None = None,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Ask and wait for the answer. Raises TurnFailed where there is none."""
+        async with self.stream(message, idempotency_key=idempotency_key, on_trouble=on_trouble, **options) as stream:
+            return await stream.result()
+
+    async def start(
+        self, /, message: Blocks, *, idempotency_key: str | None = None, **options: Unpack[Options]
+    ) -> Accepted:
+        """Ask in the background and return at once; `wait` for it or `follow` it later."""
+        body = question(message, **options) | {"background": True}
+        headers = {"idempotency-key": idempotency_key or new_key()}
+        return await self._transport.call("POST", "/v1/turns", Accepted, body=body, headers=headers, is_safe=True)
+
+    def follow(self, turn_id: str, *, after: str = "", on_trouble: OnTrouble | None = None) -> TurnStream:
+        """The stream of a turn that exists, from its beginning or behind a cursor."""
+        return TurnStream(self._transport, turn_id=turn_id, after=after, on_trouble=on_trouble)
+
+    async def wait(self, turn_id: str) -> Answer:
+        """Wait until the turn has ended. Raises TurnFailed where there is no answer."""
+        return await self.follow(turn_id).result()
+
+    async def get(self, turn_id: str) -> Turn:
+        return await self._transport.call("GET", f"/v1/turns/{part(turn_id)}", Turn)
+
+    async def cancel(self, turn_id: str) -> Turn:
+        """Stop a turn and return it settled. What was said is kept; a settled turn stays as it is."""
+        return await self._transport.call("POST", f"/v1/turns/{part(turn_id)}/cancel", Turn, is_safe=True)
+
+    async def trace(self, turn_id: str) -> list[JsonObject]:
+        """Every event and log line of a turn, in order (service keys only)."""
+        raw = await self._transport.fetch("GET", f"/v1/turns/{part(turn_id)}/trace")
+        return [msgspec.json.decode(line, type=dict) for line in raw.splitlines() if line]
+
+    def regenerate(
+        self,
+        /,
+        conversation_id: str,
+        turn_id: str,
+        *,
+        idempotency_key: str | None = None,
+        on_trouble: OnTrouble | None = None,
+        **options: Unpack[Again],
+    ) -> TurnStream:
+        """Ask the same again: a new turn beside the old one."""
+        path = _beside(conversation_id, turn_id, "regenerate")
+        return self._asking(path, given(**options), idempotency_key, on_trouble)
+
+    def edit(
+        self,
+        /,
+        conversation_id: str,
+        turn_id: str,
+        message: Blocks,
+        *,
+        idempotency_key: str | None = None,
+        on_trouble: OnTrouble | None = None,
+        **options: Unpack[Edit],
+    ) -> TurnStream:
+        """Ask something else in the same place: a new turn beside the old one."""
+        path = _beside(conversation_id, turn_id, "edit")
+        return self._asking(path, question(message, **options), idempotency_key, on_trouble)
+
+    def _asking(self, path: str, body: JsonObject, key: str | None, on_trouble: OnTrouble | None) -> TurnStream:
+        asking = Asking(path=path, body=body, key=key or new_key())
+        return TurnStream(self._transport, asking, on_trouble=on_trouble)
+
+
+def new_key() -> str:
+    """An idempotency key that nobody else makes."""
+    return "client-" + secrets.token_hex(16)
+
+
+def question(message: Blocks, **options: Any) -> JsonObject:
+    """The body of a question: only what was given."""
+    return {"message": message} | given(**options)
+
+
+def _beside(conversation_id: str, turn_id: str, verb: str) -> str:
+    return f"/v1/conversations/{part(conversation_id)}/turns/{part(turn_id)}/{verb}"

@@ -1,0 +1,132 @@
+"""Agents on the wire: what may be saved, and what is shown of it. Secrets are taken in and never shown again."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from turnkeep_client.wire.base import Model, Name, RequestBody
+from turnkeep_client.wire.blocks import JsonObject
+
+ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+SkillName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+ServerName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+Address = Annotated[str, Meta(min_length=1, max_length=2_000)]
+Seconds = Annotated[float, Meta(gt=0, le=3_600)]
+SecretName = Annotated[str, Meta(max_length=200)]
+Secret = Annotated[str, Meta(max_length=32_768)]
+Secrets = Annotated[dict[SecretName, Secret], Meta(max_length=200)]
+Texts = dict[str, str]
+Instructions = Annotated[str, Meta(max_length=200_000)]
+
+
+class HttpTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="http", omit_defaults=True):
+    """An endpoint as a tool: arguments are its JSON body (its query for GET and DELETE), the response body is the
+    result. `method` is POST and `idempotent` false where they are not said; what is said is shown again as it was."""
+
+    name: ToolName
+    description: Annotated[str, Meta(max_length=10_000)] = ""
+    input_schema: JsonObject = field(default_factory=dict)
+    url: Address
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] | UnsetType = UNSET
+    headers: Secrets = field(default_factory=dict)
+    timeout_seconds: Seconds | None = None
+    idempotent: bool | UnsetType = UNSET
+
+
+class McpServer(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
+    """An MCP server by address, or by a command, which only the operator's key may save.
+
+    Its tools are called `name__tool`. `tools` are those that the agent may use, as the server calls them.
+    """
+
+    name: ServerName
+    url: Address | None = None
+    headers: Secrets = field(default_factory=dict)
+    command: Annotated[str, Meta(min_length=1, max_length=1_000)] | None = None
+    args: Annotated[list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=100)] = field(default_factory=list)
+    env: Secrets = field(default_factory=dict)
+    tools: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=200)] | None = None
+    timeout_seconds: Seconds | None = None
+
+
+class Skill(RequestBody, frozen=True, kw_only=True):
+    """A folder of texts; `SKILL.md` tells what it is for."""
+
+    name: SkillName
+    files: Annotated[Texts, Meta(max_length=200)]
+
+
+class Environment(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
+    variables: Secrets = field(default_factory=dict)
+    setup_script: Annotated[str, Meta(max_length=200_000)] | None = None
+
+
+class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
+    """How far one turn may go; null or absent: as far as the server allows."""
+
+    tool_rounds: Annotated[int, Meta(ge=0, le=100)] | None = None
+    tool_timeout_seconds: Annotated[float, Meta(ge=0.1)] | None = None
+    turn_timeout_seconds: Annotated[float, Meta(ge=1)] | None = None
+
+
+Tools = Annotated[list[ToolName | HttpTool], Meta(max_length=100)]
+McpServers = Annotated[list[McpServer], Meta(max_length=20)]
+Skills = Annotated[list[Skill], Meta(max_length=50)]
+
+
+class NewAgent(RequestBody, frozen=True, kw_only=True):
+    name: Name
+    instructions: Instructions = ""
+    model: Model | None = None
+    tools: Tools = field(default_factory=list)
+    mcp_servers: McpServers = field(default_factory=list)
+    skills: Skills = field(default_factory=list)
+    sandbox: bool = False
+    environment: Environment = Environment()
+    limits: Limits = Limits()
+
+
+class AgentPatch(RequestBody, frozen=True, kw_only=True):
+    """Fields to change; those left out stay."""
+
+    name: Name | UnsetType = UNSET
+    instructions: Instructions | UnsetType = UNSET
+    model: Model | UnsetType | None = UNSET
+    tools: Tools | UnsetType = UNSET
+    mcp_servers: McpServers | UnsetType = UNSET
+    skills: Skills | UnsetType = UNSET
+    sandbox: bool | UnsetType = UNSET
+    environment: Environment | UnsetType = UNSET
+    limits: Limits | UnsetType = UNSET
+
+
+class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far one turn of the agent may go. None: as far as the server allows, which is also the most."""
+
+    tool_rounds: int | None = None
+    tool_timeout_seconds: float | None = None
+    turn_timeout_seconds: float | None = None
+
+
+class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A saved agent. Members see its `id`, `name` and `model`; the rest is for admins and service keys.
+
+    Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is. `warnings` come with
+    the answer to a save: it was saved, but something in it does not work just now.
+    """
+
+    id: str
+    name: str
+    model: str | None
+    workspace_id: str | UnsetType = UNSET
+    instructions: str | UnsetType = UNSET
+    tools: Sequence[str | JsonObject] = ()
+    mcp_servers: Sequence[JsonObject] = ()
+    skills: Sequence[JsonObject] = ()
+    sandbox: bool | UnsetType = UNSET
+    environment: JsonObject | UnsetType = UNSET
+    limits: AgentLimits | UnsetType = UNSET
+    created_at: int | UnsetType = UNSET
+    updated_at: int | UnsetType = UNSET
+    warnings: Sequence[str] = ()

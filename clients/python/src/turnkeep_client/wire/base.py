@@ -1,0 +1,41 @@
+"""What the shapes of every room share: request bodies, pages of lists, and bounded texts and numbers.
+
+**Strict in, tolerant out.** A request body derives from `RequestBody`: an unknown field, a wrong type or an unknown
+word is refused with its name. A response is a plain struct: a reader passes over fields that it does not know. Words
+that a newer server may add are texts with `known_words`, which documents the words of today and accepts others.
+
+**Fields that may be absent.** A scalar that a response leaves out is `UNSET`, which is falsy. A list that it leaves out
+is the empty tuple, and the struct has `omit_defaults`: msgspec leaves out exactly the default object, so the server
+says "there is none" with an empty list and leaves the field out with `()`.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Generic, TypeVar, get_args
+
+from msgspec import Meta, Struct
+
+Item = TypeVar("Item")
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+UserName = Annotated[str, Meta(min_length=1, max_length=255)]
+Limit = Annotated[int, Meta(ge=1, le=100)]
+Count = Annotated[int, Meta(ge=0, le=2_147_483_647)]
+Model = Annotated[str, Meta(min_length=1, max_length=200)]
+Id = Annotated[str, Meta(max_length=100)]
+Cursor = Annotated[str, Meta(max_length=1_000)]
+
+
+def known_words(literal: Any) -> Meta:
+    """Document the words of a `Literal` on a text that accepts other words too, because a newer server may add some."""
+    return Meta(extra_json_schema={"enum": list(get_args(literal))})
+
+
+class RequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The JSON body of a request."""
+
+
+class Page(Struct, Generic[Item], frozen=True, kw_only=True):
+    """One page of a list, and the cursor of the next (null: this was the last)."""
+
+    data: Sequence[Item]
+    next_cursor: str | None = None

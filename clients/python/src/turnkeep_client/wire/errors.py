@@ -1,0 +1,209 @@
+"""Every error that the API answers with, as a class. Its `code` is part of the wire and never changes.
+
+    TurnkeepError
+    ├── CallerError            the caller can fix it
+    │   ├── InvalidRequest
+    │   │   └── TooManyFiles
+    │   ├── TooLarge
+    │   │   ├── FileTooLarge
+    │   │   └── HeadersTooLarge
+    │   ├── RequestTimeout
+    │   ├── UnsupportedMediaType
+    │   ├── Unauthorized
+    │   ├── Forbidden
+    │   ├── NotFound
+    │   ├── Conflict
+    │   │   ├── ConversationBusy
+    │   │   └── IdempotencyConflict
+    │   └── LimitReached
+    │       ├── QuotaExceeded
+    │       ├── RateLimited
+    │       └── QueueFull
+    ├── WorldError             something outside failed; a retry may help
+    │   ├── Unavailable
+    │   │   └── SandboxUnavailable
+    │   └── StorageFull
+    └── Defect                 a bug or a broken installation; an operator must look
+
+The server raises these classes, and the client raises the same ones for what the server answered (`Problem`).
+"""
+
+from typing import ClassVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class TurnkeepError(Exception):
+    """The root. `detail` is a sentence for a person; `code` is for a program and never changes."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class CallerError(TurnkeepError):
+    """The request was wrong or came at the wrong time. The message says what to change."""
+
+    code = "invalid_request"
+
+
+class InvalidRequest(CallerError):
+    """A value is missing, malformed or impossible. Nothing was written."""
+
+
+class TooManyFiles(InvalidRequest):
+    """A message names more files than it may carry. Send the rest with the next one."""
+
+    code = "too_many_files"
+
+
+class TooLarge(CallerError):
+    """A text or body is over its limit. Make it shorter, or attach it as a file."""
+
+    code = "body_too_large"
+
+
+class FileTooLarge(TooLarge):
+    """A file is over the limit for one file."""
+
+    code = "file_too_large"
+
+
+class HeadersTooLarge(TooLarge):
+    """The headers of a request, or its address, are over their limit. Send fewer or shorter ones."""
+
+    code = "headers_too_large"
+
+
+class RequestTimeout(CallerError):
+    """A request was begun and not finished in time. Nothing was done; send it again."""
+
+    code = "request_timeout"
+
+
+class UnsupportedMediaType(CallerError):
+    """Files of this type are not accepted."""
+
+    code = "unsupported_media_type"
+
+
+class Unauthorized(CallerError):
+    """No key, a wrong key, or one that was revoked."""
+
+    code = "unauthorized"
+
+
+class Forbidden(CallerError):
+    """Known, but not allowed to do this. Ask an admin of the workspace."""
+
+    code = "forbidden"
+
+
+class NotFound(CallerError):
+    """It does not exist, or it belongs to somebody else; the answer is the same for both."""
+
+    code = "not_found"
+
+
+class Conflict(CallerError):
+    """Something else happened first."""
+
+    code = "conflict"
+
+
+BUSY_ADVICE = "Follow its events, send with if_busy=enqueue or interrupt, or cancel it first."
+
+
+class ConversationBusy(Conflict):
+    """A turn of this conversation is running. Follow its stream, wait in the queue, or cancel it first."""
+
+    code = "conversation_busy"
+
+    def __init__(self, turn_id: str, started_at: int | None, *, advice: str = BUSY_ADVICE) -> None:
+        """`advice` says what can be done about it, where that is not a turn which could wait its turn."""
+        super().__init__(f"Turn {turn_id} of this conversation is running. {advice}")
+        self.turn_id = turn_id
+        self.started_at = started_at
+
+
+class IdempotencyConflict(Conflict):
+    """This idempotency key was used with another body. Use a new key for a new request."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self, turn_id: str | None = None) -> None:
+        """`turn_id` is the turn that used the key; rows that were added under it have none."""
+        super().__init__("This Idempotency-Key was already used with another request. Use a new key for a new request.")
+        self.turn_id = turn_id
+
+
+class LimitReached(CallerError):
+    """A counted limit is used up for now."""
+
+    code = "limit_reached"
+
+
+class QuotaExceeded(LimitReached):
+    """The monthly message limit is used up. Raise the limit or wait for the next month."""
+
+    code = "quota_exceeded"
+
+
+class RateLimited(LimitReached):
+    """Too many requests in the last minute. Wait `retry_after_seconds`."""
+
+    code = "rate_limited"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class QueueFull(LimitReached):
+    """As many turns wait in this conversation as may. Wait for one of them, or cancel some."""
+
+    code = "queue_full"
+
+
+class WorldError(TurnkeepError):
+    """The database, the bucket or the network failed. Nothing is half-written; try again."""
+
+    code = "unavailable"
+
+
+class Unavailable(WorldError):
+    """It cannot be reached just now."""
+
+
+class SandboxUnavailable(Unavailable):
+    """No sandbox runner answers. Start one, or send the turn to a chat conversation."""
+
+    code = "sandbox_unavailable"
+
+
+class StorageFull(WorldError):
+    """The disk or the bucket is full. Reads go on; writes work again once there is room."""
+
+    code = "storage_full"
+
+
+class Defect(TurnkeepError):
+    """We have a bug, or the installation is broken."""
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """An error as callers get it (RFC 9457). `code` is for programs and never changes; `detail` is for people."""
+
+    code: str
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 0
+    detail: str = ""
+    turn_id: str | UnsetType = UNSET
+    """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key, if it was one."""
+    events_url: str | UnsetType = UNSET
+    started_at: int | UnsetType | None = UNSET
+    request_id: str | UnsetType = UNSET
+    """Names the line in the server's log."""

@@ -1,0 +1,140 @@
+"""Events: everything that can happen in a turn. Numbered without gaps, durable before anyone sees them.
+
+The JSON of an event is the `data` of its frame on the wire. A step is the sandbox's NDJSON line, unchanged.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from turnkeep_client.wire.base import known_words
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.files import File
+from turnkeep_client.wire.ids import CallId, ConversationId, MessageId, TurnId
+from turnkeep_client.wire.parts import Part, StepStatus
+from turnkeep_client.wire.usage import Usage
+
+WrittenFile = File
+"""A file as the wire shows it, by a name that can stand beside the `File` of the store."""
+
+
+class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
+    pass
+
+
+class TurnBegan(_Event, frozen=True, kw_only=True, tag="turn"):
+    """Always first. A queued turn says it again when it starts to run."""
+
+    turn_id: TurnId
+    conversation_id: ConversationId
+    user_message_id: MessageId
+    status: Annotated[str, known_words(Literal["queued", "running"])]
+    attempt: int
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    id: CallId
+    name: str
+    args: JsonObject
+
+
+class ToolCalls(_Event, frozen=True, kw_only=True, tag="tool_calls"):
+    """An iteration is complete and replaces its previews."""
+
+    iteration: int
+    text: str
+    calls: tuple[ToolCall, ...]
+    reasoning: str | UnsetType = UNSET
+
+
+class Step(_Event, frozen=True, kw_only=True, tag="step"):
+    """A tool, recipe or skill began, or ended. Readers join the lines of one step by `id`."""
+
+    id: str
+    name: str
+    status: Annotated[str, known_words(StepStatus)]
+    args: JsonValue | UnsetType = UNSET
+    result: JsonValue | UnsetType = UNSET
+    error: JsonValue | UnsetType = UNSET
+    duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
+    ts: int | float | UnsetType = UNSET
+
+
+class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place that an answer cites. `number` is what the answer calls it, as in `[2]`: 1, 2, 3 … within its turn.
+
+    `place` says in words where in the thing it is: `page 3`, a heading, `row 17`.
+    """
+
+    title: str
+    snippet: str
+    url: str | None = None
+    file_id: str | None = None
+    page_id: str | None = None
+    table_id: str | None = None
+    row: int | None = None
+    conversation_id: str | None = None
+    place: str | None = None
+    number: int | None = None
+
+
+class Sources(_Event, frozen=True, kw_only=True, tag="sources"):
+    sources: tuple[Source, ...]
+
+
+class Files(_Event, frozen=True, kw_only=True, tag="files"):
+    """Files that the sandbox wrote back."""
+
+    files: tuple[File, ...]
+
+
+class Reset(_Event, frozen=True, kw_only=True, tag="reset"):
+    """Another worker took over, or the provider started again: drop previews after the last durable event."""
+
+    attempt: int
+    reason: str
+
+
+class Result(_Event, frozen=True, kw_only=True, tag="result"):
+    """Terminal: the answer. `content` is what history returns for the same message."""
+
+    message_id: MessageId
+    message: str
+    content: tuple[Part, ...]
+    usage: Usage
+
+
+class Failure(_Event, frozen=True, kw_only=True, tag="error"):
+    """Terminal: no answer. A stop has code `cancelled`; `message_id` names the partial answer that was kept."""
+
+    code: str
+    message: str
+    message_id: MessageId | UnsetType = UNSET
+
+
+TurnEvent = TurnBegan | ToolCalls | Step | Sources | Files | Reset | Result | Failure
+Terminal = Result | Failure
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """An event with the number it was given."""
+
+    seq: int
+    event: TurnEvent
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """Text of the iteration now being spoken; not an event, and never the only copy of a fact."""
+
+    iteration: int
+    kind: Annotated[str, known_words(Literal["text", "reasoning"])]
+    text: str
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """What a sandbox logged. Only the trace shows it. `after_seq` says which event it came after."""
+
+    after_seq: int
+    level: Literal["debug", "info", "warn", "error"]
+    message: str
+    ts: int | None = None

@@ -1,0 +1,152 @@
+"""What the server and a sandbox runner tell each other about one turn.
+
+The server posts a `SandboxRequest`. The runner fetches the rest with the tokens in it: the environment, and the
+configuration of the turn. It then calls the model and the tools of the server through the gateway. A runner passes over
+fields that it does not know, so that a newer server can talk to an older runner.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from turnkeep_client.wire.base import RequestBody
+from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.events import Source
+
+NonEmpty = Annotated[str, Meta(min_length=1)]
+Positive = Annotated[int, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class SandboxRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /stream`. `agent_url` is where the server answers for this turn. Each token is good for one
+    request."""
+
+    agent_url: NonEmpty
+    otp_setup: NonEmpty
+    otp_run: NonEmpty
+    otp_upload: str | None = None
+    prompt: str = ""
+    chat_id: str | None = None
+
+
+class SandboxEnvironment(Struct, frozen=True, kw_only=True):
+    """Variables of the box, and what is run in it before anything else."""
+
+    variables: dict[str, str] = {}
+    setup_script: str | None = None
+
+
+class SandboxSkill(Struct, frozen=True, kw_only=True):
+    """A folder that teaches the agent something: `SKILL.md`, and programs beside it."""
+
+    name: str
+    files: dict[str, str]
+
+
+class SandboxAgent(Struct, frozen=True, kw_only=True):
+    """The agent as it was when the turn was claimed. Credentials of its tools are masked: they stay on the server."""
+
+    model: NonEmpty
+    instructions: str = ""
+    tools: tuple[str | JsonObject, ...] = ()
+    mcp_servers: tuple[JsonObject, ...] = ()
+    skills: tuple[SandboxSkill, ...] = ()
+    allowed_tools: tuple[str, ...] | None = None
+    """Which tools the key allows, those of the box included; null: any. `web__*` stands for all that begin so."""
+
+
+class ChatTurn(Struct, frozen=True, kw_only=True):
+    """What one side said, before this turn."""
+
+    role: Literal["user", "assistant"]
+    content: str
+    ts: int
+
+
+class SandboxAssets(Struct, frozen=True, kw_only=True):
+    """Where the files of the conversation are, as a zip, for a short while."""
+
+    url: NonEmpty
+    expires_at: int | None = None
+
+
+class SandboxTool(Struct, frozen=True, kw_only=True):
+    """A tool that the server calls for the sandbox."""
+
+    name: NonEmpty
+    timeout_seconds: Seconds
+    description: str = ""
+    input_schema: JsonObject = {}
+
+
+class SandboxGateway(Struct, frozen=True, kw_only=True):
+    """Where the agent's model is reached, as OpenAI's Chat Completions, and its `tools`. The token dies with the turn.
+
+    `notes` say which tools of the agent cannot be used just now. `tools` is null where a server calls none for
+    sandboxes.
+    """
+
+    base_url: NonEmpty
+    token: NonEmpty
+    expires_at: int | None = None
+    tools: tuple[SandboxTool, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"SandboxGateway(base_url={self.base_url!r}, token='***')"
+
+
+class SandboxLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the turn may go. What is left out is the runner's to decide; its own limits hold where they are
+    tighter."""
+
+    context_chars: Positive | None = None
+    tool_result_chars: Positive | None = None
+    provider_timeout_seconds: Seconds | None = None
+    turn_seconds: Seconds | None = None
+    max_file_bytes: Positive | None = None
+    max_files: Positive | None = None
+    tool_rounds: Positive | None = None
+    step_seconds: Seconds | None = None
+
+
+class SandboxConfig(Struct, frozen=True, kw_only=True):
+    """What a turn is about."""
+
+    agent: SandboxAgent
+    prompt: str
+    gateway: SandboxGateway
+    conversation: tuple[ChatTurn, ...] = ()
+    chat_id: str | None = None
+    assets: SandboxAssets | None = None
+    limits: SandboxLimits = SandboxLimits()
+
+
+class SandboxToolCall(RequestBody, frozen=True, kw_only=True):
+    """A tool to be called. `call_id` is what an HTTP tool gets as its Idempotency-Key."""
+
+    call_id: Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    arguments: JsonObject = field(default_factory=dict)
+
+
+class FoundPassage(Struct, frozen=True, kw_only=True):
+    """A place that the answer may cite, and what the model is to be told of it."""
+
+    source: Source
+    text: str
+
+
+class ToolOutcome(Struct, frozen=True, kw_only=True):
+    """What the call came to: any JSON, or why there is none. A tool that fails is an answer too.
+
+    The model is told the `passages` after the result, each under a number that its source has in this turn. The runner
+    gives the numbers, and says them with a `sources` line; `sources` are places without a text of their own.
+    """
+
+    result: JsonValue
+    error: str | None
+    sources: Sequence[Source]
+    passages: Sequence[FoundPassage]

@@ -1,0 +1,56 @@
+"""The Python client, under the name that it had before it became a distribution of its own.
+
+`turnkeep_client` is the same without the server (`pip install turnkeep-client`).
+"""
+
+from turnkeep_client import (
+    Answer,
+    AsyncTurnkeep,
+    ConnectionLost,
+    Conversation,
+    Delta,
+    Event,
+    Failure,
+    File,
+    Files,
+    Message,
+    Reset,
+    Result,
+    Sources,
+    Step,
+    Stream,
+    ToolCalls,
+    Trouble,
+    Turn,
+    TurnBegan,
+    TurnFailed,
+    Turnkeep,
+    TurnStopped,
+    TurnStream,
+)
+
+__all__ = [
+    "Answer",
+    "AsyncTurnkeep",
+    "ConnectionLost",
+    "Conversation",
+    "Delta",
+    "Event",
+    "Failure",
+    "File",
+    "Files",
+    "Message",
+    "Reset",
+    "Result",
+    "Sources",
+    "Step",
+    "Stream",
+    "ToolCalls",
+    "Trouble",
+    "Turn",
+    "TurnBegan",
+    "TurnFailed",
+    "TurnStopped",
+    "TurnStream",
+    "Turnkeep",
+]
