@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.blocks import FileRef
-from turnkeep.store.naming import candidates, name_key
 from turnkeep.store.postgres.database import Statements
+from turnkeep.store.rules.names import candidates, name_key
 
 
 class Named(Struct, frozen=True):

@@ -28,8 +28,8 @@ from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.database import Database, Statements
 from turnkeep.store.postgres.pools import Rows
 from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rules.directory import check_may_go, check_model, check_month, check_name, check_quota, check_role
 from turnkeep.store.shapes import check_agent, check_binding, check_hash
-from turnkeep.store.tenants import check_may_go, check_model, check_month, check_name, check_quota, check_role
 
 DEFAULT_WORKSPACE = "Default"
 AFTER_EVERY_AGENT = "agent_g"

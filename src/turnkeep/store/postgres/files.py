@@ -11,9 +11,9 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.checks import AFTER_ALL_FILES, check_completion, check_limit, check_new_files
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
-from turnkeep.store.naming import candidates, name_key
 from turnkeep.store.postgres.database import Database, Statements, owner_of
 from turnkeep.store.rows import to_file
+from turnkeep.store.rules.names import candidates, name_key
 
 CANDIDATES = 32
 """So many names are offered at a time; the first that is free is taken under the conversation's lock."""

@@ -26,8 +26,17 @@ from turnkeep.store.fulltext import (
     tsquery_text,
     tsvector_text,
 )
-from turnkeep.store.knowing import check_page, check_search, no_page, page_hits, part_of, text_hits, to_page, to_summary
 from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.rules.knowledge import (
+    check_page,
+    check_search,
+    no_page,
+    page_hits,
+    part_of,
+    text_hits,
+    to_page,
+    to_summary,
+)
 
 AFTER_EVERY_PAGE = "page_g"
 

@@ -12,9 +12,11 @@ from turnkeep.model.searching import SearchQuery
 from turnkeep.store.checks import check_limit
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
-from turnkeep.store.filtering import conditions, numbered, ordering
 from turnkeep.store.fulltext import CANDIDATES, FILTERED, RANKED, loose, tokens_of_row, tsquery_text, tsvector_text
-from turnkeep.store.knowing import (
+from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.row_filters import conditions, numbered, ordering
+from turnkeep.store.rows import json_text
+from turnkeep.store.rules.knowledge import (
     MAX_ROWS,
     check_batch,
     check_cells,
@@ -31,9 +33,7 @@ from turnkeep.store.knowing import (
     to_row,
     to_table,
 )
-from turnkeep.store.naming import name_key
-from turnkeep.store.postgres.database import Database, Statements
-from turnkeep.store.rows import json_text
+from turnkeep.store.rules.names import name_key
 
 AFTER_EVERY_TABLE = "table_g"
 TABLES_SEARCHED = 200

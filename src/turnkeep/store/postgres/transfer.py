@@ -9,11 +9,10 @@ from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
-from turnkeep.store.naming import name_key
+from turnkeep.store.exports import rename
 from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
 from turnkeep.store.postgres.turns import ALL
 from turnkeep.store.postgres.writing import entries_of, packed
-from turnkeep.store.renaming import rename
 from turnkeep.store.rows import (
     json_or_null,
     json_text,
@@ -23,6 +22,7 @@ from turnkeep.store.rows import (
     to_recorded,
     to_turn,
 )
+from turnkeep.store.rules.names import name_key
 from turnkeep.store.shapes import check_exported
 
 

@@ -1,18 +1,113 @@
-"""Files: the rows of the bags, inside the writer's transaction. Names never collide within a bag."""
+"""Files on SQLite: the rows of the bags. Names never collide within a bag."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
 from turnkeep.errors import Conflict, InvalidRequest, NotFound, Unauthorized
-from turnkeep.ids import ConversationId, FileId, MessageId, TurnId
+from turnkeep.ids import ConversationId, FileId, MessageId, TurnId, check_id
 from turnkeep.model.blocks import FileRef
 from turnkeep.model.files import File, FileStatus, NewFile, TurnBag
 from turnkeep.model.principals import Principal
-from turnkeep.store.naming import candidates, name_key
-from turnkeep.store.rows import to_file
-from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_file, owner_of
+from turnkeep.store import checks
+from turnkeep.store.commands import Page, page_of
+from turnkeep.store.cursors import decode_cursor, encode_cursor
+from turnkeep.store.rows import json_text, to_file
+from turnkeep.store.rules.names import candidates, name_key
+from turnkeep.store.sqlite.lanes import Lanes
+from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_conversation, no_file, owner_of
 from turnkeep.store.sqlite.session import Session
+
+
+class SqliteFiles(Lanes):
+    """The rows of the file bags. Promises are those of `ports.FileStore`."""
+
+    async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+        checks.check_new_files(new)
+        return await self._write(_add_all, principal, new)
+
+    async def write_back(self, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+        checks.check_new_files(new)
+        return await self._write(_write_back, token_hash, new)
+
+    async def complete_file(
+        self,
+        principal: Principal,
+        file_id: FileId,
+        *,
+        size: int,
+        sha256: str,
+        mime_type: str | None = None,
+        storage_key: str | None = None,
+        crc32: int | None = None,
+    ) -> File:
+        check_id(file_id, "file")
+        checks.check_completion(size, sha256, mime_type, storage_key, crc32)
+        found = FoundBytes(size=size, sha256=sha256, mime_type=mime_type, storage_key=storage_key, crc32=crc32)
+        return await self._write(_complete, principal, file_id, found)
+
+    async def file(self, principal: Principal, file_id: FileId) -> File:
+        which = {"file": check_id(file_id, "file")}
+
+        def found(session: Session) -> File:
+            row = session.row("my_file", which)
+            if row is None:
+                raise no_file()
+            return to_file(row)
+
+        return await self._see(principal, found)
+
+    async def files(self, principal: Principal, conversation_id: ConversationId) -> list[File]:
+        which = {"conversation": check_id(conversation_id, "conv")}
+
+        def found(session: Session) -> list[File]:
+            with session.snapshot():
+                if session.row("my_conversation_exists", which) is None:
+                    raise no_conversation()
+                return [to_file(row) for row in session.rows("my_files_of_conversation", which)]
+
+        return await self._see(principal, found)
+
+    async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        checks.check_limit(limit)
+        before = checks.AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, "files", tuple[str])[0]
+
+        def found(session: Session) -> list[File]:
+            return [to_file(row) for row in session.rows("my_saved_files", {"before": before, "limit": limit + 1})]
+
+        files = await self._see(principal, found)
+        return page_of(files, limit=limit, cursor_of=lambda file: encode_cursor("files", file.id))
+
+    async def delete_file(self, principal: Principal, file_id: FileId) -> None:
+        await self._write(_delete, principal, check_id(file_id, "file"))
+
+    async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
+        return await self._files("files_by_id", {"files": json_text(list(file_ids))})
+
+    async def written_files(self, turn_id: TurnId) -> list[File]:
+        return await self._files("files_of_turn", {"turn": check_id(turn_id, "turn")})
+
+    async def turn_bag(self, turn_id: TurnId, attempt: int) -> TurnBag:
+        return await self._read(_turn_bag, check_id(turn_id, "turn"), attempt)
+
+    async def all_files(self, *, after: FileId | None = None, limit: int = 1_000) -> list[File]:
+        return await self._files("all_files", {"after": after or "", "limit": limit})
+
+    async def drop_unfinished(self, *, created_before: int, limit: int = 100) -> list[tuple[FileId, str]]:
+        which = {"before": created_before, "limit": limit}
+        return await self._write(lambda session: session.rows("drop_unfinished_files", which))
+
+    async def known_keys(self, storage_keys: Sequence[str]) -> set[str]:
+        which = {"keys": json_text(list(storage_keys))}
+        return {key for (key,) in await self._read(lambda session: session.rows("known_storage_keys", which))}
+
+    async def pending_files(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        which = {"files": json_text(list(file_ids))}
+        return {file_id for (file_id,) in await self._read(lambda session: session.rows("pending_file_ids", which))}
+
+    async def _files(self, name: str, which: dict[str, Any]) -> list[File]:
+        return await self._read(lambda session: [to_file(row) for row in session.rows(name, which)])
 
 
 class FoundBytes(Struct, frozen=True, kw_only=True):
@@ -37,11 +132,11 @@ class FileRow(NewFile, frozen=True, kw_only=True):
         return cls(**structs.asdict(new), status="pending" if new.sha256 is None else "ready", turn_id=turn_id)
 
 
-def add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> list[File]:
-    return [add(session, principal, FileRow.of(each)) for each in new]
+def _add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+    return [_add(session, principal, FileRow.of(each)) for each in new]
 
 
-def add(session: Session, principal: Principal, new: FileRow) -> File:
+def _add(session: Session, principal: Principal, new: FileRow) -> File:
     if new.conversation_id is not None:
         conversation_for_write(session, principal, new.conversation_id)
     elif session.row("workspace_exists", in_workspace(principal)) is None:
@@ -49,7 +144,7 @@ def add(session: Session, principal: Principal, new: FileRow) -> File:
     return insert(session, principal, new, created_at=session.now)
 
 
-def write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
     """Spend the token, and add these files to the bag of its turn."""
     found = session.row("write_back_turn", {"hash": token_hash, "now": session.now})
     if found is None:
@@ -62,7 +157,7 @@ def write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> l
     return [insert(session, owner, row, created_at=session.now) for row in rows]
 
 
-def turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
+def _turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
     with session.snapshot():
         found = session.row("bag_of_running_turn", {"turn": turn_id, "attempt": attempt})
         if found is None:
@@ -78,7 +173,7 @@ def turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
 
 
 def insert(session: Session, principal: Principal, new: FileRow, *, created_at: int) -> File:
-    name = new.name if new.conversation_id is None else free_name(session, new.conversation_id, new.name)
+    name = new.name if new.conversation_id is None else _free_name(session, new.conversation_id, new.name)
     row = session.rows(
         "insert_file",
         {
@@ -135,7 +230,7 @@ def _attach(
         )
     if file.conversation_id not in {None, conversation_id}:
         raise InvalidRequest(f"File {file.id} belongs to another conversation. Upload it again for this one.")
-    name = file.name if file.conversation_id else free_name(session, conversation_id, file.name)
+    name = file.name if file.conversation_id else _free_name(session, conversation_id, file.name)
     session.run(
         "attach_file",
         {
@@ -149,7 +244,7 @@ def _attach(
     return FileRef(file_id=file.id, name=name, mime_type=file.mime_type, size=file.size)
 
 
-def complete(session: Session, principal: Principal, file_id: FileId, found: FoundBytes) -> File:
+def _complete(session: Session, principal: Principal, file_id: FileId, found: FoundBytes) -> File:
     file = _own(session, principal, file_id)
     done = session.rows("complete_file", {"file": file_id, **structs.asdict(found)})
     if done:
@@ -159,12 +254,12 @@ def complete(session: Session, principal: Principal, file_id: FileId, found: Fou
     return file
 
 
-def delete(session: Session, principal: Principal, file_id: FileId) -> None:
+def _delete(session: Session, principal: Principal, file_id: FileId) -> None:
     _own(session, principal, file_id)
     session.run("delete_file", {"file": file_id, "now": session.now})
 
 
-def free_name(session: Session, conversation_id: ConversationId, name: str) -> str:
+def _free_name(session: Session, conversation_id: ConversationId, name: str) -> str:
     """The first of `name`, `name-1`, … that no file of the bag has. The one writer makes this a promise."""
     for candidate in candidates(name):
         taken = session.row("name_is_taken", {"conversation": conversation_id, "key": name_key(candidate)})

@@ -12,21 +12,24 @@ from turnkeep.errors import Forbidden
 from turnkeep.model.principals import Principal
 from turnkeep.store.sqlite.boundary import close_boundary, install_views
 from turnkeep.store.sqlite.checkpoints import Checkpoints
-from turnkeep.store.sqlite.conversation_verbs import ConversationVerbs
-from turnkeep.store.sqlite.directory_verbs import DirectoryVerbs
-from turnkeep.store.sqlite.file_verbs import FileVerbs
+from turnkeep.store.sqlite.conversations import SqliteConversations
+from turnkeep.store.sqlite.directory import SqliteDirectory
+from turnkeep.store.sqlite.files import SqliteFiles
 from turnkeep.store.sqlite.jobs import ours
-from turnkeep.store.sqlite.knowledge_verbs import KnowledgeVerbs
+from turnkeep.store.sqlite.knowledge import SqliteKnowledge
 from turnkeep.store.sqlite.locking import FileLock
 from turnkeep.store.sqlite.migrate import migrate
 from turnkeep.store.sqlite.readers import Readers
 from turnkeep.store.sqlite.session import Row, Session, load_texts, open_reading, open_writing
-from turnkeep.store.sqlite.table_verbs import TableVerbs
+from turnkeep.store.sqlite.tables import SqliteTables
+from turnkeep.store.sqlite.transfer import SqliteTransfer
 from turnkeep.store.sqlite.turn_verbs import TurnVerbs
 from turnkeep.store.sqlite.writer import Statistics, Writer
 
 
-class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs, KnowledgeVerbs, TableVerbs):
+class SqliteStore(
+    TurnVerbs, SqliteConversations, SqliteTransfer, SqliteDirectory, SqliteFiles, SqliteKnowledge, SqliteTables
+):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
 
     @classmethod

@@ -23,7 +23,7 @@ from turnkeep.store.commands import (
     Window,
 )
 from turnkeep.store.marks import call_mark
-from turnkeep.store.sqlite import claiming, leases, reading, recording, transferring
+from turnkeep.store.sqlite import claiming, leases, reading, recording, transfer
 from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import check_service
 
@@ -39,8 +39,8 @@ class TurnVerbs(Lanes):
         check_id(conversation_id, "conv")
         checks.check_appended(turn)
         shapes.check_usage(turn.usage)
-        rows = transferring.rows_for_append(principal, conversation_id, turn)
-        return await self._write(transferring.append, principal, conversation_id, turn, rows)
+        rows = transfer.rows_for_append(principal, conversation_id, turn)
+        return await self._write(transfer.append, principal, conversation_id, turn, rows)
 
     async def record(
         self,

@@ -10,15 +10,57 @@ from typing import Any
 from msgspec import Struct
 
 from turnkeep.ids import ConversationId, WorkspaceId
+from turnkeep.model.conversations import Hit
 from turnkeep.model.display import words_of
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery, tokens_of
+from turnkeep.model.searching import SearchQuery, parse_query, tokens_of
+from turnkeep.store.commands import Page, page_of
+from turnkeep.store.cursors import list_cursor, list_of
+from turnkeep.store.fulltext import fts_text
 from turnkeep.store.rows import json_text, to_message
+from turnkeep.store.sqlite import reading
+from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import owner_of
-from turnkeep.store.sqlite.reading import content_of
 from turnkeep.store.sqlite.session import Session
 
 CHUNK_TURNS = 100
+INDEXED_BEFORE_SEARCH = 500
+
+
+class SqliteSearch(Lanes):
+    """The search over titles and visible messages."""
+
+    async def _search(self, principal: Principal, query: str, limit: int, cursor: str | None) -> Page[Hit]:
+        """Candidates from the index, filtered by their owner there; what is shown comes through the client path."""
+        wanted = parse_query(query)
+        of = list_of(query)
+        before = reading.list_key(cursor, of)
+        if wanted.is_empty:
+            return Page(data=())
+        await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
+        found = await self._read(_candidates, principal, wanted, before, limit + 1)
+        places = await self._read(_newest_matches, wanted, found) if found else {}
+        hits = await self._see(principal, reading.my_hits, wanted, found, places)
+        return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
+
+    async def index_pending(self, *, limit: int = 500) -> int:
+        return await self._index(None, limit)
+
+    async def _index(self, workspace_id: WorkspaceId | None, limit: int) -> int:
+        """Tokens are made by a reader; the writer only stores them, a chunk at a time."""
+        done = 0
+        if titles := await self._read(_pending_titles, workspace_id, limit):
+            await self._write(_index_titles, titles)
+        for pending in await self._read(_pending, workspace_id, limit):
+            after, is_ours = pending.after, True
+            while is_ours:
+                chunk = await self._read(_next_chunk, pending.conversation_id, after)
+                is_ours = chunk.last > after and await self._write(_write_chunk, chunk)
+                after = chunk.last
+                if chunk.is_complete:
+                    break
+            done += is_ours
+        return done
 
 
 class Pending(Struct, frozen=True):
@@ -38,30 +80,30 @@ class Chunk(Struct, frozen=True):
     entries: Sequence[tuple[str, int, str]]
 
 
-def pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[Pending]:
+def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[Pending]:
     found = session.rows("pending_conversations", {"workspace": workspace_id, "limit": limit})
     return [Pending(conversation_id, after) for conversation_id, after in found]
 
 
-def pending_titles(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[ConversationId]:
+def _pending_titles(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[ConversationId]:
     found = session.rows("pending_titles", {"workspace": workspace_id, "limit": limit})
     return [conversation_id for (conversation_id,) in found]
 
 
-def next_chunk(session: Session, conversation_id: ConversationId, after: int) -> Chunk:
+def _next_chunk(session: Session, conversation_id: ConversationId, after: int) -> Chunk:
     """Read and tokenise the next turns. It may run beside the writer; `write_chunk` looks whether it still holds."""
     settled = session.rows("settled_up_to", {"conversation": conversation_id})
     end = settled[0][0] if settled else after
     last = min(end, after + CHUNK_TURNS)
     found = session.rows("rows_to_index", {"conversation": conversation_id, "after": after, "last": last})
     entries = [
-        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(content_of(message)))))
+        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(reading.content_of(message)))))
         for message in map(to_message, found)
     ]
     return Chunk(conversation_id, after, last, last >= end, entries)
 
 
-def write_chunk(session: Session, chunk: Chunk) -> bool:
+def _write_chunk(session: Session, chunk: Chunk) -> bool:
     """Add the entries, unless somebody else has indexed these turns meanwhile (False)."""
     which: dict[str, Any] = {"conversation": chunk.conversation_id}
     if not session.run("mark_indexed", which | {"after": chunk.after, "last": chunk.last}):
@@ -69,11 +111,11 @@ def write_chunk(session: Session, chunk: Chunk) -> bool:
     for turn_id, sequence, tokens in chunk.entries:
         if tokens:
             _add(session, which | {"turn": turn_id, "sequence": sequence}, tokens)
-    index_titles(session, [chunk.conversation_id])
+    _index_titles(session, [chunk.conversation_id])
     return True
 
 
-def index_titles(session: Session, conversation_ids: Sequence[ConversationId]) -> None:
+def _index_titles(session: Session, conversation_ids: Sequence[ConversationId]) -> None:
     """Let the titles of these conversations be found as they are now."""
     for conversation_id in conversation_ids:
         row = session.row("title_of", {"conversation": conversation_id})
@@ -98,23 +140,18 @@ def _add(session: Session, entry: dict[str, Any], tokens: str) -> None:
     session.run("add_tokens", {"n": n, "tokens": tokens})
 
 
-def candidates(
+def _candidates(
     session: Session, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int
 ) -> list[ConversationId]:
     """Conversations of the principal that match, newest change first."""
     updated_at, id_ = before
-    values = owner_of(principal) | {"query": _match(query), "updated_at": updated_at, "id": id_, "limit": limit}
+    values = owner_of(principal) | {"query": fts_text(query), "updated_at": updated_at, "id": id_, "limit": limit}
     return [conversation_id for (conversation_id,) in session.rows("search", values)]
 
 
-def newest_matches(
+def _newest_matches(
     session: Session, query: SearchQuery, conversation_ids: Sequence[ConversationId]
 ) -> dict[ConversationId, tuple[str, int]]:
     """The place `(turn_id, turn_sequence)` of the newest matching message of each conversation that has one."""
-    found = session.rows("newest_matches", {"query": _match(query), "ids": json_text(conversation_ids)})
+    found = session.rows("newest_matches", {"query": fts_text(query), "ids": json_text(conversation_ids)})
     return {conversation_id: (turn_id, sequence) for conversation_id, turn_id, sequence, _ in found}
-
-
-def _match(query: SearchQuery) -> str:
-    """FTS5's words for it. Tokens hold no quotes, so quoting makes them plain words to it."""
-    return " ".join([*(f'"{word}"' for word in query.words), *(f'"{prefix}"*' for prefix in query.prefixes)])

@@ -10,7 +10,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.model.blocks import JsonObject
 from turnkeep.model.events import Result
 from turnkeep.model.parts import StepPart, TextPart
-from turnkeep.store.portable import exported_from_rows, read_export, write_export
+from turnkeep.store.exports import exported_from_rows, read_export, write_export
 from turnkeep.store.ports import Store
 from turnkeep.transfer.foreign import read_transcript
 

@@ -4,12 +4,14 @@ from typing import Any
 
 from turnkeep.clock import month_of
 from turnkeep.errors import ConversationBusy, NotFound
-from turnkeep.ids import ConversationId
+from turnkeep.ids import ConversationId, check_id
 from turnkeep.model.conversations import Conversation, title_and_preview
 from turnkeep.model.files import File
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
+from turnkeep.store import shapes
 from turnkeep.store.commands import Appended, Exported, TurnTrace
+from turnkeep.store.exports import rename
 from turnkeep.store.rows import (
     json_or_null,
     json_text,
@@ -20,13 +22,27 @@ from turnkeep.store.rows import (
 )
 from turnkeep.store.sqlite.conversations import by_id
 from turnkeep.store.sqlite.files import FileRow, insert
-from turnkeep.store.sqlite.indexing import refresh_title
-from turnkeep.store.sqlite.owning import in_workspace, no_conversation, no_turn, owner_of
+from turnkeep.store.sqlite.lanes import Lanes
+from turnkeep.store.sqlite.owning import check_service, in_workspace, no_conversation, no_turn, owner_of
 from turnkeep.store.sqlite.reading import ALL, own_conversation, trace_of
+from turnkeep.store.sqlite.search import refresh_title
 from turnkeep.store.sqlite.session import Session
 from turnkeep.store.sqlite.starting import insert_events
 
 Columns = list[tuple[Any, ...]]
+
+
+class SqliteTransfer(Lanes):
+    """Export and import, without loss."""
+
+    async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
+        check_service(principal)
+        return await self._read(_export, principal, check_id(conversation_id, "conv"))
+
+    async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
+        shapes.check_exported(exported)
+        renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
+        return await self._write(_import_renamed, principal, renamed)
 
 
 def rows_for_append(principal: Principal, conversation_id: ConversationId, turn: Appended) -> Columns:
@@ -85,7 +101,7 @@ def append(
     return int(ordinal)
 
 
-def export(session: Session, principal: Principal, conversation_id: ConversationId) -> Exported:
+def _export(session: Session, principal: Principal, conversation_id: ConversationId) -> Exported:
     with session.snapshot():
         conversation = own_conversation(session, principal, conversation_id)
         which = {"conversation": conversation_id}
@@ -101,7 +117,7 @@ def _export_turn(session: Session, turn: Turn) -> TurnTrace:
     return trace_of(session, turn, [to_recorded(*row) for row in stored])
 
 
-def import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
+def _import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
     """Insert what is given as it is; its ids were made for this database."""
     conversation = exported.conversation
     owner = in_workspace(principal)
