@@ -1,7 +1,7 @@
 """The named queries of PostgreSQL, with the columns of `rows.py` written into them.
 
 `{t.turn_columns}` stands for the columns of a turn from the table `t`, `{(c.turn).turn_columns}` for those of a row
-that is a column of `c`. So the order of columns is known in one place.
+that is a column of `c`, `{turn_columns}` for their names alone. So the order of columns is known in one place.
 """
 
 import re
@@ -10,18 +10,7 @@ from functools import cache
 from turnkeep.store import rows
 from turnkeep.store.queries import load_queries
 
-_COLUMNS = {
-    "message_columns": rows.MESSAGE_COLUMNS,
-    "turn_columns": rows.TURN_COLUMNS,
-    "conversation_columns": rows.CONVERSATION_COLUMNS,
-    "file_columns": rows.FILE_COLUMNS,
-    "workspace_columns": rows.WORKSPACE_COLUMNS,
-    "key_columns": rows.KEY_COLUMNS,
-    "member_columns": rows.MEMBER_COLUMNS,
-    "agent_columns": rows.AGENT_COLUMNS,
-    "table_columns": rows.TABLE_COLUMNS,
-}
-_PLACE = re.compile(r"\{(\(\w+\.\w+\)|\w+)\.(\w+)\}")
+_PLACE = re.compile(r"\{(?:(\(\w+\.\w+\)|\w+)\.)?(\w+)_columns\}")
 _RUNNING = "(SELECT r.id FROM turnkeep.turns r WHERE r.conversation_id = {0}.id AND r.status = 'running')"
 
 
@@ -32,10 +21,12 @@ def statements() -> dict[str, str]:
 
 
 def _columns(place: re.Match[str]) -> str:
-    return ", ".join(_column(place[1], name) for name in _COLUMNS[place[2]].split(", "))
+    return ", ".join(_column(place[1], name) for name in rows.COLUMNS[place[2]].split(", "))
 
 
-def _column(source: str, name: str) -> str:
+def _column(source: str | None, name: str) -> str:
+    if source is None:
+        return name
     if name != "running_turn_id":
         return f"{source}.{name}"
     # No column of the table: looked up by the engine, and delivered beside the row by the client's functions.

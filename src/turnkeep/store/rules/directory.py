@@ -1,8 +1,8 @@
-"""What both stores know of tenants: checks of names, limits, roles and months, and when a workspace may go."""
+"""Rules of the directory: checks of names, limits, roles and months, and every refusal."""
 
 import re
 
-from turnkeep.errors import Conflict, InvalidRequest
+from turnkeep.errors import Conflict, InvalidRequest, NotFound
 from turnkeep.store.checks import NAME_CHARS, check_text
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
@@ -43,3 +43,19 @@ def check_may_go(is_default: bool, has_conversations: bool, has_files: bool, has
     if has_conversations or has_files or has_knowledge:
         held = "conversations" if has_conversations else "files" if has_files else "pages or tables"
         raise Conflict(f"This workspace holds {held}. Delete them, and wait until they are purged.")
+
+
+def no_org() -> NotFound:
+    return NotFound("No such org.")
+
+
+def no_workspace() -> NotFound:
+    return NotFound("No such workspace.")
+
+
+def no_agent() -> NotFound:
+    return NotFound("No such agent.")
+
+
+def no_key() -> NotFound:
+    return NotFound("No such key.")

@@ -23,19 +23,8 @@ Row = tuple[Any, ...]
 BUSY_SECONDS = 5
 CACHE_KIB = 16 * 1024
 
-_COLUMNS = {
-    "message": rows.MESSAGE_COLUMNS,
-    "turn": rows.TURN_COLUMNS,
-    "file": rows.FILE_COLUMNS,
-    "workspace": rows.WORKSPACE_COLUMNS,
-    "key": rows.KEY_COLUMNS,
-    "member": rows.MEMBER_COLUMNS,
-    "agent": rows.AGENT_COLUMNS,
-    "table": rows.TABLE_COLUMNS,
-    "conversation": rows.CONVERSATION_COLUMNS,
-}
 _RUNNING = "(SELECT r.id FROM turns r WHERE r.conversation_id = {0}.id AND r.status = 'running') AS running_turn_id"
-_PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)_columns\}")
+_PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)_(columns|values|changes)\}")
 
 
 class Session:
@@ -91,14 +80,17 @@ class Session:
 def load_texts() -> Mapping[str, str]:
     """The queries of this store, with the columns of `rows.py` written in where they say `{turn_columns}`.
 
-    `{m.message_columns}` puts the table's name before each.
+    `{m.message_columns}` puts the table's name before each. `{new_file_values}` are the parameters of these names, and
+    `{…_changes}` sets each column to its parameter.
     """
     return {name: _PLACE.sub(_columns, text) for name, text in load_queries("sqlite").items()}
 
 
 def _columns(place: re.Match[str]) -> str:
-    table, kind = place[1], place[2]
-    names = _COLUMNS[kind].split(", ")
+    table, kind, form = place[1], place[2], place[3]
+    names = rows.COLUMNS[kind].split(", ")
+    if form != "columns":
+        return ", ".join(f":{name}" if form == "values" else f"{name} = :{name}" for name in names)
     if kind != "conversation":
         return ", ".join(f"{table}.{name}" if table else name for name in names)
     owner = table or "conversations"

@@ -6,7 +6,6 @@ from turnkeep.clock import month_of
 from turnkeep.errors import ConversationBusy, NotFound
 from turnkeep.ids import ConversationId, check_id
 from turnkeep.model.conversations import Conversation, title_and_preview
-from turnkeep.model.files import File
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store import shapes
@@ -20,8 +19,8 @@ from turnkeep.store.rows import (
     to_recorded,
     to_turn,
 )
+from turnkeep.store.rules.files import imported_files
 from turnkeep.store.sqlite.conversations import by_id
-from turnkeep.store.sqlite.files import FileRow, insert
 from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import check_service, in_workspace, no_conversation, no_turn, owner_of
 from turnkeep.store.sqlite.reading import ALL, own_conversation, trace_of
@@ -148,8 +147,7 @@ def _import_renamed(session: Session, principal: Principal, exported: Exported) 
         refresh_title(session, conversation.id, conversation.title)
     for trace in exported.turns:
         _import_turn(session, principal, trace)
-    for file in exported.files:
-        insert(session, principal, _imported_file(file), created_at=file.created_at)
+    session.many("insert_file", imported_files(exported.files, principal))
     return by_id(session, conversation.id)
 
 
@@ -197,19 +195,4 @@ def _import_turn(session: Session, principal: Principal, trace: TurnTrace) -> No
             (turn.id, n, org_id, line.after_seq, line.level, line.message, line.ts)
             for n, line in enumerate(trace.logs, start=1)
         ],
-    )
-
-
-def _imported_file(file: File) -> FileRow:
-    return FileRow(
-        id=file.id,
-        conversation_id=file.conversation_id,
-        name=file.name,
-        mime_type=file.mime_type,
-        size=file.size,
-        storage_key=file.storage_key,
-        source=file.source,
-        sha256=file.sha256,
-        status=file.status,
-        message_id=file.message_id,
     )
