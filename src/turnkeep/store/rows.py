@@ -13,6 +13,8 @@ from turnkeep.model.conversations import Conversation
 from turnkeep.model.display import parts_of
 from turnkeep.model.events import Recorded, Result, Source, TurnEvent
 from turnkeep.model.files import File
+from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
+from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.parts import Part
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
@@ -55,6 +57,7 @@ KEY_COLUMNS = ", ".join(ApiKey.__struct_fields__)
 MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
 AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
+"""SQLite adds `serial`, a number of the table in its row ids."""
 
 COLUMNS = {
     "message": MESSAGE_COLUMNS,
@@ -92,6 +95,8 @@ _extras = msgspec.json.Decoder(
     tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
 ).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
+_columns = msgspec.json.Decoder(tuple[Column, ...]).decode
+_cells = msgspec.json.Decoder(tuple[Cell, ...]).decode
 
 
 def json_text(value: object) -> str:
@@ -326,3 +331,25 @@ def to_key(row: Row) -> ApiKey:
 def to_agent(row: Row) -> Agent:
     values = dict(zip(Agent.__struct_fields__, row, strict=True))
     return Agent(**values | {"spec": _spec(values["spec"])})
+
+
+def to_summary(row: Row) -> PageSummary:
+    """A page without its content, from the fields of `PageSummary` in their order."""
+    return PageSummary(**dict(zip(PageSummary.__struct_fields__, row, strict=True)))
+
+
+def to_page(row: Row) -> KnowledgePage:
+    """A page from the fields of `KnowledgePage` in their order."""
+    return KnowledgePage(**dict(zip(KnowledgePage.__struct_fields__, row, strict=True)))
+
+
+def to_table(row: Row) -> KnowledgeTable:
+    """A table from the values of `TABLE_COLUMNS`."""
+    values = dict(zip(KnowledgeTable.__struct_fields__, row, strict=False))
+    return KnowledgeTable(**values | {"columns": _columns(values["columns"])})
+
+
+def to_row(row: Row) -> TableRow:
+    """A row of a table from `number, cells, created_at, updated_at`."""
+    values = dict(zip(TableRow.__struct_fields__, row, strict=True))
+    return TableRow(**values | {"cells": _cells(values["cells"])})

@@ -22,18 +22,17 @@ from turnkeep.store.fulltext import (
     joined,
     loose,
 )
-from turnkeep.store.rows import json_text
+from turnkeep.store.rows import json_text, to_page, to_summary
+from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.knowledge import (
+    changed_page,
     check_page,
     check_search,
     no_page,
     page_hits,
     part_of,
     text_hits,
-    to_page,
-    to_summary,
 )
-from turnkeep.store.sqlite import directory
 from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import in_workspace
 from turnkeep.store.sqlite.session import Session
@@ -104,7 +103,8 @@ class SqliteKnowledge(Lanes):
 def _create_page(
     session: Session, principal: Principal, page_id: PageId, title: str, content: str, index: Sequence[Indexed]
 ) -> None:
-    directory.workspace(session, principal.org_id, principal.workspace_id)
+    if session.row("workspace_exists", in_workspace(principal)) is None:
+        raise no_workspace()
     values = in_workspace(principal) | {"id": page_id, "title": title, "content": content, "now": session.now}
     session.run("insert_page", values)
     _add_passages(session, principal.org_id, principal.workspace_id, page_id, index)
@@ -114,10 +114,7 @@ def _change_page(
     session: Session, principal: Principal, page_id: PageId, title: str | None, content: str | None
 ) -> None:
     row = session.row("page_for_write", in_workspace(principal) | {"page": page_id})
-    if row is None:
-        raise no_page()
-    title = row[1] if title is None else title
-    content = row[2] if content is None else content
+    title, content = changed_page(row, title, content)
     session.run("update_page", {"page": page_id, "title": title, "content": content, "now": session.now})
     _drop_passages(session, principal.org_id, page_id)
     _add_passages(session, principal.org_id, principal.workspace_id, page_id, index_of(title, content))
@@ -159,12 +156,12 @@ def _find_texts(
 def _my_hits(session: Session, places: Sequence[Place], query: SearchQuery, chars: int) -> tuple[PageHit, ...]:
     """What was found, as its reader sees it."""
     rows = session.rows("my_page_texts", {"ids": json_text([place.owner for place in places])})
-    return page_hits(places, {row[0]: (row[1], row[2]) for row in rows}, query, chars)
+    return page_hits(places, {page_id: (title, content) for page_id, title, content in rows}, query, chars)
 
 
 def _file_texts(session: Session, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
     rows = session.rows("file_texts", {"org": org_id, "owners": json_text(list(sha256s))})
-    return {row[0]: FileText(sha256=row[0], text=row[1], problem=row[2]) for row in rows}
+    return {sha256: FileText(sha256=sha256, text=text, problem=problem) for sha256, text, problem in rows}
 
 
 def _save_file_text(session: Session, org_id: OrgId, text: FileText, index: Sequence[Indexed]) -> None:

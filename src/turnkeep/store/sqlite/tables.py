@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from turnkeep.errors import InvalidRequest
+from msgspec import structs
+
 from turnkeep.ids import TableId, check_id, new_table_id
 from turnkeep.model.knowledge import Cell, Column, Found, KnowledgeTable, Row, RowHit, RowQuery
 from turnkeep.model.principals import Principal
@@ -17,28 +18,30 @@ from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.fulltext import CANDIDATES, ENOUGH, FILTERED, RANKED, fts_text, loose, tokens_of_row
 from turnkeep.store.row_filters import conditions, named, ordering
-from turnkeep.store.rows import json_text
-from turnkeep.store.rules.knowledge import (
-    MAX_ROWS,
+from turnkeep.store.rows import json_text, to_row, to_table
+from turnkeep.store.rules.directory import no_workspace
+from turnkeep.store.rules.knowledge import part_of
+from turnkeep.store.rules.tables import (
+    Batch,
+    Reserved,
+    TableForWrite,
+    begun_import,
+    changed_table,
     check_batch,
     check_cells,
-    check_columns_stay,
+    check_import_size,
+    check_reserved,
     check_row_limit,
     check_row_search,
     check_table,
-    import_lost,
-    import_repeated,
-    import_runs,
+    imported_batch,
     known_rows,
     name_taken,
     no_row,
     no_table,
-    part_of,
-    to_row,
-    to_table,
+    table_for_write,
+    table_record,
 )
-from turnkeep.store.rules.names import name_key
-from turnkeep.store.sqlite import directory
 from turnkeep.store.sqlite.knowledge import drop_lost_texts
 from turnkeep.store.sqlite.lanes import Lanes
 from turnkeep.store.sqlite.owning import in_workspace
@@ -70,7 +73,8 @@ class SqliteTables(Lanes):
         self, principal: Principal, *, name: str, columns: Sequence[Column], description: str = ""
     ) -> KnowledgeTable:
         check_table(name, description, columns)
-        return await self._write(_create, principal, new_table_id(), name.strip(), description, columns)
+        record = table_record(name.strip(), description, columns)
+        return await self._write(_create, principal, new_table_id(), record)
 
     async def table(self, principal: Principal, table_id: TableId) -> KnowledgeTable:
         return await self._see(principal, _my_table, check_id(table_id, "table"))
@@ -90,7 +94,7 @@ class SqliteTables(Lanes):
     ) -> KnowledgeTable:
         check_table(name, description, columns)
         check_id(table_id, "table")
-        return await self._write(_change, principal, table_id, name and name.strip(), description, columns)
+        return await self._write(_change, principal, table_id, name, description, columns)
 
     async def delete_table(self, principal: Principal, table_id: TableId) -> None:
         await self._write(_delete, principal, check_id(table_id, "table"))
@@ -165,8 +169,7 @@ class SqliteTables(Lanes):
         return Found(hits=await self._see(principal, seen), next_offset=next_offset)
 
     async def begin_import(self, principal: Principal, table_id: TableId, *, import_id: str, count: int) -> int:
-        if not 1 <= count < MAX_ROWS:
-            raise InvalidRequest("An import needs at least one row.")
+        check_import_size(count)
         return await self._write(_begin_import, principal, check_id(table_id, "table"), import_id, count)
 
     async def import_rows(
@@ -257,19 +260,11 @@ def place_of(serial: int, number: int) -> int:
     return serial << BITS | number
 
 
-def _create(
-    session: Session, principal: Principal, table_id: TableId, name: str, description: str, columns: Sequence[Column]
-) -> KnowledgeTable:
-    directory.workspace(session, principal.org_id, principal.workspace_id)
-    _check_name(session, principal, table_id, name)
-    values = in_workspace(principal) | {
-        "id": table_id,
-        "name": name,
-        "key": name_key(name),
-        "description": description,
-        "columns": json_text(columns),
-        "now": session.now,
-    }
+def _create(session: Session, principal: Principal, table_id: TableId, record: dict[str, str]) -> KnowledgeTable:
+    if session.row("workspace_exists", in_workspace(principal)) is None:
+        raise no_workspace()
+    _check_name(session, principal, table_id, record)
+    values = in_workspace(principal) | record | {"id": table_id, "now": session.now}
     return to_table(session.rows("insert_table", values)[0])
 
 
@@ -281,22 +276,10 @@ def _change(
     description: str | None,
     columns: Sequence[Column] | None,
 ) -> KnowledgeTable:
-    before, _, import_id = _for_write(session, principal, table_id)
-    if name is not None:
-        _check_name(session, principal, table_id, name)
-    if columns is not None:
-        if import_id is not None:
-            raise import_runs()
-        check_columns_stay(before, columns)
-    values = {
-        "table": table_id,
-        "name": name or before.name,
-        "key": name_key(name or before.name),
-        "description": before.description if description is None else description,
-        "columns": json_text(before.columns if columns is None else columns),
-        "now": session.now,
-    }
-    return to_table(session.rows("update_table", values)[0])
+    found = _for_write(session, principal, table_id)
+    record = changed_table(found.table, found.reserved, name=name, description=description, columns=columns)
+    _check_name(session, principal, table_id, record)
+    return to_table(session.rows("update_table", record | {"table": table_id, "now": session.now})[0])
 
 
 def _delete(session: Session, principal: Principal, table_id: TableId) -> None:
@@ -327,20 +310,20 @@ def _add(
     batch: str,
     digest: str | None,
 ) -> list[int]:
-    table, last, _ = _for_write(session, principal, table_id)
-    known = session.row("batch_of_rows", {"serial": table.serial, "batch": batch})
+    found = _for_write(session, principal, table_id)
+    serial = found.table.serial
+    known = _batch(session, serial, batch)
     if known is not None:
         return list(known_rows(known, digest))
-    first, count = last + 1, len(written)
-    _keep_batch(session, table.serial, batch, digest, first, count)
-    _insert(session, principal.org_id, table.serial, first, written)
-    _count(session, table.serial, count, last=first + count - 1)
-    return list(range(first, first + count))
+    added = Batch(found.last_row + 1, len(written), digest)
+    _keep_batch(session, serial, batch, added)
+    _insert(session, principal.org_id, serial, added.first, written)
+    _count(session, serial, added.count, last=found.last_row + added.count)
+    return list(known_rows(added, digest))
 
 
 def _added(session: Session, principal: Principal, table_id: TableId, batch: str, digest: str | None) -> range | None:
-    table, _, _ = _for_write(session, principal, table_id)
-    known = session.row("batch_of_rows", {"serial": table.serial, "batch": batch})
+    known = _batch(session, _for_write(session, principal, table_id).table.serial, batch)
     return None if known is None else known_rows(known, digest)
 
 
@@ -373,34 +356,40 @@ def _delete_row(session: Session, principal: Principal, table_id: TableId, numbe
 
 
 def _begin_import(session: Session, principal: Principal, table_id: TableId, import_id: str, count: int) -> int:
-    table, _, running = _for_write(session, principal, table_id)
-    if running is not None:
-        raise import_runs()
-    values = {"serial": table.serial, "import": import_id, "count": count, "now": session.now}
+    found = _for_write(session, principal, table_id)
+    begun = begun_import(found.reserved, import_id)
+    if begun is not None:
+        return begun
+    values = {"serial": found.table.serial, "import": import_id, "count": count, "now": session.now}
     first: int = session.rows("begin_import", values)[0][0]
     return first
 
 
 def _import_rows(session: Session, table_id: TableId, import_id: str, first: int, written: Sequence[Written]) -> None:
-    row = session.row("import_under_way", {"table": table_id, "import": import_id})
-    if row is None or not row[1] <= first <= first + len(written) - 1 <= row[2]:
-        raise import_lost()
-    _insert(session, row[3], row[0], first, written)
-    session.run("touch_import", {"serial": row[0], "now": session.now})
+    serial, org_id, reserved = _import_under_way(session, table_id, import_id)
+    check_reserved(reserved, first, len(written))
+    _insert(session, org_id, serial, first, written)
+    session.run("touch_import", {"serial": serial, "now": session.now})
 
 
 def _finish_import(
     session: Session, table_id: TableId, import_id: str, batch: str | None, digest: str | None
 ) -> KnowledgeTable:
-    reserved = session.row("import_under_way", {"table": table_id, "import": import_id})
-    if reserved is None:
-        raise import_lost()
-    serial, first, last, _ = reserved
+    serial, _, reserved = _import_under_way(session, table_id, import_id)
+    has_batch = batch is not None and _batch(session, serial, batch) is not None
+    imported = imported_batch(reserved, digest, has_batch=has_batch)
     if batch is not None:
-        if session.row("batch_of_rows", {"serial": serial, "batch": batch}) is not None:
-            raise import_repeated()
-        _keep_batch(session, serial, batch, digest, first, last - first + 1)
+        _keep_batch(session, serial, batch, imported)
     return to_table(session.rows("finish_import", {"table": table_id, "import": import_id, "now": session.now})[0])
+
+
+def _import_under_way(session: Session, table_id: TableId, import_id: str) -> tuple[int, str, Reserved | None]:
+    """The serial of the table, its org, and the numbers that this import may write."""
+    row = session.row("import_under_way", {"table": table_id, "import": import_id})
+    if row is None:
+        return 0, "", None
+    serial, org_id, *reserved = row
+    return serial, org_id, Reserved(*reserved)
 
 
 def _doom_import(session: Session, table_id: TableId, import_id: str) -> None:
@@ -446,8 +435,13 @@ def _insert(session: Session, org_id: str, serial: int, first: int, written: Seq
     session.many("add_row_tokens", [{"n": place, "tokens": row[1]} for place, row in numbered])
 
 
-def _keep_batch(session: Session, serial: int, batch: str, digest: str | None, first: int, count: int) -> None:
-    values = {"serial": serial, "batch": batch, "digest": digest, "first": first, "count": count, "now": session.now}
+def _batch(session: Session, serial: int, batch: str) -> Batch | None:
+    row = session.row("batch_of_rows", {"serial": serial, "batch": batch})
+    return None if row is None else Batch(*row)
+
+
+def _keep_batch(session: Session, serial: int, name: str, batch: Batch) -> None:
+    values = {"serial": serial, "batch": name, "now": session.now} | structs.asdict(batch)
     session.run("add_batch_of_rows", values)
 
 
@@ -456,22 +450,17 @@ def _count(session: Session, serial: int, count: int, *, last: int) -> None:
 
 
 def _place_for_write(session: Session, principal: Principal, table_id: TableId, number: int) -> int:
-    my_place = place_of(_for_write(session, principal, table_id)[0].serial, number)
-    hidden = session.row("row_for_write", {"n": my_place})
-    if hidden is None or not 1 <= number <= LAST:
+    place = place_of(_for_write(session, principal, table_id).table.serial, number)
+    if not 1 <= number <= LAST or session.row("row_for_write", {"n": place}) is None:
         raise no_row(number)
-    return my_place
+    return place
 
 
-def _for_write(session: Session, principal: Principal, table_id: TableId) -> tuple[KnowledgeTable, int, str | None]:
-    """The table, its last number, and the import that is under way."""
-    row = session.row("table_for_write", in_workspace(principal) | {"table": table_id})
-    if row is None:
-        raise no_table()
-    return to_table(row), row[9], row[10]
+def _for_write(session: Session, principal: Principal, table_id: TableId) -> TableForWrite:
+    return table_for_write(session.row("table_for_write", in_workspace(principal) | {"table": table_id}))
 
 
-def _check_name(session: Session, principal: Principal, table_id: TableId, name: str) -> None:
-    values = {"workspace": principal.workspace_id, "key": name_key(name), "id": table_id}
+def _check_name(session: Session, principal: Principal, table_id: TableId, record: dict[str, str]) -> None:
+    values = {"workspace": principal.workspace_id, "key": record["name_key"], "id": table_id}
     if session.row("table_name_taken", values) is not None:
-        raise name_taken(name)
+        raise name_taken(record["name"])
