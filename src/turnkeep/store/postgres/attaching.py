@@ -10,7 +10,7 @@ from msgspec import Struct
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.blocks import FileRef
 from turnkeep.store.naming import candidates, name_key
-from turnkeep.store.postgres.database import Statements
+from turnkeep.store.postgres.io.database import Statements
 
 
 class Named(Struct, frozen=True):

@@ -19,7 +19,7 @@ from turnkeep.store.commands import (
     page_of,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
-from turnkeep.store.postgres.database import Database, check_service, owner_of
+from turnkeep.store.postgres.io.database import Database, check_service, owner_of
 from turnkeep.store.postgres.search import Search
 from turnkeep.store.rows import (
     CONVERSATION_COLUMNS,

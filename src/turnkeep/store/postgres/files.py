@@ -12,7 +12,7 @@ from turnkeep.store.checks import AFTER_ALL_FILES, check_completion, check_limit
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.naming import candidates, name_key
-from turnkeep.store.postgres.database import Database, Statements, owner_of
+from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.rows import to_file
 
 CANDIDATES = 32

@@ -27,7 +27,7 @@ from turnkeep.store.fulltext import (
     tsvector_text,
 )
 from turnkeep.store.knowing import check_page, check_search, no_page, page_hits, part_of, text_hits, to_page, to_summary
-from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.postgres.io.database import Database, Statements
 
 AFTER_EVERY_PAGE = "page_g"
 

@@ -32,7 +32,7 @@ from turnkeep.store.knowing import (
     to_table,
 )
 from turnkeep.store.naming import name_key
-from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.rows import json_text
 
 AFTER_EVERY_TABLE = "table_g"

@@ -10,7 +10,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.naming import name_key
-from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
+from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
 from turnkeep.store.postgres.turns import ALL
 from turnkeep.store.postgres.writing import entries_of, packed
 from turnkeep.store.renaming import rename

@@ -17,7 +17,7 @@ from turnkeep.store.checks import check_claim
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
 from turnkeep.store.marks import call_mark
 from turnkeep.store.postgres.attaching import Named, name_attachments
-from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
+from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
 from turnkeep.store.rows import json_or_null, json_text, to_message, to_recorded, to_replayed, to_turn
 from turnkeep.store.shapes import check_usage, check_worker
 

@@ -21,9 +21,9 @@ from turnkeep.model.turns import Held
 from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_appended, check_events, check_logs, check_own, check_rows, check_settlement
 from turnkeep.store.commands import Appended, Receipt, Settled, Settlement
-from turnkeep.store.postgres.database import Database, owner_of
-from turnkeep.store.postgres.groups import Groups
-from turnkeep.store.postgres.translating import AlreadyThere
+from turnkeep.store.postgres.io.database import Database, owner_of
+from turnkeep.store.postgres.io.errors import AlreadyThere
+from turnkeep.store.postgres.io.group_commit import Groups
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
 from turnkeep.store.shapes import check_usage
 

@@ -23,9 +23,8 @@ from turnkeep.store.commands import Claim, Claimed
 from turnkeep.store.rows import json_or_null, json_text, message_values, to_turn
 from turnkeep.store.sqlite.conversations import insert_conversation
 from turnkeep.store.sqlite.files import attach
-from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_conversation, no_turn
-from turnkeep.store.sqlite.session import Row, Session
-from turnkeep.store.sqlite.starting import (
+from turnkeep.store.sqlite.io.session import Row, Session
+from turnkeep.store.sqlite.leases import (
     began,
     cancel_waiting,
     free_first_place,
@@ -34,6 +33,7 @@ from turnkeep.store.sqlite.starting import (
     parent_for,
     scopes,
 )
+from turnkeep.store.sqlite.ownership import conversation_for_write, in_workspace, no_conversation, no_turn
 
 _SCOPE_NAMES = {"workspace": "This workspace", "user": "This user", "key": "This API key"}
 

@@ -18,16 +18,16 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import list_cursor, list_of
 from turnkeep.store.renaming import rename
-from turnkeep.store.sqlite import conversations, indexing, reading, transferring
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import check_service
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite import conversations, history, indexing, transferring
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import check_service
 
 QUERY_CHARS = 1_000
 INDEXED_BEFORE_SEARCH = 500
 
 
-class ConversationVerbs(Lanes):
+class ConversationVerbs(StoreThreads):
     """Conversations, as lists and as transcripts. Promises are those of `ports.ConversationStore`."""
 
     async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation:
@@ -35,19 +35,19 @@ class ConversationVerbs(Lanes):
         return await self._write(conversations.create, principal, new, new_conversation_id())
 
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
-        return await self._see(principal, reading.my_conversation, check_id(conversation_id, "conv"))
+        return await self._see(principal, history.my_conversation, check_id(conversation_id, "conv"))
 
     async def conversation_with_queue(
         self, principal: Principal, conversation_id: ConversationId
     ) -> ConversationWithQueue:
-        return await self._see(principal, reading.my_conversation_with_queue, check_id(conversation_id, "conv"))
+        return await self._see(principal, history.my_conversation_with_queue, check_id(conversation_id, "conv"))
 
     async def conversations(
         self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
     ) -> Page[Hit]:
         checks.check_limit(limit)
         if query is None:
-            return await self._see(principal, reading.my_list, principal, limit, cursor)
+            return await self._see(principal, history.my_list, principal, limit, cursor)
         checks.check_text(query, "query", limit=QUERY_CHARS, allow_empty=True)
         return await self._search(principal, query, limit, cursor)
 
@@ -55,13 +55,13 @@ class ConversationVerbs(Lanes):
         """Candidates from the index, filtered by their owner there; what is shown comes through the client path."""
         wanted = parse_query(query)
         of = list_of(query)
-        before = reading.list_key(cursor, of)
+        before = history.list_key(cursor, of)
         if wanted.is_empty:
             return Page(data=())
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
         found = await self._read(indexing.candidates, principal, wanted, before, limit + 1)
         places = await self._read(indexing.newest_matches, wanted, found) if found else {}
-        hits = await self._see(principal, reading.my_hits, wanted, found, places)
+        hits = await self._see(principal, history.my_hits, wanted, found, places)
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
@@ -116,7 +116,7 @@ class ConversationVerbs(Lanes):
         checks.check_limit(limit)
         if order not in {"asc", "desc"}:
             raise InvalidRequest("order must be asc or desc.")
-        return await self._see(principal, reading.transcript, conversation_id, order, limit, cursor)
+        return await self._see(principal, history.transcript, conversation_id, order, limit, cursor)
 
     async def conversation_trace(
         self, principal: Principal, conversation_id: ConversationId, *, limit: int = 100, cursor: str | None = None
@@ -127,8 +127,8 @@ class ConversationVerbs(Lanes):
 
         def traced(session: Session) -> Page[Message]:
             with session.snapshot():
-                reading.own_conversation(session, principal, conversation_id)
-                return reading.conversation_trace(session, conversation_id, limit, cursor)
+                history.own_conversation(session, principal, conversation_id)
+                return history.conversation_trace(session, conversation_id, limit, cursor)
 
         return await self._read(traced)
 

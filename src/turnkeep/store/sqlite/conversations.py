@@ -7,9 +7,9 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, NewConversation, Purged
 from turnkeep.store.rows import json_or_null, to_conversation
 from turnkeep.store.sqlite.indexing import refresh_title
-from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_conversation, no_turn, owner_of
-from turnkeep.store.sqlite.session import Session
-from turnkeep.store.sqlite.starting import cancel_all_waiting, show_chain
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
+from turnkeep.store.sqlite.ownership import conversation_for_write, in_workspace, no_conversation, no_turn, owner_of
 
 _PURGED = (
     "purge_tokens_of_search",

@@ -21,8 +21,8 @@ from turnkeep.model.usage import KeyUsage, Messages, MonthlyUsage
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_workspace
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 from turnkeep.store.tenants import check_may_go
 
 DEFAULT_WORKSPACE = "Default"

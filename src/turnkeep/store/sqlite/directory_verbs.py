@@ -10,10 +10,10 @@ from turnkeep.store import checks, shapes, tenants
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
 from turnkeep.store.rows import to_key, to_member, to_org, to_workspace
 from turnkeep.store.sqlite import directory
-from turnkeep.store.sqlite.lanes import Lanes
+from turnkeep.store.sqlite.io.executors import StoreThreads
 
 
-class DirectoryVerbs(Lanes):
+class DirectoryVerbs(StoreThreads):
     """Tenants and who may act in them. Promises are those of `ports.DirectoryStore`."""
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:

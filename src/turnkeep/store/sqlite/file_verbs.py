@@ -11,12 +11,12 @@ from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_file
 from turnkeep.store.sqlite import files
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import no_conversation, no_file
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import no_conversation, no_file
 
 
-class FileVerbs(Lanes):
+class FileVerbs(StoreThreads):
     """The rows of the file bags. Promises are those of `ports.FileStore`."""
 
     async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:

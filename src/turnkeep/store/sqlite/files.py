@@ -11,8 +11,8 @@ from turnkeep.model.files import File, FileStatus, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.naming import candidates, name_key
 from turnkeep.store.rows import to_file
-from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_file, owner_of
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import conversation_for_write, in_workspace, no_file, owner_of
 
 
 class FoundBytes(Struct, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from turnkeep.model.display import words_of
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import SearchQuery, tokens_of
 from turnkeep.store.rows import json_text, to_message
-from turnkeep.store.sqlite.owning import owner_of
-from turnkeep.store.sqlite.reading import content_of
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.history import content_of
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import owner_of
 
 CHUNK_TURNS = 100
 

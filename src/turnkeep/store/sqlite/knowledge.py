@@ -13,8 +13,8 @@ from turnkeep.store.fulltext import CANDIDATES, RANKED, TITLE_WEIGHT, Indexed, P
 from turnkeep.store.knowing import no_page, page_hits, to_page, to_summary
 from turnkeep.store.rows import json_text
 from turnkeep.store.sqlite import directory
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 
 
 def create_page(

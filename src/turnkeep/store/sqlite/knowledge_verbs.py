@@ -10,10 +10,10 @@ from turnkeep.store.commands import Page
 from turnkeep.store.fulltext import Place, best_of_each, index_of, joined, loose
 from turnkeep.store.knowing import check_page, check_search, part_of, text_hits
 from turnkeep.store.sqlite import knowledge
-from turnkeep.store.sqlite.lanes import Lanes
+from turnkeep.store.sqlite.io.executors import StoreThreads
 
 
-class KnowledgeVerbs(Lanes):
+class KnowledgeVerbs(StoreThreads):
     """Pages and the text of files. Promises are those of `ports.KnowledgeStore`."""
 
     async def create_page(self, principal: Principal, *, title: str, content: str) -> KnowledgePage:

@@ -17,8 +17,8 @@ from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_own
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
-from turnkeep.store.sqlite.session import Row, Session
-from turnkeep.store.sqlite.starting import promote_next, scopes
+from turnkeep.store.sqlite.io.session import Row, Session
+from turnkeep.store.sqlite.leases import promote_next, scopes
 
 
 class Entries(Struct):

@@ -9,8 +9,8 @@ from turnkeep.store.filtering import conditions, named, ordering
 from turnkeep.store.fulltext import CANDIDATES, FILTERED, RANKED, fts_text
 from turnkeep.store.knowing import to_row
 from turnkeep.store.rows import json_text
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 from turnkeep.store.sqlite.tables import BITS, LAST, my_tables, place_of
 
 TABLES_SEARCHED = 200

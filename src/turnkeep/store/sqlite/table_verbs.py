@@ -20,11 +20,11 @@ from turnkeep.store.knowing import (
     part_of,
 )
 from turnkeep.store.sqlite import knowledge, row_search, tables
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
 
 
-class TableVerbs(Lanes):
+class TableVerbs(StoreThreads):
     """Tables and rows. Promises are those of `ports.KnowledgeStore`."""
 
     async def create_table(

@@ -22,8 +22,8 @@ from turnkeep.store.knowing import (
 from turnkeep.store.naming import name_key
 from turnkeep.store.rows import json_text
 from turnkeep.store.sqlite import directory
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 
 BITS = 32
 LAST = 2**BITS - 1

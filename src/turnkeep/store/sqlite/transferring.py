@@ -20,11 +20,11 @@ from turnkeep.store.rows import (
 )
 from turnkeep.store.sqlite.conversations import by_id
 from turnkeep.store.sqlite.files import FileRow, insert
+from turnkeep.store.sqlite.history import ALL, own_conversation, trace_of
 from turnkeep.store.sqlite.indexing import refresh_title
-from turnkeep.store.sqlite.owning import in_workspace, no_conversation, no_turn, owner_of
-from turnkeep.store.sqlite.reading import ALL, own_conversation, trace_of
-from turnkeep.store.sqlite.session import Session
-from turnkeep.store.sqlite.starting import insert_events
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.leases import insert_events
+from turnkeep.store.sqlite.ownership import in_workspace, no_conversation, no_turn, owner_of
 
 Columns = list[tuple[Any, ...]]
 

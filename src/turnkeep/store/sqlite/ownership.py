@@ -5,7 +5,7 @@ from typing import Any
 from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
-from turnkeep.store.sqlite.session import Row, Session
+from turnkeep.store.sqlite.io.session import Row, Session
 
 
 def in_workspace(principal: Principal) -> dict[str, Any]:

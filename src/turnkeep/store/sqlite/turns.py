@@ -23,12 +23,12 @@ from turnkeep.store.commands import (
     Window,
 )
 from turnkeep.store.marks import call_mark
-from turnkeep.store.sqlite import claiming, leases, reading, recording, transferring
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import check_service
+from turnkeep.store.sqlite import claiming, history, leases, recording, transferring
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.ownership import check_service
 
 
-class TurnVerbs(Lanes):
+class TurnVerbs(StoreThreads):
     """Turns, their rows and their events. Promises are those of `ports.TurnStore`."""
 
     async def claim(self, claim: Claim) -> Claimed:
@@ -103,13 +103,13 @@ class TurnVerbs(Lanes):
 
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
         check_id(turn_id, "turn")
-        return await self._see(principal, reading.my_turn, turn_id)
+        return await self._see(principal, history.my_turn, turn_id)
 
     async def claimed_turn(self, turn_id: TurnId) -> Turn:
-        return await self._read(reading.claimed_turn, check_id(turn_id, "turn"))
+        return await self._read(history.claimed_turn, check_id(turn_id, "turn"))
 
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
-        return await self._read(reading.running_turn, check_id(turn_id, "turn"), attempt)
+        return await self._read(history.running_turn, check_id(turn_id, "turn"), attempt)
 
     async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
         check_id(turn_id, "turn")
@@ -117,14 +117,14 @@ class TurnVerbs(Lanes):
         return await self._write(recording.count_usage, turn_id, attempt, usage, call_mark(turn_id, call_id))
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
-        return await self._read(reading.events, check_id(turn_id, "turn"), after, limit)
+        return await self._read(history.events, check_id(turn_id, "turn"), after, limit)
 
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
-        return await self._read(reading.turn_rows, check_id(turn_id, "turn"))
+        return await self._read(history.turn_rows, check_id(turn_id, "turn"))
 
     async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
-        return await self._read(reading.window, check_id(conversation_id, "conv"), turns, row_limit)
+        return await self._read(history.window, check_id(conversation_id, "conv"), turns, row_limit)
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         check_service(principal)
-        return await self._read(reading.trace, principal, check_id(turn_id, "turn"))
+        return await self._read(history.trace, principal, check_id(turn_id, "turn"))

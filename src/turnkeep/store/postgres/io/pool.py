@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import asyncpg
 
 from turnkeep.errors import TurnkeepError, Unavailable
-from turnkeep.store.postgres.translating import is_overtaken, is_retried, translated
+from turnkeep.store.postgres.io.errors import is_overtaken, is_retried, translated
 
 T = TypeVar("T")
 Rows = list[Any]
