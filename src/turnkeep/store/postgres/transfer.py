@@ -8,6 +8,7 @@ from turnkeep.model.conversations import Conversation
 from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
+from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.naming import name_key
 from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
@@ -23,7 +24,6 @@ from turnkeep.store.rows import (
     to_recorded,
     to_turn,
 )
-from turnkeep.store.shapes import check_exported
 
 
 class PostgresTransfer:

@@ -6,7 +6,7 @@ from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import parse_query
-from turnkeep.store import checks, shapes
+from turnkeep.store import checks
 from turnkeep.store.commands import (
     ConversationChange,
     ConversationWithQueue,
@@ -31,7 +31,7 @@ class ConversationVerbs(StoreThreads):
     """Conversations, as lists and as transcripts. Promises are those of `ports.ConversationStore`."""
 
     async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation:
-        shapes.check_new_conversation(new)
+        checks.check_new_conversation(new)
         return await self._write(conversations.create, principal, new, new_conversation_id())
 
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
@@ -87,7 +87,7 @@ class ConversationVerbs(StoreThreads):
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
     ) -> Conversation:
         check_id(conversation_id, "conv")
-        shapes.check_change(change)
+        checks.check_change(change)
         if change.agent_id is not None:
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
@@ -137,6 +137,6 @@ class ConversationVerbs(StoreThreads):
         return await self._read(transferring.export, principal, check_id(conversation_id, "conv"))
 
     async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
-        shapes.check_exported(exported)
+        checks.check_exported(exported)
         renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
         return await self._write(transferring.import_renamed, principal, renamed)

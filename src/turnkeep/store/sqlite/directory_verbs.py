@@ -6,7 +6,7 @@ from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId, che
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.usage import MonthlyUsage
-from turnkeep.store import checks, shapes, tenants
+from turnkeep.store import checks, tenants
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
 from turnkeep.store.rows import to_key, to_member, to_org, to_workspace
 from turnkeep.store.sqlite import directory
@@ -73,7 +73,7 @@ class DirectoryVerbs(StoreThreads):
         tenants.check_quota(key.monthly_message_limit)
         tenants.check_quota(key.requests_per_minute)
         checks.check_json(key.allowed_tools, "allowed_tools")
-        await self._write(directory.add_key, key, shapes.check_hash(secret_hash, "A secret"))
+        await self._write(directory.add_key, key, checks.check_hash(secret_hash, "A secret"))
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return await self._read(directory.key_by_hash, secret_hash)
@@ -93,7 +93,7 @@ class DirectoryVerbs(StoreThreads):
         await self._write(directory.revoke_key, org_id, key_id, workspace_id)
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
-        return await self._write(directory.create_agent, principal, shapes.check_agent(spec))
+        return await self._write(directory.create_agent, principal, checks.check_agent(spec))
 
     async def agent(self, principal: Principal, agent_id: AgentId) -> Agent:
         return await self._see(principal, directory.my_agent, check_id(agent_id, "agent"))
@@ -104,7 +104,7 @@ class DirectoryVerbs(StoreThreads):
 
     async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
         check_id(agent_id, "agent")
-        return await self._write(directory.change_agent, principal, agent_id, shapes.check_agent(spec))
+        return await self._write(directory.change_agent, principal, agent_id, checks.check_agent(spec))
 
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
         await self._write(directory.delete_agent, principal, check_id(agent_id, "agent"))
@@ -118,9 +118,9 @@ class DirectoryVerbs(StoreThreads):
         return await self._read(directory.usage, principal, month, user_id)
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
-        shapes.check_binding(binding)
+        checks.check_binding(binding)
         check_id(binding.turn_id, "turn")
-        shapes.check_hash(token_hash, "A token")
+        checks.check_hash(token_hash, "A token")
         await self._write(directory.add_token, token_hash, binding, expires_in_seconds)
 
     async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-from turnkeep.errors import Conflict, InvalidRequest, NotFound, Unauthorized
+from turnkeep.errors import Conflict, NotFound, Unauthorized
 from turnkeep.ids import ConversationId, FileId, MessageId, TurnId
-from turnkeep.model.blocks import FileRef
 from turnkeep.model.files import File, FileStatus, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.naming import candidates, name_key
@@ -103,50 +102,6 @@ def insert(session: Session, principal: Principal, new: FileRow, *, created_at: 
         },
     )[0]
     return to_file(row)
-
-
-def attach(
-    session: Session,
-    principal: Principal,
-    conversation_id: ConversationId,
-    file_ids: Sequence[FileId],
-    message_id: MessageId,
-) -> tuple[FileRef, ...]:
-    """Join these files to a message and to the conversation's bag; return them under the names they got there."""
-    return tuple(_attach(session, principal, conversation_id, file_id, message_id) for file_id in file_ids)
-
-
-def _attach(
-    session: Session,
-    principal: Principal,
-    conversation_id: ConversationId,
-    file_id: FileId,
-    message_id: MessageId,
-) -> FileRef:
-    row = session.row("file_for_attach", owner_of(principal) | {"file": file_id})
-    if row is None:
-        raise no_file()
-    file = to_file(row)
-    if file.status != "ready":
-        raise InvalidRequest(f"File {file.id} is not complete yet. Attach it once its upload has ended.")
-    if file.saved_at is not None:
-        raise InvalidRequest(
-            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
-        )
-    if file.conversation_id not in {None, conversation_id}:
-        raise InvalidRequest(f"File {file.id} belongs to another conversation. Upload it again for this one.")
-    name = file.name if file.conversation_id else free_name(session, conversation_id, file.name)
-    session.run(
-        "attach_file",
-        {
-            "file": file_id,
-            "conversation": conversation_id,
-            "message": message_id,
-            "name": name,
-            "key": name_key(name),
-        },
-    )
-    return FileRef(file_id=file.id, name=name, mime_type=file.mime_type, size=file.size)
 
 
 def complete(session: Session, principal: Principal, file_id: FileId, found: FoundBytes) -> File:

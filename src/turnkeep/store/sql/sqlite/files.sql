@@ -1,11 +1,5 @@
 -- The rows of the file bags.
 
--- name: file_for_attach
-SELECT {file_columns}
-  FROM files
- WHERE id = :file AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL
-   AND (:user IS NULL OR user_id = :user);
-
 -- name: name_is_taken
 SELECT 1 FROM files WHERE conversation_id = :conversation AND name_key = :key AND deleted_at IS NULL;
 
