@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+import asyncpg
 import msgspec
+from msgspec import structs
 
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
 from turnkeep.model.events import LogLine, Recorded
@@ -16,6 +18,7 @@ from turnkeep.model.usage import Usage
 from turnkeep.store.checks import check_adopt, check_claim, check_usage
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.io.errors import OVER_LIMIT, counted_of
 from turnkeep.store.rows import (
     MESSAGE_COLUMNS,
     json_or_null,
@@ -49,18 +52,26 @@ class PostgresTurns:
         ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
 
         async def work(statements: Statements, is_repeat: bool) -> Claimed:
-            [found] = await statements.fetch("claim_facts", json_text(_asked(claim)))
-            decided = claims.decide(claim, _claim_facts(found["facts"]), ids, is_repeat=is_repeat)
-            if isinstance(decided, Repeat):
-                [row] = await statements.fetch("turn_by_id", decided.turn_id)
-                return Claimed(
-                    turn=to_turn(row), user_message_id=decided.user_message_id, held=decided.held, is_new=False
-                )
-            counted = await statements.fetch("write_claim", json_text(_claim_document(claim, decided)))
-            quota.check(decided.limits, {row["scope"]: row["messages"] for row in counted})
-            return decided.claimed()
+            asked = json_text(_asked(claim))
+            [found] = await statements.fetch("claim_facts", asked)
+            while True:
+                facts = structs.replace(_claim_facts(found["facts"]), now=found["now"])
+                decided = claims.decide(claim, facts, ids, is_repeat=is_repeat)
+                if isinstance(decided, Repeat):
+                    [row] = await statements.fetch("turn_by_id", decided.turn_id)
+                    return decided.claimed(to_turn(row))
+                document = json_text(_claim_document(claim, decided))
+                try:
+                    [changed] = await statements.fetch("write_claim", asked, found["facts"], document)
+                except asyncpg.PostgresError as exc:
+                    if exc.sqlstate == OVER_LIMIT:
+                        quota.check(decided.limits, counted_of(exc))
+                    raise
+                if changed["facts"] is None:
+                    return decided.claimed()
+                found = changed
 
-        return await self._database.run(work, in_transaction=True)
+        return await self._database.run(work)
 
     async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
         if not held:
@@ -227,6 +238,7 @@ def _claim_document(claim: Claim, new: NewTurn) -> dict[str, Any]:
         "moves": entry.moves or None,
         "is_branch": new.place is not None and new.place.is_branch,
         "scopes": [{"scope": scope, "scope_id": scope_id} for scope, scope_id in scopes],
+        "limits": new.limits,
     }
 
 

@@ -54,7 +54,7 @@ class ClaimFacts(Struct, frozen=True, kw_only=True):
     is False if the new conversation names an agent that does not exist.
     """
 
-    now: int
+    now: int = 0
     by_key: KnownTurn | None = None
     by_id: KnownTurn | None = None
     limits: Limits | None = None
@@ -71,6 +71,9 @@ class Repeat(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
     user_message_id: MessageId
     held: Held | None
+
+    def claimed(self, turn: Turn) -> Claimed:
+        return Claimed(turn=turn, user_message_id=self.user_message_id, held=self.held, is_new=False)
 
 
 class NewTurn(Struct, frozen=True, kw_only=True):

@@ -150,8 +150,7 @@ def _claim(session: Session, claim: Claim) -> Claimed:
     ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
     decided = claims.decide(claim, _facts_of_claim(session, claim), ids)
     if isinstance(decided, Repeat):
-        turn = history.claimed_turn(session, decided.turn_id)
-        return Claimed(turn=turn, user_message_id=decided.user_message_id, held=decided.held, is_new=False)
+        return decided.claimed(history.claimed_turn(session, decided.turn_id))
     _write_claim(session, claim, decided)
     quota.check(decided.limits, _count_message(session, claim, decided.turn))
     return decided.claimed()

@@ -1,12 +1,12 @@
 -- Turns: the calls of the functions that write them, and the engine's reads.
 
 -- name: claim_facts
--- Lock the conversation, and load what the claim depends on.
-SELECT turnkeep.claim_facts($1) AS facts
+-- What the claim depends on, and the time.
+SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts($1) AS facts
 
 -- name: write_claim
--- The claim as it was decided; how many messages each scope has counted then.
-SELECT w.scope, w.messages FROM turnkeep.write_claim($1) w
+-- Write the claim as it was decided. Other facts than those it was decided on: nothing is written, and they are returned.
+SELECT turnkeep.now_ms() AS now, turnkeep.write_claim($1, $2, $3) AS facts
 
 -- name: append
 SELECT turnkeep.append($1, $2)

@@ -1,9 +1,9 @@
--- Claim a turn: `claim_facts` locks and loads, `rules.claims` decides, `write_claim` writes. One transaction.
+-- Claim a turn: `claim_facts` loads, `rules.claims` decides, `write_claim` locks, makes sure that the facts still hold, and
+-- writes. Each is one statement. No lock is held between them, so that a worker which is stopped in the middle of a claim
+-- keeps no other worker waiting.
 
--- What a claim depends on, as one document (`rules.claims.ClaimFacts`). `p_asked` is made by `turns.py`.
--- The conversation is locked first, and looked at afterwards: a single statement that waits for a lock would still see
--- what was there before it waited. A request that was sent twice then finds its own turn.
-CREATE FUNCTION turnkeep.claim_facts(p_asked json) RETURNS json LANGUAGE plpgsql AS $$
+-- What a claim depends on, as one document (`rules.claims.ClaimFacts`, but for the time). `p_asked` is made by `turns.py`.
+CREATE FUNCTION turnkeep.claim_facts(p_asked json) RETURNS json LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_org          text;
     v_workspace    text;
@@ -21,17 +21,7 @@ BEGIN
       INTO v_org, v_workspace, v_owner, v_ref, v_key, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
       FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, key text, turn text,
                                          idempotency_key text, agent text, conversation text, beside text, files text[]);
-    IF v_conversation IS NOT NULL THEN
-        PERFORM 1 FROM turnkeep.conversations c
-          WHERE c.id = v_conversation AND c.org_id = v_org AND c.workspace_id = v_workspace
-            AND (v_owner IS NULL OR c.user_id = v_owner) FOR UPDATE;
-    END IF;
-    IF v_files <> '{}' THEN
-        PERFORM 1 FROM turnkeep.files f
-          WHERE f.id = ANY (v_files) AND f.org_id = v_org AND f.workspace_id = v_workspace ORDER BY f.id FOR UPDATE;
-    END IF;
     RETURN json_build_object(
-        'now', turnkeep.now_ms(),
         'by_key', CASE WHEN v_idempotency IS NOT NULL THEN (
             SELECT turnkeep.known_turn(t) FROM turnkeep.turns t
              WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency) END,
@@ -82,19 +72,34 @@ CREATE FUNCTION turnkeep.known_turn(p_turn turnkeep.turns) RETURNS json LANGUAGE
         (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = p_turn.id AND m.turn_sequence = 0))
 $$;
 
--- Write what was decided; return how many messages each scope has counted then, this one included.
+-- Write what was decided, if the facts are still those that the decision was made of. Returns NULL, or else the facts as
+-- they are now, with nothing written. Raises TK006, with the counters, if one of them is over its limit.
 --
--- `p_claim` holds the columns of the `turn`, of its `message` and of a new `conversation`, the `event`, the `attachments`
--- under their new names, the waiting turn that it `cancels` and the running one that it `stops`, the `moves` of waiting
--- turns, the `place` of a turn that starts now, and the `scopes` in the order in which they are locked. The counters are
--- locked from here to the commit; they come last, as all claims of a workspace share one.
-CREATE FUNCTION turnkeep.write_claim(p_claim json) RETURNS TABLE (scope text, messages integer) LANGUAGE plpgsql AS $$
+-- The conversation and the files are locked first, and looked at by a later statement: a single one that waits for a lock
+-- would still see what was there before it waited. `p_claim` holds the columns of the `turn`, of its `message` and of a new
+-- `conversation`, the `event`, the `attachments` under their new names, the waiting turn that it `cancels` and the running
+-- one that it `stops`, the `moves` of waiting turns, and the `scopes` in the order in which they are locked, with
+-- their `limits`. The counters come last, as all claims of a workspace share one.
+CREATE FUNCTION turnkeep.write_claim(p_asked json, p_facts text, p_claim json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
     v_turn          turnkeep.turns := json_populate_record(NULL::turnkeep.turns, p_claim -> 'turn');
     v_message       turnkeep.messages := json_populate_record(NULL::turnkeep.messages, p_claim -> 'message');
+    v_facts         json;
     v_more_turns    integer := 0;
     v_more_messages integer := 0;
+    v_counted       json;
+    v_is_over       boolean;
 BEGIN
+    PERFORM 1 FROM turnkeep.conversations c WHERE c.id = v_turn.conversation_id FOR UPDATE;
+    IF p_claim ->> 'attachments' IS NOT NULL THEN
+        PERFORM 1 FROM turnkeep.files f
+          WHERE f.id IN (SELECT a.id FROM json_to_recordset(p_claim -> 'attachments') AS a (id text))
+          ORDER BY f.id FOR UPDATE;
+    END IF;
+    v_facts := turnkeep.claim_facts(p_asked);
+    IF v_facts::text <> p_facts THEN
+        RETURN v_facts;
+    END IF;
     IF p_claim ->> 'conversation' IS NOT NULL THEN
         INSERT INTO turnkeep.conversations
                (id, org_id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, metadata, created_at, updated_at)
@@ -148,12 +153,20 @@ BEGIN
            title = coalesce(c.title, p_claim ->> 'title'), preview = coalesce(c.preview, p_claim ->> 'preview'),
            turn_count = c.turn_count + v_more_turns, message_count = c.message_count + v_more_messages
      WHERE c.id = v_turn.conversation_id;
-    RETURN QUERY
-    INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
-    SELECT v_turn.org_id, s.scope, s.scope_id, v_turn.month, (v_turn.source = 'ui')::integer,
-           (v_turn.source = 'api')::integer
-      FROM json_to_recordset(p_claim -> 'scopes') AS s (scope text, scope_id text)
-    ON CONFLICT ON CONSTRAINT usage_pkey DO UPDATE
-       SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
-    RETURNING u.scope, u.ui_messages + u.api_messages;
+    WITH counted AS (
+        INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
+        SELECT v_turn.org_id, s.scope, s.scope_id, v_turn.month, (v_turn.source = 'ui')::integer,
+               (v_turn.source = 'api')::integer
+          FROM json_to_recordset(p_claim -> 'scopes') AS s (scope text, scope_id text)
+        ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
+           SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
+        RETURNING u.scope, u.ui_messages + u.api_messages AS messages
+    )
+    SELECT json_object_agg(c.scope, c.messages), bool_or(c.messages > (p_claim -> 'limits' ->> c.scope)::integer)
+      INTO v_counted, v_is_over
+      FROM counted c;
+    IF v_is_over THEN
+        PERFORM turnkeep.refuse('TK006', 'over a limit', v_counted::text);
+    END IF;
+    RETURN NULL;
 END $$;
