@@ -15,8 +15,8 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.knowledge import Column
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.roles import client_login
-from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.io.roles import client_login
+from turnkeep.store.postgres.io.statements import statements
 
 READABLE = {"conversations", "turns", "messages", "files", "agents", "pages", "tables", "table_rows"}
 

@@ -17,8 +17,8 @@ from turnkeep.ids import new_conversation_id, new_message_id, new_turn_id
 from turnkeep.model.events import Failure, Reset, TurnBegan, TurnEvent
 from turnkeep.runtime import open_store
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.roles import client_login, scram_verifier
-from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.io.roles import client_login, scram_verifier
+from turnkeep.store.postgres.io.statements import statements
 
 
 class TestMigrating:

@@ -26,9 +26,8 @@ from turnkeep.store.fulltext import (
     tsquery_text,
     tsvector_text,
 )
-from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.rows import to_page, to_summary
-from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.knowledge import (
     changed_page,
     check_page,
@@ -38,6 +37,7 @@ from turnkeep.store.rules.knowledge import (
     part_of,
     text_hits,
 )
+from turnkeep.store.rules.refusals import no_workspace
 
 AFTER_EVERY_PAGE = "page_g"
 

@@ -10,7 +10,7 @@ from turnkeep.model.conversations import Hit
 from turnkeep.model.display import words_of
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import SearchQuery, snippet, tokens_of
-from turnkeep.store.postgres.database import Database, owner_of
+from turnkeep.store.postgres.io.database import Database, owner_of
 from turnkeep.store.rows import to_content, to_conversation
 
 CHUNK_TURNS = 100

@@ -15,11 +15,11 @@ from turnkeep.store.checks import check_limit
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.fulltext import CANDIDATES, FILTERED, RANKED, loose, tokens_of_row, tsquery_text, tsvector_text
-from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.row_filters import conditions, numbered, ordering
 from turnkeep.store.rows import to_row, to_table
-from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.knowledge import part_of
+from turnkeep.store.rules.refusals import no_workspace
 from turnkeep.store.rules.tables import (
     MAX_ROWS,
     Batch,

@@ -8,9 +8,10 @@ from turnkeep.model.conversations import Conversation
 from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
+from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.exports import rename
-from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
+from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
 from turnkeep.store.postgres.turns import ALL
 from turnkeep.store.postgres.writing import entries_of, packed
 from turnkeep.store.rows import (
@@ -23,7 +24,6 @@ from turnkeep.store.rows import (
     to_turn,
 )
 from turnkeep.store.rules.names import name_key
-from turnkeep.store.shapes import check_exported
 
 
 class PostgresTransfer:

@@ -49,13 +49,5 @@ def no_org() -> NotFound:
     return NotFound("No such org.")
 
 
-def no_workspace() -> NotFound:
-    return NotFound("No such workspace.")
-
-
-def no_agent() -> NotFound:
-    return NotFound("No such agent.")
-
-
 def no_key() -> NotFound:
     return NotFound("No such key.")

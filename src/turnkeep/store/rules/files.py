@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from turnkeep.errors import Conflict, InvalidRequest, NotFound, Unauthorized
+from turnkeep.errors import Conflict, NotFound, Unauthorized
 from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, UserId, WorkspaceId
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.principals import Principal
@@ -128,22 +128,6 @@ def same_bytes(stored: File, sha256: str) -> File:
     if stored.sha256 != sha256:
         raise Conflict(f"File {stored.id} is complete already, with other bytes.")
     return stored
-
-
-def check_attachable(file: File, conversation_id: ConversationId) -> None:
-    """Raises InvalidRequest for a file that no message of this conversation may name."""
-    if file.status != "ready":
-        raise InvalidRequest(f"File {file.id} is not complete yet. Attach it once its upload has ended.")
-    if file.saved_at is not None:
-        raise InvalidRequest(
-            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
-        )
-    if file.conversation_id not in {None, conversation_id}:
-        raise InvalidRequest(f"File {file.id} belongs to another conversation. Upload it again for this one.")
-
-
-def no_file() -> NotFound:
-    return NotFound("No such file.")
 
 
 def no_turn_bag() -> NotFound:

@@ -5,7 +5,7 @@ from turnkeep.ids import ConversationId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
-from turnkeep.store import checks, shapes
+from turnkeep.store import checks
 from turnkeep.store.commands import (
     ConversationChange,
     ConversationWithQueue,
@@ -14,8 +14,10 @@ from turnkeep.store.commands import (
     Purged,
 )
 from turnkeep.store.rows import json_or_null, to_conversation
-from turnkeep.store.sqlite import reading
-from turnkeep.store.sqlite.owning import (
+from turnkeep.store.sqlite import history
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
+from turnkeep.store.sqlite.ownership import (
     check_service,
     conversation_for_write,
     in_workspace,
@@ -24,8 +26,6 @@ from turnkeep.store.sqlite.owning import (
     owner_of,
 )
 from turnkeep.store.sqlite.search import SqliteSearch, refresh_title
-from turnkeep.store.sqlite.session import Session
-from turnkeep.store.sqlite.starting import cancel_all_waiting, show_chain
 
 QUERY_CHARS = 1_000
 
@@ -47,23 +47,23 @@ class SqliteConversations(SqliteSearch):
     """Conversations, as lists and as transcripts. Promises are those of `ports.ConversationStore`."""
 
     async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation:
-        shapes.check_new_conversation(new)
+        checks.check_new_conversation(new)
         return await self._write(_create, principal, new, new_conversation_id())
 
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
-        return await self._see(principal, reading.my_conversation, check_id(conversation_id, "conv"))
+        return await self._see(principal, history.my_conversation, check_id(conversation_id, "conv"))
 
     async def conversation_with_queue(
         self, principal: Principal, conversation_id: ConversationId
     ) -> ConversationWithQueue:
-        return await self._see(principal, reading.my_conversation_with_queue, check_id(conversation_id, "conv"))
+        return await self._see(principal, history.my_conversation_with_queue, check_id(conversation_id, "conv"))
 
     async def conversations(
         self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
     ) -> Page[Hit]:
         checks.check_limit(limit)
         if query is None:
-            return await self._see(principal, reading.my_list, principal, limit, cursor)
+            return await self._see(principal, history.my_list, principal, limit, cursor)
         checks.check_text(query, "query", limit=QUERY_CHARS, allow_empty=True)
         return await self._search(principal, query, limit, cursor)
 
@@ -71,7 +71,7 @@ class SqliteConversations(SqliteSearch):
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
     ) -> Conversation:
         check_id(conversation_id, "conv")
-        shapes.check_change(change)
+        checks.check_change(change)
         if change.agent_id is not None:
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
@@ -100,7 +100,7 @@ class SqliteConversations(SqliteSearch):
         checks.check_limit(limit)
         if order not in {"asc", "desc"}:
             raise InvalidRequest("order must be asc or desc.")
-        return await self._see(principal, reading.transcript, conversation_id, order, limit, cursor)
+        return await self._see(principal, history.transcript, conversation_id, order, limit, cursor)
 
     async def conversation_trace(
         self, principal: Principal, conversation_id: ConversationId, *, limit: int = 100, cursor: str | None = None
@@ -111,8 +111,8 @@ class SqliteConversations(SqliteSearch):
 
         def traced(session: Session) -> Page[Message]:
             with session.snapshot():
-                reading.own_conversation(session, principal, conversation_id)
-                return reading.conversation_trace(session, conversation_id, limit, cursor)
+                history.own_conversation(session, principal, conversation_id)
+                return history.conversation_trace(session, conversation_id, limit, cursor)
 
         return await self._read(traced)
 

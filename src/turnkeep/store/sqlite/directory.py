@@ -22,7 +22,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.usage import KeyUsage, Messages, MonthlyUsage
-from turnkeep.store import checks, shapes
+from turnkeep.store import checks
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
@@ -34,14 +34,14 @@ from turnkeep.store.rules.directory import (
     check_quota,
     check_role,
 )
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 
 DEFAULT_WORKSPACE = "Default"
 
 
-class SqliteDirectory(Lanes):
+class SqliteDirectory(StoreThreads):
     """Tenants and who may act in them. Promises are those of `ports.DirectoryStore`."""
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
@@ -99,7 +99,7 @@ class SqliteDirectory(Lanes):
         check_quota(key.monthly_message_limit)
         check_quota(key.requests_per_minute)
         checks.check_json(key.allowed_tools, "allowed_tools")
-        await self._write(_add_key, key, shapes.check_hash(secret_hash, "A secret"))
+        await self._write(_add_key, key, checks.check_hash(secret_hash, "A secret"))
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return await self._read(_key_by_hash, secret_hash)
@@ -119,7 +119,7 @@ class SqliteDirectory(Lanes):
         await self._write(_revoke_key, org_id, key_id, workspace_id)
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
-        return await self._write(_create_agent, principal, shapes.check_agent(spec))
+        return await self._write(_create_agent, principal, checks.check_agent(spec))
 
     async def agent(self, principal: Principal, agent_id: AgentId) -> Agent:
         return await self._see(principal, _my_agent, check_id(agent_id, "agent"))
@@ -130,7 +130,7 @@ class SqliteDirectory(Lanes):
 
     async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
         check_id(agent_id, "agent")
-        return await self._write(_change_agent, principal, agent_id, shapes.check_agent(spec))
+        return await self._write(_change_agent, principal, agent_id, checks.check_agent(spec))
 
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
         await self._write(_delete_agent, principal, check_id(agent_id, "agent"))
@@ -144,9 +144,9 @@ class SqliteDirectory(Lanes):
         return await self._read(_usage, principal, month, user_id)
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
-        shapes.check_binding(binding)
+        checks.check_binding(binding)
         check_id(binding.turn_id, "turn")
-        shapes.check_hash(token_hash, "A token")
+        checks.check_hash(token_hash, "A token")
         await self._write(_add_token, token_hash, binding, expires_in_seconds)
 
     async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:

@@ -5,40 +5,35 @@ from typing import Any
 
 from msgspec import structs
 
-from turnkeep.ids import ConversationId, FileId, MessageId, TurnId, check_id
-from turnkeep.model.blocks import FileRef
+from turnkeep.ids import ConversationId, FileId, TurnId, check_id
 from turnkeep.model.files import File, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store import checks
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_file
-from turnkeep.store.rules.conversations import no_conversation
-from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import (
     OFFERED,
     Bag,
     FoundBytes,
     Upload,
-    check_attachable,
     file_record,
     free_names,
     ids_of,
     is_to_be_spent,
     names_to_look_up,
-    no_file,
     no_turn_bag,
     same_bytes,
     same_file,
     token_refused,
 )
-from turnkeep.store.rules.names import name_key
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, owner_of
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.rules.refusals import no_conversation, no_file, no_workspace
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import conversation_for_write, in_workspace, owner_of
 
 
-class SqliteFiles(Lanes):
+class SqliteFiles(StoreThreads):
     """The rows of the file bags. Promises are those of `ports.FileStore`."""
 
     async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
@@ -173,43 +168,6 @@ def _insert(session: Session, bag: Bag, new: NewFile) -> File:
         return to_file(inserted)
     stored = session.row("stored_file", {"file": new.id, "org": bag.org_id})
     return same_file(None if stored is None else to_file(stored), new)
-
-
-def attach(
-    session: Session,
-    principal: Principal,
-    conversation_id: ConversationId,
-    file_ids: Sequence[FileId],
-    message_id: MessageId,
-) -> tuple[FileRef, ...]:
-    """Join these files to a message and to the conversation's bag; return them under the names they got there."""
-    return tuple(_attach(session, principal, conversation_id, file_id, message_id) for file_id in file_ids)
-
-
-def _attach(
-    session: Session,
-    principal: Principal,
-    conversation_id: ConversationId,
-    file_id: FileId,
-    message_id: MessageId,
-) -> FileRef:
-    row = session.row("file_for_attach", owner_of(principal) | {"file": file_id})
-    if row is None:
-        raise no_file()
-    file = to_file(row)
-    check_attachable(file, conversation_id)
-    name = file.name if file.conversation_id else _free_name(session, conversation_id, file.name)
-    session.run(
-        "attach_file",
-        {
-            "file": file_id,
-            "conversation": conversation_id,
-            "message": message_id,
-            "name": name,
-            "key": name_key(name),
-        },
-    )
-    return FileRef(file_id=file.id, name=name, mime_type=file.mime_type, size=file.size)
 
 
 def _complete(session: Session, principal: Principal, file_id: FileId, found: FoundBytes) -> File:

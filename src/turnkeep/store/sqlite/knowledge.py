@@ -23,7 +23,6 @@ from turnkeep.store.fulltext import (
     loose,
 )
 from turnkeep.store.rows import json_text, to_page, to_summary
-from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.knowledge import (
     changed_page,
     check_page,
@@ -33,12 +32,13 @@ from turnkeep.store.rules.knowledge import (
     part_of,
     text_hits,
 )
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.rules.refusals import no_workspace
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 
 
-class SqliteKnowledge(Lanes):
+class SqliteKnowledge(StoreThreads):
     """Pages and the text of files. Promises are those of `ports.KnowledgeStore`."""
 
     async def create_page(self, principal: Principal, *, title: str, content: str) -> KnowledgePage:

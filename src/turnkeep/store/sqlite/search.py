@@ -18,29 +18,29 @@ from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import list_cursor, list_of
 from turnkeep.store.fulltext import fts_text
 from turnkeep.store.rows import json_text, to_message
-from turnkeep.store.sqlite import reading
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import owner_of
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite import history
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import owner_of
 
 CHUNK_TURNS = 100
 INDEXED_BEFORE_SEARCH = 500
 
 
-class SqliteSearch(Lanes):
+class SqliteSearch(StoreThreads):
     """The search over titles and visible messages."""
 
     async def _search(self, principal: Principal, query: str, limit: int, cursor: str | None) -> Page[Hit]:
         """Candidates from the index, filtered by their owner there; what is shown comes through the client path."""
         wanted = parse_query(query)
         of = list_of(query)
-        before = reading.list_key(cursor, of)
+        before = history.list_key(cursor, of)
         if wanted.is_empty:
             return Page(data=())
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
         found = await self._read(_candidates, principal, wanted, before, limit + 1)
         places = await self._read(_newest_matches, wanted, found) if found else {}
-        hits = await self._see(principal, reading.my_hits, wanted, found, places)
+        hits = await self._see(principal, history.my_hits, wanted, found, places)
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
@@ -97,7 +97,7 @@ def _next_chunk(session: Session, conversation_id: ConversationId, after: int) -
     last = min(end, after + CHUNK_TURNS)
     found = session.rows("rows_to_index", {"conversation": conversation_id, "after": after, "last": last})
     entries = [
-        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(reading.content_of(message)))))
+        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(history.content_of(message)))))
         for message in map(to_message, found)
     ]
     return Chunk(conversation_id, after, last, last >= end, entries)

@@ -19,8 +19,8 @@ from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.fulltext import CANDIDATES, ENOUGH, FILTERED, RANKED, fts_text, loose, tokens_of_row
 from turnkeep.store.row_filters import conditions, named, ordering
 from turnkeep.store.rows import json_text, to_row, to_table
-from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.knowledge import part_of
+from turnkeep.store.rules.refusals import no_workspace
 from turnkeep.store.rules.tables import (
     Batch,
     Reserved,
@@ -42,10 +42,10 @@ from turnkeep.store.rules.tables import (
     table_for_write,
     table_record,
 )
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.knowledge import drop_lost_texts
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 
 BITS = 32
 LAST = 2**BITS - 1
@@ -66,7 +66,7 @@ AND (t.import_first IS NULL OR ({0}.n & 4294967295) NOT BETWEEN t.import_first A
 """
 
 
-class SqliteTables(Lanes):
+class SqliteTables(StoreThreads):
     """Tables and rows. Promises are those of `ports.KnowledgeStore`."""
 
     async def create_table(

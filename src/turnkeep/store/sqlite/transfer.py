@@ -1,15 +1,12 @@
 """Whole turns and whole conversations that come from elsewhere, or go there."""
 
-from typing import Any
-
-from turnkeep.clock import month_of
-from turnkeep.errors import ConversationBusy, NotFound
+from turnkeep.errors import NotFound
 from turnkeep.ids import ConversationId, check_id
-from turnkeep.model.conversations import Conversation, title_and_preview
+from turnkeep.model.conversations import Conversation
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
-from turnkeep.store import shapes
-from turnkeep.store.commands import Appended, Exported, TurnTrace
+from turnkeep.store import checks
+from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.exports import rename
 from turnkeep.store.rows import (
     json_or_null,
@@ -21,17 +18,15 @@ from turnkeep.store.rows import (
 )
 from turnkeep.store.rules.files import imported_files
 from turnkeep.store.sqlite.conversations import by_id
-from turnkeep.store.sqlite.lanes import Lanes
-from turnkeep.store.sqlite.owning import check_service, in_workspace, no_conversation, no_turn, owner_of
-from turnkeep.store.sqlite.reading import ALL, own_conversation, trace_of
+from turnkeep.store.sqlite.history import ALL, own_conversation, trace_of
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.leases import insert_events
+from turnkeep.store.sqlite.ownership import check_service, in_workspace
 from turnkeep.store.sqlite.search import refresh_title
-from turnkeep.store.sqlite.session import Session
-from turnkeep.store.sqlite.starting import insert_events
-
-Columns = list[tuple[Any, ...]]
 
 
-class SqliteTransfer(Lanes):
+class SqliteTransfer(StoreThreads):
     """Export and import, without loss."""
 
     async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
@@ -39,65 +34,9 @@ class SqliteTransfer(Lanes):
         return await self._read(_export, principal, check_id(conversation_id, "conv"))
 
     async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
-        shapes.check_exported(exported)
+        checks.check_exported(exported)
         renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
         return await self._write(_import_renamed, principal, renamed)
-
-
-def rows_for_append(principal: Principal, conversation_id: ConversationId, turn: Appended) -> Columns:
-    """The rows as columns, under the turn's own ids; made by the caller's thread."""
-    return [
-        (turn.turn_id, *values[1:3], conversation_id, *values[4:], principal.org_id)
-        for values in map(message_values, turn.rows)
-    ]
-
-
-def append(
-    session: Session, principal: Principal, conversation_id: ConversationId, turn: Appended, rows: Columns
-) -> int:
-    owner = owner_of(principal)
-    found = session.row(
-        "appended_turn", (conversation_id, owner["org"], owner["workspace"], owner["user"], turn.turn_id)
-    )
-    if found is None:
-        raise no_conversation()
-    head, ordinal, running, waiting, known_in, known_as, is_nameless = found
-    if known_in is not None:
-        if known_in != conversation_id:
-            raise no_turn()
-        return int(known_as)
-    ahead = running or waiting
-    if ahead is not None:
-        raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
-    usage = turn.usage
-    session.run(
-        "insert_whole_turn",
-        (
-            turn.turn_id,
-            principal.org_id,
-            principal.workspace_id,
-            conversation_id,
-            principal.user_id,
-            principal.key_id,
-            head,
-            ordinal,
-            principal.ref,
-            turn.source,
-            turn.model,
-            month_of(turn.started_at),
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
-            turn.started_at,
-            turn.settled_at,
-        ),
-    )
-    session.many("insert_message", rows)
-    title, preview = title_and_preview(turn.asked) if is_nameless else (None, None)
-    visible = sum(not row.internal for row in turn.rows)
-    session.run("conversation_appended", (conversation_id, turn.turn_id, visible, session.now, title, preview))
-    return int(ordinal)
 
 
 def _export(session: Session, principal: Principal, conversation_id: ConversationId) -> Exported:

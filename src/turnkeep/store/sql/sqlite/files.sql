@@ -1,11 +1,5 @@
 -- The rows of the file bags.
 
--- name: file_for_attach
-SELECT {file_columns}
-  FROM files
- WHERE id = :file AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL
-   AND (:user IS NULL OR user_id = :user);
-
 -- name: taken_names
 -- Those of these names that files of the bag have.
 SELECT name_key FROM files

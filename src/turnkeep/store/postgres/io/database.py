@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from turnkeep.errors import Forbidden
 from turnkeep.model.principals import Principal
-from turnkeep.store.postgres.pools import Connection, Isolation, Pool, Rows
-from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.io.pool import Connection, Isolation, Pool, Rows
+from turnkeep.store.postgres.io.statements import statements
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import secrets
 import asyncpg
 
 from turnkeep.errors import BoundaryBroken, Defect
-from turnkeep.store.postgres.pools import Pool
-from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.io.pool import Pool
+from turnkeep.store.postgres.io.statements import statements
 
 ENGINE = "turnkeep_engine"
 CLIENT = "turnkeep_client"

@@ -14,7 +14,6 @@ from turnkeep.errors import (
     InvalidRequest,
     NotFound,
     QueueFull,
-    QuotaExceeded,
     StorageFull,
     TurnkeepError,
     Unavailable,
@@ -39,9 +38,12 @@ _PLAIN: dict[str, type[TurnkeepError]] = {
     "TK001": NotFound,
     "TK002": InvalidRequest,
     "TK005": QueueFull,
-    "TK006": QuotaExceeded,
     "TK007": Conflict,
 }
+
+
+OVER_LIMIT = "TK006"
+"""A counter of messages is over its limit. The verb that counted says so in its own words."""
 
 
 class AlreadyThere(Conflict):
@@ -98,6 +100,11 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
     if state in _RETRIED_STATES or state.startswith(("08", "53", "57")):
         return Unavailable(f"The database is not available just now: {message}. Try again.")
     return Defect(f"The database refused what the store asked of it: {message} ({state}).")
+
+
+def counted_of(exc: asyncpg.PostgresError) -> dict[Any, int]:
+    """The counters of messages that came with `OVER_LIMIT`."""
+    return msgspec.json.decode(exc.detail or "{}", type=dict[str, int])
 
 
 def _busy(detail: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import apsw
 
-from turnkeep.store.sqlite.session import BUSY_SECONDS
+from turnkeep.store.sqlite.io.session import BUSY_SECONDS
 
 BESIDE_PAGES = 1_000
 """Four megabytes: SQLite's own habit."""

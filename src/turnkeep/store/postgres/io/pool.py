@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import asyncpg
 
 from turnkeep.errors import TurnkeepError, Unavailable
-from turnkeep.store.postgres.translating import is_overtaken, is_retried, translated
+from turnkeep.store.postgres.io.errors import is_overtaken, is_retried, translated
 
 T = TypeVar("T")
 Rows = list[Any]
@@ -206,10 +206,12 @@ class Pool:
         self._idle.append(connection)
 
     def _drop_or_release(self, connection: Connection | None, exc: Exception) -> None:
-        """A refusal by the server leaves the connection as good as before; anything else does not."""
+        """A refusal, by the server or by a rule, leaves the connection as good as before; anything else does not."""
         if connection is None:
             return
-        is_refusal = isinstance(exc, asyncpg.PostgresError) and not isinstance(exc, asyncpg.InvalidCachedStatementError)
+        is_refusal = isinstance(exc, TurnkeepError | asyncpg.PostgresError) and not isinstance(
+            exc, asyncpg.InvalidCachedStatementError
+        )
         if is_refusal and not connection.raw.is_in_transaction():
             self._release(connection)
         else:

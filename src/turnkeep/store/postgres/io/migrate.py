@@ -12,8 +12,8 @@ import asyncpg
 
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.store.migrations import AppliedMigration, load_migrations, pending
-from turnkeep.store.postgres.roles import client_login, ensure_groups, ensure_login
-from turnkeep.store.postgres.translating import is_retried, translated
+from turnkeep.store.postgres.io.errors import is_retried, translated
+from turnkeep.store.postgres.io.roles import client_login, ensure_groups, ensure_login
 
 _LOCK = 0x7475726E6B656570
 """`turnkeep`, as the number of an advisory lock: one migration at a time in each database."""

@@ -22,8 +22,8 @@ from turnkeep.store.rows import (
     to_replayed,
     to_turn,
 )
-from turnkeep.store.sqlite.owning import no_conversation, no_turn, owner_of
-from turnkeep.store.sqlite.session import Row, Session
+from turnkeep.store.sqlite.io.session import Row, Session
+from turnkeep.store.sqlite.ownership import no_conversation, no_turn, owner_of
 
 ALL = 2**62
 """More than there ever is of anything."""

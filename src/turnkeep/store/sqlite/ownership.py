@@ -2,10 +2,20 @@
 
 from typing import Any
 
-from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
-from turnkeep.store.sqlite.session import Row, Session
+from turnkeep.store.rules.refusals import check_service, no_conversation, no_file, no_turn
+from turnkeep.store.sqlite.io.session import Row, Session
+
+__all__ = [
+    "check_service",
+    "conversation_for_write",
+    "in_workspace",
+    "no_conversation",
+    "no_file",
+    "no_turn",
+    "owner_of",
+]
 
 
 def in_workspace(principal: Principal) -> dict[str, Any]:
@@ -30,21 +40,3 @@ def conversation_for_write(session: Session, principal: Principal, conversation_
     if found is None:
         raise no_conversation()
     return found
-
-
-def no_conversation() -> NotFound:
-    return NotFound("No such conversation.")
-
-
-def no_turn() -> NotFound:
-    return NotFound("No such turn.")
-
-
-def no_file() -> NotFound:
-    return NotFound("No such file.")
-
-
-def check_service(principal: Principal) -> None:
-    """Internal rows are for service keys of the whole org alone."""
-    if not principal.is_org_wide:
-        raise Forbidden("Only a service key of the whole org may see what is internal.")

@@ -15,7 +15,7 @@ from turnkeep.clock import Clock
 from turnkeep.errors import Defect, Forbidden, InvalidRequest, StorageFull, TurnkeepError, Unavailable
 from turnkeep.store import rows
 from turnkeep.store.queries import load_queries
-from turnkeep.store.sqlite.boundary import Identity
+from turnkeep.store.sqlite.io.boundary import Identity
 
 Values = Sequence[Any] | Mapping[str, Any]
 Row = tuple[Any, ...]

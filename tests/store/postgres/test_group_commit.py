@@ -21,7 +21,7 @@ from tests.store.factories import (
 )
 from turnkeep.errors import ConversationBusy, Defect, InvalidRequest, NotFound, TurnkeepError, Unavailable
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.groups import Groups
+from turnkeep.store.postgres.io.group_commit import Groups
 
 
 class Flushes:
