@@ -45,7 +45,7 @@ class OldSqlite(OldDatabase):
         self._path = path
 
     async def make(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        module = importlib.import_module("turnkeep.store.sqlite.migrate")
+        module = importlib.import_module("turnkeep.store.sqlite.io.migrate")
         connection = apsw.Connection(str(self._path))
         with monkeypatch.context() as older:
             older.setattr(module, "load_migrations", lambda dialect: load_migrations(dialect)[:1])
@@ -77,7 +77,7 @@ class OldPostgres(OldDatabase):
         self._uri = uri
 
     async def make(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        module = importlib.import_module("turnkeep.store.postgres.migrate")
+        module = importlib.import_module("turnkeep.store.postgres.io.migrate")
         with monkeypatch.context() as older:
             older.setattr(module, "load_migrations", lambda dialect: load_migrations(dialect)[:1])
             older.setattr(module, "_functions", lambda: [])

@@ -83,7 +83,7 @@ async def check_schema_now(settings: Settings) -> None:
     if settings.is_sqlite:
         _check_sqlite(settings)
         return
-    from turnkeep.store.postgres.migrate import check_schema as check_postgres
+    from turnkeep.store.postgres.io.migrate import check_schema as check_postgres
 
     await check_postgres(settings.database_url)
 
@@ -92,7 +92,7 @@ def _check_sqlite(settings: Settings) -> None:
     import apsw
 
     from turnkeep.store.migrations import load_migrations, pending
-    from turnkeep.store.sqlite.migrate import applied
+    from turnkeep.store.sqlite.io.migrate import applied
 
     path = settings.sqlite_path
     if not path.exists():

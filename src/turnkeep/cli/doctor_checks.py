@@ -135,8 +135,8 @@ class LocalChecks:
             return "SQLite guards users' reads with an authorizer inside the server"
         import asyncpg
 
-        from turnkeep.store.postgres.roles import client_login
-        from turnkeep.store.postgres.statements import statements
+        from turnkeep.store.postgres.io.roles import client_login
+        from turnkeep.store.postgres.io.statements import statements
 
         try:
             connection = await asyncpg.connect(self._settings.database_url, timeout=SECONDS, statement_cache_size=0)

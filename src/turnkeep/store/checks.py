@@ -1,21 +1,33 @@
-"""Bad input stops here: a clear error before anything is written.
+"""Input checks, once, in front of either database: a clear error before anything is written.
 
 Values come from Python code that may be wrong, so they are checked whole: types, sizes, ids of the right kind, and
 text that every database can keep (no NUL, no lone surrogates).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from turnkeep.errors import InvalidRequest, TooLarge
-from turnkeep.ids import check_id
-from turnkeep.model.files import NewFile
+from turnkeep.ids import ConversationId, TurnId, check_id
+from turnkeep.model.agents import AgentSpec
+from turnkeep.model.conversations import Conversation
+from turnkeep.model.files import File, NewFile
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held
-from turnkeep.store.commands import Appended, Claim, Settlement
+from turnkeep.store.commands import (
+    Appended,
+    Claim,
+    ConversationChange,
+    Exported,
+    NewConversation,
+    Settlement,
+    TokenBinding,
+    TurnTrace,
+)
 from turnkeep_client.wire.events import Failure, LogLine, Result, TurnEvent
+from turnkeep_client.wire.usage import Usage
 
 MAX_BYTES = 4 * 1024 * 1024
 """So much JSON may one write hold. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""
@@ -42,7 +54,7 @@ _any = msgspec.json.Decoder()
 
 
 def check_own(held: Held, rows: Sequence[Message]) -> None:
-    """Refuses rows that say they belong to another turn."""
+    """Refuse rows that name another turn than their holder's."""
     if any(row.turn_id != held.turn_id or row.conversation_id != held.conversation_id for row in rows):
         raise InvalidRequest(f"A row belongs to another turn than {held.turn_id}.")
 
@@ -87,7 +99,19 @@ def check_logs(logs: Sequence[LogLine]) -> None:
     _check(logs, _logs, "The logs")
 
 
-def check_settlement(settlement: Settlement) -> None:
+def check_record(held: Held, rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> None:
+    """Everything that `record` is given."""
+    if rows:
+        check_rows(rows)
+        check_own(held, rows)
+    if events:
+        check_events(events)
+    if logs:
+        check_logs(logs)
+
+
+def check_settlement(held: Held, settlement: Settlement) -> None:
+    """Everything that `settle` is given."""
     _check(settlement, _settlement, "The settlement")
     check_events(settlement.events)
     if isinstance(settlement.terminal, Result) != (settlement.status == "succeeded"):
@@ -97,9 +121,13 @@ def check_settlement(settlement: Settlement) -> None:
         raise InvalidRequest("A result needs the final row, with its display.")
     if final is not None and (final.internal or final.role != "assistant"):
         raise InvalidRequest("The final row is the assistant's visible one.")
+    check_usage(settlement.usage)
+    check_own(held, settlement.all_rows)
 
 
-def check_appended(turn: Appended) -> None:
+def check_append(conversation_id: ConversationId, turn: Appended) -> None:
+    """Everything that `append` is given."""
+    check_id(conversation_id, "conv")
     _check(turn, _appended, "The turn")
     check_id(turn.turn_id, "turn")
     if not turn.rows:
@@ -107,6 +135,107 @@ def check_appended(turn: Appended) -> None:
     sequences = [row.turn_sequence for row in turn.rows]
     if sequences != list(range(len(sequences))):
         raise InvalidRequest("The rows of a turn are numbered 0, 1, 2 … in order.")
+    check_usage(turn.usage)
+
+
+def check_adopt(worker: object, turn_id: TurnId | None) -> None:
+    """Everything that `adopt` is given."""
+    check_worker(worker)
+    if turn_id is not None:
+        check_id(turn_id, "turn")
+
+
+def check_new_conversation(new: NewConversation) -> NewConversation:
+    _check_shape(new, NewConversation, "The conversation")
+    if new.title is not None:
+        check_text(new.title, "title", limit=NAME_CHARS)
+    return new
+
+
+def check_change(change: ConversationChange) -> ConversationChange:
+    _check_shape(change, ConversationChange, "The change")
+    if change.title is not None:
+        check_text(change.title, "title", limit=NAME_CHARS)
+    return change
+
+
+def check_agent(spec: AgentSpec) -> AgentSpec:
+    _check_shape(spec, AgentSpec, "The agent")
+    check_text(spec.name, "name", limit=NAME_CHARS)
+    return spec
+
+
+def check_binding(binding: TokenBinding) -> TokenBinding:
+    return _check_shape(binding, TokenBinding, "The token's binding")
+
+
+def check_hash(value: object, what: str) -> bytes:
+    """Secrets are stored as hashes, and hashes are bytes."""
+    if not isinstance(value, bytes) or not value or len(value) > 64:
+        raise InvalidRequest(f"{what} must be given as the bytes of its hash.")
+    return value
+
+
+def check_worker(value: object) -> str:
+    return check_text(value, "worker", limit=KEY_CHARS)
+
+
+def check_usage(usage: Usage) -> Usage:
+    """Tokens are counted up, never down."""
+    if min(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens) < 0:
+        raise InvalidRequest("A turn cannot have used fewer than 0 tokens.")
+    return usage
+
+
+def check_exported(exported: Exported) -> Exported:
+    """Refuses an export that could not have been exported, and one in which a turn still runs or waits."""
+    _check_type(exported, Exported, "The export")
+    _check_type(exported.turns, tuple, "The list of turns in the export")
+    _check_shape(exported.conversation, Conversation, "The conversation of the export")
+    _check_shape(exported.files, tuple[File, ...], "The files of the export")
+    for trace in exported.turns:
+        _check_trace(trace)
+    _check_distinct((trace.turn.id for trace in exported.turns), "turn")
+    _check_distinct((trace.turn.ordinal for trace in exported.turns), "ordinal")
+    _check_distinct((row.id for trace in exported.turns for row in trace.rows), "message")
+    _check_distinct((file.id for file in exported.files), "file")
+    if any(not trace.turn.is_settled for trace in exported.turns):
+        raise InvalidRequest("A conversation with a turn that runs or waits cannot be imported. Let it end first.")
+    return exported
+
+
+def check_new_files(new: Sequence[NewFile]) -> None:
+    for each in new:
+        check_id(each.id, "file")
+        if each.conversation_id is not None:
+            check_id(each.conversation_id, "conv")
+        if each.source not in {"user", "sandbox"}:
+            raise InvalidRequest("source must be user or sandbox.")
+        if each.is_saved and each.conversation_id is not None:
+            raise InvalidRequest("A file is in a bag or among the workspace's Files, not both.")
+        check_text(each.name, "name", limit=KEY_CHARS)
+        check_text(each.mime_type, "mime_type", limit=KEY_CHARS)
+        check_text(each.storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
+        check_bytes(each.size, each.sha256, each.crc32)
+
+
+def check_completion(
+    size: object, sha256: object, mime_type: object | None, storage_key: object | None, crc32: object | None
+) -> None:
+    check_bytes(size, sha256, crc32)
+    if mime_type is not None:
+        check_text(mime_type, "mime_type", limit=KEY_CHARS)
+    if storage_key is not None:
+        check_text(storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
+
+
+def check_bytes(size: object, sha256: object, crc32: object | None = None) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**62:
+        raise InvalidRequest("size must be a whole number of bytes.")
+    if sha256 is not None:
+        check_text(sha256, "sha256", limit=64)
+    if crc32 is not None and (not isinstance(crc32, int) or isinstance(crc32, bool) or not 0 <= crc32 < 2**32):
+        raise InvalidRequest("crc32 must be a whole number of 32 bits.")
 
 
 def check_text(value: object, field: str, *, limit: int, allow_empty: bool = False) -> str:
@@ -186,35 +315,36 @@ def _holds_nul(raw: bytes) -> bool:
     return False
 
 
-def check_new_files(new: Sequence[NewFile]) -> None:
-    for each in new:
-        check_id(each.id, "file")
-        if each.conversation_id is not None:
-            check_id(each.conversation_id, "conv")
-        if each.source not in {"user", "sandbox"}:
-            raise InvalidRequest("source must be user or sandbox.")
-        if each.is_saved and each.conversation_id is not None:
-            raise InvalidRequest("A file is in a bag or among the workspace's Files, not both.")
-        check_text(each.name, "name", limit=KEY_CHARS)
-        check_text(each.mime_type, "mime_type", limit=KEY_CHARS)
-        check_text(each.storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
-        check_bytes(each.size, each.sha256, each.crc32)
+def _check_trace(trace: TurnTrace) -> None:
+    """Turn by turn, so that a long conversation is not too large as a whole."""
+    _check_shape(trace, TurnTrace, "A turn of the export")
+    check_rows(trace.rows)
+    check_usage(trace.turn.usage)
+    if any(row.turn_id != trace.turn.id for row in trace.rows):
+        raise InvalidRequest("A row of the export stands under another turn than its own.")
+    _check_distinct((row.turn_sequence for row in trace.rows), "turn_sequence")
+    if [recorded.seq for recorded in trace.events] != list(range(1, len(trace.events) + 1)):
+        raise InvalidRequest("The events of a turn are numbered 1, 2, 3 … in order.")
 
 
-def check_completion(
-    size: object, sha256: object, mime_type: object | None, storage_key: object | None, crc32: object | None
-) -> None:
-    check_bytes(size, sha256, crc32)
-    if mime_type is not None:
-        check_text(mime_type, "mime_type", limit=KEY_CHARS)
-    if storage_key is not None:
-        check_text(storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
+def _check_distinct(values: Iterable[object], what: str) -> None:
+    seen = list(values)
+    if len(set(seen)) != len(seen):
+        raise InvalidRequest(f"The export holds the same {what} twice.")
 
 
-def check_bytes(size: object, sha256: object, crc32: object | None = None) -> None:
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**62:
-        raise InvalidRequest("size must be a whole number of bytes.")
-    if sha256 is not None:
-        check_text(sha256, "sha256", limit=64)
-    if crc32 is not None and (not isinstance(crc32, int) or isinstance(crc32, bool) or not 0 <= crc32 < 2**32):
-        raise InvalidRequest("crc32 must be a whole number of 32 bits.")
+def _check_shape(value: Value, kind: object, what: str) -> Value:
+    """Write it as JSON and read it back as the type it should be."""
+    check_json(value, what)
+    try:
+        msgspec.json.decode(msgspec.json.encode(value), type=kind)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"{what} is malformed: {exc}.") from exc
+    if isinstance(kind, type):
+        _check_type(value, kind, what)
+    return value
+
+
+def _check_type(value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise InvalidRequest(f"{what} is malformed.")

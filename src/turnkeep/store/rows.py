@@ -10,6 +10,8 @@ from turnkeep.ids import ConversationId
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.files import File
+from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
+from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
 from turnkeep.model.turns import Turn, TurnError
@@ -30,22 +32,52 @@ TURN_COLUMNS = (
     "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "
     "cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at"
 )
-CONVERSATION_COLUMNS = (
-    "id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count, "
-    "head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at"
-)
+CONVERSATION_COLUMNS = ", ".join(Conversation.__struct_fields__)
 """`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
-FILE_COLUMNS = (
-    "id, workspace_id, conversation_id, message_id, name, mime_type, size, sha256, storage_key, source, status, "
-    "created_at, turn_id, saved_at, crc32"
+_FIXED = {"id", "workspace_id", "user_id", "kind", "running_turn_id", "created_at", "updated_at", "deleted_at"}
+_CHANGEABLE = [name for name in Conversation.__struct_fields__ if name not in _FIXED]
+CHANGED_CONVERSATION_COLUMNS = ", ".join(_CHANGEABLE)
+"""What a change of a conversation writes, beside `updated_at`."""
+NEW_CONVERSATION_COLUMNS = ", ".join(["id, org_id, workspace_id, user_id, kind, next_ordinal", *_CHANGEABLE])
+"""What a new conversation is inserted with, beside `created_at` and `updated_at`."""
+NEW_TURN_COLUMNS = (
+    "id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, ordinal, active, status, attempt, "
+    "failures, last_seq, cancel_requested_at, background, principal_ref, snapshot, source, model, metadata, month, "
+    "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at"
 )
-WORKSPACE_COLUMNS = "id, org_id, name, is_default, model, monthly_message_limit, user_monthly_message_limit, created_at"
-KEY_COLUMNS = (
-    "id, org_id, name, monthly_message_limit, requests_per_minute, allowed_tools, created_at, revoked_at, workspace_id"
+"""What an imported turn is inserted with."""
+FILE_COLUMNS = ", ".join(File.__struct_fields__)
+NEW_FILE_COLUMNS = (
+    "id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size, sha256, "
+    "storage_key, source, status, created_at, turn_id, saved_at, crc32"
 )
-MEMBER_COLUMNS = "id, workspace_id, external_id, role, created_at"
-AGENT_COLUMNS = "id, workspace_id, spec, created_at, updated_at"
+ORG_COLUMNS = ", ".join(Org.__struct_fields__)
+WORKSPACE_COLUMNS = ", ".join(Workspace.__struct_fields__)
+KEY_COLUMNS = ", ".join(ApiKey.__struct_fields__)
+MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
+AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
+"""SQLite adds `serial`, a number of the table in its row ids."""
+
+COLUMNS = {
+    "message": MESSAGE_COLUMNS,
+    "turn": TURN_COLUMNS,
+    "new_turn": NEW_TURN_COLUMNS,
+    "conversation": CONVERSATION_COLUMNS,
+    "my_conversation": CONVERSATION_COLUMNS,
+    "new_conversation": NEW_CONVERSATION_COLUMNS,
+    "changed_conversation": CHANGED_CONVERSATION_COLUMNS,
+    "file": FILE_COLUMNS,
+    "new_file": NEW_FILE_COLUMNS,
+    "org": ORG_COLUMNS,
+    "workspace": WORKSPACE_COLUMNS,
+    "key": KEY_COLUMNS,
+    "member": MEMBER_COLUMNS,
+    "agent": AGENT_COLUMNS,
+    "table": TABLE_COLUMNS,
+}
+"""The lists that queries may name, as `{turn_columns}`. `my_conversation` is that of the client's view, in which
+`running_turn_id` is a column like any other."""
 
 encode = msgspec.json.Encoder().encode
 _blocks = msgspec.json.Decoder(tuple[Block, ...]).decode
@@ -63,6 +95,8 @@ _extras = msgspec.json.Decoder(
     tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
 ).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
+_columns = msgspec.json.Decoder(tuple[Column, ...]).decode
+_cells = msgspec.json.Decoder(tuple[Cell, ...]).decode
 
 
 def json_text(value: object) -> str:
@@ -196,56 +230,125 @@ def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessag
     )
 
 
+def turn_values(turn: Turn) -> dict[str, Any]:
+    """The values of `TURN_COLUMNS`, by name."""
+    usage = turn.usage
+    return {
+        "id": turn.id,
+        "conversation_id": turn.conversation_id,
+        "workspace_id": turn.workspace_id,
+        "user_id": turn.user_id,
+        "parent_turn_id": turn.parent_turn_id,
+        "ordinal": turn.ordinal,
+        "active": turn.active,
+        "status": turn.status,
+        "attempt": turn.attempt,
+        "failures": turn.failures,
+        "last_seq": turn.last_seq,
+        "cancel_requested_at": turn.cancel_requested_at,
+        "background": turn.background,
+        "source": turn.source,
+        "model": turn.model,
+        "snapshot": json_text(turn.snapshot),
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "month": turn.month,
+        "error": None if turn.error is None else json_text(turn.error),
+        "metadata": json_or_null(turn.metadata),
+        "created_at": turn.created_at,
+        "started_at": turn.started_at,
+        "settled_at": turn.settled_at,
+    }
+
+
 def to_turn(row: Row) -> Turn:
     """A turn from the values of `TURN_COLUMNS`."""
+    (
+        id_,
+        conversation_id,
+        workspace_id,
+        user_id,
+        parent_turn_id,
+        ordinal,
+        active,
+        status,
+        attempt,
+        failures,
+        last_seq,
+        cancel_requested_at,
+        background,
+        source,
+        model,
+        snapshot,
+        input_tokens,
+        output_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        month,
+        error,
+        metadata,
+        created_at,
+        started_at,
+        settled_at,
+    ) = row
     return Turn(
-        id=row[0],
-        conversation_id=row[1],
-        workspace_id=row[2],
-        user_id=row[3],
-        parent_turn_id=row[4],
-        ordinal=row[5],
-        active=bool(row[6]),
-        status=row[7],
-        attempt=row[8],
-        failures=row[9],
-        last_seq=row[10],
-        cancel_requested_at=row[11],
-        background=bool(row[12]),
-        source=row[13],
-        model=row[14],
-        snapshot=_snapshot(row[15]) if row[15] else Snapshot(),
-        usage=Usage(input_tokens=row[16], output_tokens=row[17], cache_read_tokens=row[18], cache_write_tokens=row[19]),
-        month=row[20],
-        error=_error(row[21]) if row[21] else None,
-        metadata=_object(row[22]) if row[22] else {},
-        created_at=row[23],
-        started_at=row[24],
-        settled_at=row[25],
+        id=id_,
+        conversation_id=conversation_id,
+        workspace_id=workspace_id,
+        user_id=user_id,
+        parent_turn_id=parent_turn_id,
+        ordinal=ordinal,
+        active=bool(active),
+        status=status,
+        attempt=attempt,
+        failures=failures,
+        last_seq=last_seq,
+        cancel_requested_at=cancel_requested_at,
+        background=bool(background),
+        source=source,
+        model=model,
+        snapshot=_snapshot(snapshot) if snapshot else Snapshot(),
+        usage=Usage(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=cache_write_tokens,
+        ),
+        month=month,
+        error=_error(error) if error else None,
+        metadata=_object(metadata) if metadata else {},
+        created_at=created_at,
+        started_at=started_at,
+        settled_at=settled_at,
     )
 
 
 def to_conversation(row: Row) -> Conversation:
-    """A conversation from the values of `CONVERSATION_COLUMNS`."""
-    return Conversation(
-        id=row[0],
-        workspace_id=row[1],
-        user_id=row[2],
-        kind=row[3],
-        agent_id=row[4],
-        model=row[5],
-        workflow_id=row[6],
-        title=row[7],
-        preview=row[8],
-        message_count=row[9],
-        turn_count=row[10],
-        head_turn_id=row[11],
-        running_turn_id=row[12],
-        metadata=_object(row[13]) if row[13] else {},
-        created_at=row[14],
-        updated_at=row[15],
-        deleted_at=row[16],
-    )
+    """A conversation from the values of `CONVERSATION_COLUMNS` (and what may follow)."""
+    values = dict(zip(Conversation.__struct_fields__, row, strict=False))
+    values["metadata"] = _object(values["metadata"]) if values["metadata"] else {}
+    return Conversation(**values)
+
+
+def conversation_record(conversation: Conversation) -> dict[str, Any]:
+    """The columns of a conversation by their names, but for those that it does not have itself (`org_id`, …)."""
+    record = structs.asdict(conversation)
+    del record["running_turn_id"]
+    return record | {"metadata": json_or_null(conversation.metadata)}
+
+
+def turn_record(turn: Turn) -> dict[str, Any]:
+    """The columns of a turn by their names."""
+    record = structs.asdict(turn)
+    del record["usage"]
+    return record | {
+        "snapshot": json_text(turn.snapshot),
+        "error": None if turn.error is None else json_text(turn.error),
+        "metadata": json_or_null(turn.metadata),
+        **structs.asdict(turn.usage),
+    }
 
 
 def event_values(event: TurnEvent) -> tuple[str, str]:
@@ -267,61 +370,52 @@ def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
 
 def to_file(row: Row) -> File:
     """A file from the values of `FILE_COLUMNS`."""
-    return File(
-        id=row[0],
-        workspace_id=row[1],
-        conversation_id=row[2],
-        message_id=row[3],
-        name=row[4],
-        mime_type=row[5],
-        size=row[6],
-        sha256=row[7],
-        storage_key=row[8],
-        source=row[9],
-        status=row[10],
-        created_at=row[11],
-        turn_id=row[12],
-        saved_at=row[13],
-        crc32=row[14],
-    )
+    return File(**dict(zip(File.__struct_fields__, row, strict=True)))
 
 
 def to_org(row: Row) -> Org:
-    return Org(id=row[0], name=row[1], created_at=row[2])
+    return Org(**dict(zip(Org.__struct_fields__, row, strict=True)))
 
 
 def to_workspace(row: Row) -> Workspace:
     """A workspace from the values of `WORKSPACE_COLUMNS`."""
-    return Workspace(
-        id=row[0],
-        org_id=row[1],
-        name=row[2],
-        is_default=bool(row[3]),
-        model=row[4],
-        monthly_message_limit=row[5],
-        user_monthly_message_limit=row[6],
-        created_at=row[7],
-    )
+    values = dict(zip(Workspace.__struct_fields__, row, strict=True))
+    return Workspace(**values | {"is_default": bool(values["is_default"])})
 
 
 def to_member(row: Row) -> Member:
-    return Member(id=row[0], workspace_id=row[1], external_id=row[2], role=row[3], created_at=row[4])
+    return Member(**dict(zip(Member.__struct_fields__, row, strict=True)))
 
 
 def to_key(row: Row) -> ApiKey:
-    """A key from the values of `KEY_COLUMNS`."""
-    return ApiKey(
-        id=row[0],
-        org_id=row[1],
-        name=row[2],
-        monthly_message_limit=row[3],
-        requests_per_minute=row[4],
-        allowed_tools=_names(row[5]) if row[5] is not None else None,
-        created_at=row[6],
-        revoked_at=row[7],
-        workspace_id=row[8],
-    )
+    """A key from the values of `KEY_COLUMNS` (and what may follow)."""
+    values = dict(zip(ApiKey.__struct_fields__, row, strict=False))
+    tools = values["allowed_tools"]
+    return ApiKey(**values | {"allowed_tools": None if tools is None else _names(tools)})
 
 
 def to_agent(row: Row) -> Agent:
-    return Agent(id=row[0], workspace_id=row[1], spec=_spec(row[2]), created_at=row[3], updated_at=row[4])
+    values = dict(zip(Agent.__struct_fields__, row, strict=True))
+    return Agent(**values | {"spec": _spec(values["spec"])})
+
+
+def to_summary(row: Row) -> PageSummary:
+    """A page without its content, from the fields of `PageSummary` in their order."""
+    return PageSummary(**dict(zip(PageSummary.__struct_fields__, row, strict=True)))
+
+
+def to_page(row: Row) -> KnowledgePage:
+    """A page from the fields of `KnowledgePage` in their order."""
+    return KnowledgePage(**dict(zip(KnowledgePage.__struct_fields__, row, strict=True)))
+
+
+def to_table(row: Row) -> KnowledgeTable:
+    """A table from the values of `TABLE_COLUMNS`."""
+    values = dict(zip(KnowledgeTable.__struct_fields__, row, strict=False))
+    return KnowledgeTable(**values | {"columns": _columns(values["columns"])})
+
+
+def to_row(row: Row) -> TableRow:
+    """A row of a table from `number, cells, created_at, updated_at`."""
+    values = dict(zip(TableRow.__struct_fields__, row, strict=True))
+    return TableRow(**values | {"cells": _cells(values["cells"])})

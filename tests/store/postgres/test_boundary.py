@@ -15,8 +15,8 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.knowledge import Column
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.roles import client_login
-from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.io.roles import client_login
+from turnkeep.store.postgres.io.statements import statements
 
 READABLE = {"conversations", "turns", "messages", "files", "agents", "pages", "tables", "table_rows"}
 
@@ -205,9 +205,12 @@ class TestAnIdentity:
         who = (tenant.org.id, tenant.workspace.id, tenant.ann.user_id)
         connection = await as_client(uri)
         try:
-            with pytest.raises(asyncpg.PostgresError):
-                await connection.fetch(statements()["my_files"], *who, "conv_none")
+            with pytest.raises(asyncpg.PostgresError, match="LIMIT must not be negative"):
+                await connection.fetch(statements()["my_saved_files"], *who, "file_g", -1)
             assert await connection.fetch("SELECT id FROM turnkeep.turns") == []
+            async with connection.transaction():
+                assert await connection.fetch(statements()["my_files"], *who, "conv_none") == []
+                assert await connection.fetch("SELECT id FROM turnkeep.turns") == []
         finally:
             await connection.close()
 

@@ -16,8 +16,8 @@ from turnkeep.errors import Defect, SchemaMismatch
 from turnkeep.ids import new_conversation_id, new_message_id, new_turn_id
 from turnkeep.runtime import open_store
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.roles import client_login, scram_verifier
-from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.io.roles import client_login, scram_verifier
+from turnkeep.store.postgres.io.statements import statements
 from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.store.factories import Tenant
-from turnkeep.store.postgres.statements import statements
+from turnkeep.store.postgres.io.statements import statements
 
 CONVERSATIONS = 50_000
 UNINDEXED = 3

@@ -14,7 +14,7 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.knowledge import Column
 from turnkeep.model.principals import Principal
 from turnkeep.store.sqlite import SqliteStore
-from turnkeep.store.sqlite.boundary import (
+from turnkeep.store.sqlite.io.boundary import (
     ENGINE_TABLES,
     TENANT_TABLES,
     VIEWS,
@@ -22,7 +22,7 @@ from turnkeep.store.sqlite.boundary import (
     close_boundary,
     install_views,
 )
-from turnkeep.store.sqlite.session import load_texts, open_reading
+from turnkeep.store.sqlite.io.session import load_texts, open_reading
 
 ATTACKS = [
     "SELECT * FROM messages",

@@ -13,7 +13,7 @@ from turnkeep.errors import ConversationBusy, LeaseLost, StorageFull, Unavailabl
 from turnkeep.ids import new_turn_id
 from turnkeep.model.turns import Held
 from turnkeep.store.sqlite import SqliteStore
-from turnkeep.store.sqlite.session import Session
+from turnkeep.store.sqlite.io.session import Session
 
 
 class TestSharing:

@@ -16,7 +16,7 @@ from turnkeep.clock import system_clock
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.store.commands import Exported
-from turnkeep.store.portable import exported_from_rows, read_export, write_export
+from turnkeep.store.exports import exported_from_rows, read_export, write_export
 from turnkeep.transfer.transcripts import Form, read_history
 from turnkeep_client import wire
 

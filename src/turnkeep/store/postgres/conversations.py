@@ -9,7 +9,7 @@ from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.searching import parse_query, tokens_of
-from turnkeep.store.checks import check_limit, check_text
+from turnkeep.store.checks import check_change, check_limit, check_new_conversation, check_text
 from turnkeep.store.commands import (
     ConversationChange,
     ConversationWithQueue,
@@ -19,7 +19,7 @@ from turnkeep.store.commands import (
     page_of,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
-from turnkeep.store.postgres.database import Database, check_service, owner_of
+from turnkeep.store.postgres.io.database import Database, check_service, owner_of
 from turnkeep.store.postgres.search import Search
 from turnkeep.store.rows import (
     CONVERSATION_COLUMNS,
@@ -28,7 +28,6 @@ from turnkeep.store.rows import (
     to_message,
     to_public_message,
 )
-from turnkeep.store.shapes import check_change, check_new_conversation
 
 LAST = 2**31 - 1
 LATEST = 2**63 - 1

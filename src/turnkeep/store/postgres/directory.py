@@ -21,14 +21,13 @@ from turnkeep.ids import (
 )
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
-from turnkeep.store.checks import KEY_CHARS, check_json, check_limit, check_text
+from turnkeep.store.checks import KEY_CHARS, check_agent, check_binding, check_hash, check_json, check_limit, check_text
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
-from turnkeep.store.postgres.database import Database, Statements
-from turnkeep.store.postgres.pools import Rows
+from turnkeep.store.postgres.io.database import Database, Statements
+from turnkeep.store.postgres.io.pool import Rows
 from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
-from turnkeep.store.shapes import check_agent, check_binding, check_hash
-from turnkeep.store.tenants import check_may_go, check_model, check_month, check_name, check_quota, check_role
+from turnkeep.store.rules.directory import check_may_go, check_model, check_month, check_name, check_quota, check_role
 from turnkeep_client.wire.usage import KeyUsage, Messages, MonthlyUsage
 
 DEFAULT_WORKSPACE = "Default"

@@ -1,22 +1,33 @@
 """Files on PostgreSQL: the rows of the bags."""
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
-from turnkeep.errors import NotFound, Unauthorized
+from msgspec import structs
+
 from turnkeep.ids import ConversationId, FileId, TurnId, check_id
 from turnkeep.model.files import File, NewFile, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.checks import AFTER_ALL_FILES, check_completion, check_limit, check_new_files
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
-from turnkeep.store.naming import candidates, name_key
-from turnkeep.store.postgres.database import Database, Statements, owner_of
-from turnkeep.store.rows import to_file
-
-CANDIDATES = 32
-"""So many names are offered at a time; the first that is free is taken under the conversation's lock."""
+from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.rows import json_text, to_file
+from turnkeep.store.rules.files import (
+    OFFERED,
+    Bag,
+    Upload,
+    file_record,
+    free_names,
+    ids_of,
+    is_to_be_spent,
+    names_to_look_up,
+    no_turn_bag,
+    same_bytes,
+    same_file,
+    token_refused,
+)
+from turnkeep.store.rules.refusals import no_conversation, no_file, no_workspace
 
 
 class PostgresFiles:
@@ -28,10 +39,17 @@ class PostgresFiles:
     async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
         check_new_files(new)
         org_id, workspace_id, owner = owner_of(principal)
+        bag = Bag(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
 
         async def add(statements: Statements) -> list[File]:
-            whose = (org_id, workspace_id, principal.user_id, owner)
-            return [await _add(statements, whose, each, each.conversation_id, turn_id=None) for each in new]
+            # Bags are locked in the order of their ids, so that two callers never wait for each other.
+            for conversation_id in sorted({each.conversation_id or "" for each in new}):
+                if conversation_id:
+                    if not await statements.fetch("lock_bag", org_id, workspace_id, owner, conversation_id):
+                        raise no_conversation()
+                elif not await statements.fetch("workspace_exists", org_id, workspace_id):
+                    raise no_workspace()
+            return await _insert(statements, bag, new)
 
         return await self._database.transact(add)
 
@@ -39,12 +57,16 @@ class PostgresFiles:
         check_new_files(new)
 
         async def add(statements: Statements) -> list[File]:
-            begun = await statements.fetch("begin_write_back", token_hash, [each.id for each in new])
-            if not begun:
-                raise Unauthorized("This token is not valid. It may have been spent, or its turn has ended.")
-            turn_id, org_id, workspace_id, conversation_id, user_id = begun[0]
-            whose = (org_id, workspace_id, user_id, None)
-            return [await _add(statements, whose, each, conversation_id, turn_id=turn_id) for each in new]
+            # The conversation, then the turn, stay locked: what follows happens while the turn is running.
+            await statements.fetch("lock_bag_of_token", token_hash)
+            found = await statements.fetch("upload", token_hash, ids_of(new))
+            if not found:
+                raise token_refused()
+            upload = Upload(*found[0])
+            if is_to_be_spent(upload, len(new)):
+                await statements.fetch("mark_token_spent", token_hash, upload.turn_id, len(new))
+            bagged = [structs.replace(each, conversation_id=upload.conversation_id) for each in new]
+            return await _insert(statements, upload.bag, bagged)
 
         return await self._database.transact(add)
 
@@ -61,20 +83,29 @@ class PostgresFiles:
     ) -> File:
         check_id(file_id, "file")
         check_completion(size, sha256, mime_type, storage_key, crc32)
+        whose = owner_of(principal)
         found = (size, sha256, mime_type, storage_key, crc32)
-        rows = await self._database.write("complete_file", *owner_of(principal), file_id, *found)
-        return to_file(rows[0])
+        done = await self._database.write("complete_file", *whose, file_id, *found)
+        if done:
+            return to_file(done[0])
+        stored = await self._database.read("own_file", *whose, False, file_id)
+        if not stored:
+            raise no_file()
+        return same_bytes(to_file(stored[0]), sha256)
 
     async def file(self, principal: Principal, file_id: FileId) -> File:
         check_id(file_id, "file")
         rows = await self._database.read_as(principal, "my_file", file_id)
         if not rows:
-            raise NotFound("No such file.")
+            raise no_file()
         return to_file(rows[0])
 
     async def files(self, principal: Principal, conversation_id: ConversationId) -> list[File]:
         check_id(conversation_id, "conv")
-        return [to_file(row) for row in await self._database.read_as(principal, "my_files", conversation_id)]
+        rows = await self._database.read_as(principal, "my_files", conversation_id)
+        if not rows and not await self._database.read_as(principal, "my_conversation", conversation_id):
+            raise no_conversation()
+        return [to_file(row) for row in rows]
 
     async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
         check_limit(limit)
@@ -86,7 +117,8 @@ class PostgresFiles:
 
     async def delete_file(self, principal: Principal, file_id: FileId) -> None:
         check_id(file_id, "file")
-        await self._database.write("delete_file", *owner_of(principal), principal.role == "admin", file_id)
+        if not await self._database.write("delete_file", *owner_of(principal), principal.role == "admin", file_id):
+            raise no_file()
 
     async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
         return await self._files("files_by_id", list(file_ids))
@@ -97,7 +129,7 @@ class PostgresFiles:
     async def turn_bag(self, turn_id: TurnId, attempt: int) -> TurnBag:
         found = await self._database.read("bag_of_running_turn", check_id(turn_id, "turn"), attempt)
         if not found:
-            raise NotFound("This turn has ended, or another attempt runs it.")
+            raise no_turn_bag()
         org_id, workspace_id, conversation_id = found[0]
         files = await self._files("ready_files_of_conversation", conversation_id)
         return TurnBag(org_id=org_id, workspace_id=workspace_id, conversation_id=conversation_id, files=tuple(files))
@@ -119,33 +151,28 @@ class PostgresFiles:
         return [to_file(row) for row in await self._database.read(name, *values)]
 
 
-async def _add(
-    statements: Statements,
-    whose: tuple[str, str, str | None, str | None],
-    new: NewFile,
-    conversation_id: ConversationId | None,
-    *,
-    turn_id: TurnId | None,
-) -> File:
-    """Offer names until one is free. The bag's lock is held from the first offer to the end of the transaction."""
-    names = candidates(new.name)
+async def _insert(statements: Statements, bag: Bag, new: Sequence[NewFile]) -> list[File]:
+    """Insert these files under names that are free in their bags, which the caller has locked."""
+    names = {each.id: each.name for each in new}
+    for conversation_id in {each.conversation_id for each in new} - {None}:
+        own = [each for each in new if each.conversation_id == conversation_id]
+        free = await _free_names(statements, conversation_id, [each.name for each in own])
+        names |= {each.id: name for each, name in zip(own, free, strict=True)}
+    now = (await statements.fetch("now"))[0][0]
+    records = [file_record(each, bag, name=names[each.id], now=now) for each in new]
+    stored = {row["id"]: to_file(row) for row in await statements.fetch("insert_files", json_text(records))}
+    if len(stored) < len(new):
+        rows = await statements.fetch("stored_files", ids_of(new), bag.org_id)
+        stored = {row["id"]: to_file(row) for row in rows}
+    return [same_file(stored.get(each.id), each) for each in new]
+
+
+async def _free_names(statements: Statements, conversation_id: ConversationId | None, names: list[str]) -> list[str]:
+    offered = OFFERED
     while True:
-        offered = list(islice(names, CANDIDATES))
-        rows = await statements.fetch(
-            "add_file",
-            *whose,
-            new.id,
-            conversation_id,
-            offered,
-            [name_key(each) for each in offered],
-            new.mime_type,
-            new.size,
-            new.sha256,
-            new.storage_key,
-            new.source,
-            turn_id,
-            new.is_saved,
-            new.crc32,
-        )
-        if rows:
-            return to_file(rows[0])
+        keys = names_to_look_up(names, offered)
+        taken = {row[0] for row in await statements.fetch("taken_names_among", conversation_id, keys)}
+        free = free_names(names, taken, offered)
+        if free is not None:
+            return free
+        offered *= 4

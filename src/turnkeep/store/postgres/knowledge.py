@@ -26,8 +26,18 @@ from turnkeep.store.fulltext import (
     tsquery_text,
     tsvector_text,
 )
-from turnkeep.store.knowing import check_page, check_search, no_page, page_hits, part_of, text_hits, to_page, to_summary
-from turnkeep.store.postgres.database import Database, Statements
+from turnkeep.store.postgres.io.database import Database, Statements
+from turnkeep.store.rows import to_page, to_summary
+from turnkeep.store.rules.knowledge import (
+    changed_page,
+    check_page,
+    check_search,
+    no_page,
+    page_hits,
+    part_of,
+    text_hits,
+)
+from turnkeep.store.rules.refusals import no_workspace
 
 AFTER_EVERY_PAGE = "page_g"
 
@@ -42,9 +52,9 @@ class PostgresKnowledge:
         check_page(title, content)
         page_id = new_page_id()
         index = _arrays(index_of(title, content), scope=principal.workspace_id)
-        await self._database.write(
-            "create_page", principal.org_id, principal.workspace_id, page_id, title, content, *index
-        )
+        whose = (principal.org_id, principal.workspace_id)
+        if not await self._database.write("insert_page", *whose, page_id, *index, title, content):
+            raise no_workspace()
         return await self.page(principal, page_id)
 
     async def page(self, principal: Principal, page_id: PageId) -> KnowledgePage:
@@ -68,22 +78,20 @@ class PostgresKnowledge:
         check_id(page_id, "page")
 
         async def work(statements: Statements) -> None:
-            rows = await statements.fetch("page_for_write", principal.org_id, principal.workspace_id, page_id)
-            if not rows:
-                raise no_page()
-            new_title = rows[0][0] if title is None else title
-            new_content = rows[0][1] if content is None else content
+            whose = (principal.org_id, principal.workspace_id, page_id)
+            rows = await statements.fetch("page_for_write", *whose)
+            new_title, new_content = changed_page(rows[0] if rows else None, title, content)
             await statements.fetch("update_page", page_id, new_title, new_content)
+            await statements.fetch("drop_passages", principal.org_id, page_id)
             index = _arrays(index_of(new_title, new_content), scope=principal.workspace_id)
-            await statements.fetch("index_passages", principal.org_id, principal.workspace_id, page_id, *index)
+            await statements.fetch("add_passages", *whose, *index)
 
         await self._database.transact(work)
         return await self.page(principal, page_id)
 
     async def delete_page(self, principal: Principal, page_id: PageId) -> None:
         check_id(page_id, "page")
-        rows = await self._database.write("delete_page", principal.org_id, principal.workspace_id, page_id)
-        if not rows[0][0]:
+        if not await self._database.write("delete_page", principal.org_id, principal.workspace_id, page_id):
             raise no_page()
 
     async def search_pages(
@@ -101,16 +109,22 @@ class PostgresKnowledge:
         if not shown:
             return Found()
         rows = await self._database.read_as(principal, "my_page_texts", [place.owner for place in shown])
-        texts = {row[0]: (row[1], row[2]) for row in rows}
+        texts = {page_id: (title, content) for page_id, title, content in rows}
         return Found(hits=page_hits(shown, texts, wanted, chars), next_offset=next_offset)
 
     async def file_texts(self, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
         rows = await self._database.read("file_texts", org_id, list(sha256s))
-        return {row[0]: FileText(sha256=row[0], text=row[1], problem=row[2]) for row in rows}
+        return {sha256: FileText(sha256=sha256, text=text, problem=problem) for sha256, text, problem in rows}
 
     async def save_file_text(self, org_id: OrgId, text: FileText, *, title: str, unit: str) -> None:
         index = _arrays([] if text.problem else index_of(title, text.text, unit=unit), scope=org_id)
-        await self._database.write("save_file_text", org_id, text.sha256, text.text, text.problem, *index)
+
+        async def work(statements: Statements) -> None:
+            await statements.fetch("save_file_text", org_id, text.sha256, text.text, text.problem)
+            await statements.fetch("drop_passages", org_id, text.sha256)
+            await statements.fetch("add_passages", org_id, None, text.sha256, *index)
+
+        await self._database.transact(work)
 
     async def search_file_texts(
         self, org_id: OrgId, sha256s: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300

@@ -1,10 +1,12 @@
 """Tables and their rows on PostgreSQL."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from turnkeep.errors import InvalidRequest, NotFound
+import asyncpg
+
 from turnkeep.ids import TableId, check_id, new_table_id
 from turnkeep.model.knowledge import Cell, Column, Found, KnowledgeTable, Row, RowHit, RowQuery
 from turnkeep.model.principals import Principal
@@ -12,28 +14,34 @@ from turnkeep.model.searching import SearchQuery
 from turnkeep.store.checks import check_limit
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
-from turnkeep.store.filtering import conditions, numbered, ordering
 from turnkeep.store.fulltext import CANDIDATES, FILTERED, RANKED, loose, tokens_of_row, tsquery_text, tsvector_text
-from turnkeep.store.knowing import (
+from turnkeep.store.postgres.io.database import Database, Statements
+from turnkeep.store.row_filters import conditions, numbered, ordering
+from turnkeep.store.rows import to_row, to_table
+from turnkeep.store.rules.knowledge import part_of
+from turnkeep.store.rules.refusals import no_workspace
+from turnkeep.store.rules.tables import (
     MAX_ROWS,
+    Batch,
+    Reserved,
+    TableForWrite,
+    begun_import,
+    changed_table,
     check_batch,
     check_cells,
-    check_columns_stay,
+    check_import_size,
     check_row_limit,
     check_row_search,
     check_table,
     import_lost,
-    import_runs,
+    imported_batch,
     known_rows,
+    name_taken,
     no_row,
     no_table,
-    part_of,
-    to_row,
-    to_table,
+    table_for_write,
+    table_record,
 )
-from turnkeep.store.naming import name_key
-from turnkeep.store.postgres.database import Database, Statements
-from turnkeep.store.rows import json_text
 
 AFTER_EVERY_TABLE = "table_g"
 TABLES_SEARCHED = 200
@@ -57,20 +65,18 @@ class PostgresTables:
         self, principal: Principal, *, name: str, columns: Sequence[Column], description: str = ""
     ) -> KnowledgeTable:
         check_table(name, description, columns)
-        name = name.strip()
-        rows = await self._database.write(
-            "create_table",
-            principal.org_id,
-            principal.workspace_id,
-            new_table_id(),
-            name,
-            name_key(name),
-            description,
-            json_text(columns),
-        )
-        if not rows:
-            raise NotFound("No such workspace.")
-        return to_table(rows[0])
+        record = table_record(name.strip(), description, columns)
+        whose = (principal.org_id, principal.workspace_id)
+        table_id = new_table_id()
+
+        async def work(statements: Statements) -> KnowledgeTable:
+            with _unique_names(record):
+                rows = await statements.fetch("insert_table", *whose, table_id, *record.values())
+            if not rows:
+                raise no_workspace()
+            return to_table(rows[0])
+
+        return await self._database.transact(work)
 
     async def table(self, principal: Principal, table_id: TableId) -> KnowledgeTable:
         rows = await self._database.read_as(principal, "my_table", check_id(table_id, "table"))
@@ -99,24 +105,10 @@ class PostgresTables:
         check_id(table_id, "table")
 
         async def work(statements: Statements) -> KnowledgeTable:
-            rows = await statements.fetch("table_for_write", principal.org_id, principal.workspace_id, table_id)
-            if not rows:
-                raise no_table()
-            before = to_table(rows[0][:8])
-            if columns is not None:
-                if rows[0][8] is not None:
-                    raise import_runs()
-                check_columns_stay(before, columns)
-            new_name = before.name if name is None else name.strip()
-            changed = await statements.fetch(
-                "update_table",
-                table_id,
-                new_name,
-                name_key(new_name),
-                before.description if description is None else description,
-                json_text(before.columns if columns is None else columns),
-            )
-            return to_table(changed[0])
+            found = await _for_write(statements, principal, table_id)
+            record = changed_table(found.table, found.reserved, name=name, description=description, columns=columns)
+            with _unique_names(record):
+                return to_table((await statements.fetch("update_table", table_id, *record.values()))[0])
 
         return await self._database.transact(work)
 
@@ -137,23 +129,37 @@ class PostgresTables:
         check_batch(rows, batch)
         check_id(table_id, "table")
         cells, tokens = _written(rows, table_id, principal.workspace_id)
-        answer = await self._database.write(
-            "add_rows", principal.org_id, principal.workspace_id, table_id, batch, digest, cells, tokens
-        )
-        return list(known_rows(answer[0], digest))
+
+        async def work(statements: Statements) -> list[int]:
+            found = await _for_write(statements, principal, table_id)
+            known = await statements.fetch("batch_of_rows", table_id, batch)
+            if known:
+                return list(known_rows(Batch(*known[0]), digest))
+            added = Batch(found.last_row + 1, len(rows), digest)
+            values = (principal.org_id, table_id, batch, digest, added.first, added.count)
+            await statements.fetch("add_rows", *values, cells, tokens)
+            return list(known_rows(added, digest))
+
+        return await self._database.transact(work)
 
     async def added_rows(
         self, principal: Principal, table_id: TableId, *, batch: str, digest: str | None = None
     ) -> range | None:
         check_id(table_id, "table")
-        known = await self._database.read("batch_of_rows", principal.org_id, principal.workspace_id, table_id, batch)
-        return known_rows(known[0], digest) if known else None
+        whose = (principal.org_id, principal.workspace_id, table_id)
+        if not await self._database.read("table_exists", *whose):
+            raise no_table()
+        known = await self._database.read("batch_of_rows", table_id, batch)
+        return known_rows(Batch(*known[0]), digest) if known else None
 
     async def rows(self, principal: Principal, table_id: TableId, *, after: int = 0, limit: int = 50) -> list[Row]:
         check_row_limit(limit)
         check_id(table_id, "table")
         place = min(max(0, after), MAX_ROWS)
-        return [to_row(row) for row in await self._database.read_as(principal, "my_table_rows", table_id, place, limit)]
+        found = await self._database.read_as(principal, "my_table_rows", table_id, place, limit)
+        if not found:
+            await self.table(principal, table_id)  # raises NotFound if there is none to be seen
+        return [to_row(row) for row in found]
 
     async def row(self, principal: Principal, table_id: TableId, number: int) -> Row:
         found = await self.rows(principal, table_id, after=number - 1, limit=1) if number >= 1 else []
@@ -173,8 +179,7 @@ class PostgresTables:
 
     async def delete_row(self, principal: Principal, table_id: TableId, number: int) -> None:
         await self.row(principal, table_id, number)
-        rows = await self._database.write("delete_row", principal.org_id, principal.workspace_id, table_id, number)
-        if not rows[0][0]:
+        if not await self._database.write("delete_row", principal.org_id, principal.workspace_id, table_id, number):
             raise no_row(number)
 
     async def find_rows(
@@ -230,59 +235,100 @@ class PostgresTables:
     ) -> tuple[RowHit, ...]:
         """These rows as their reader sees them."""
         found = await self._database.read_as(
-            principal, "my_found_rows", [place[0] for place in places], [place[1] for place in places]
+            principal, "my_found_rows", [table_id for table_id, _ in places], [number for _, number in places]
         )
-        rows = {(row[0], row[1]): to_row(row[1:]) for row in found}
+        rows = {(table_id, number): to_row((number, *rest)) for table_id, number, *rest in found}
         tables: dict[str, KnowledgeTable] = {} if table is None else {table.id: table}
         if {table_id for table_id, _ in rows} - tables.keys():
             known = await self._database.read_as(principal, "my_tables", AFTER_EVERY_TABLE, TABLES_SEARCHED)
-            tables |= {row[0]: to_table(row) for row in known}
+            tables |= {each.id: each for each in map(to_table, known)}
         return tuple(
-            RowHit(table=tables[place[0]], row=rows[place]) for place in places if place in rows and place[0] in tables
+            RowHit(table=tables[table_id], row=rows[table_id, number])
+            for table_id, number in places
+            if (table_id, number) in rows and table_id in tables
         )
 
     async def begin_import(self, principal: Principal, table_id: TableId, *, import_id: str, count: int) -> int:
         check_id(table_id, "table")
-        if not 1 <= count < MAX_ROWS:
-            raise InvalidRequest("An import needs at least one row.")
-        rows = await self._database.write(
-            "begin_import", principal.org_id, principal.workspace_id, table_id, import_id, count
-        )
-        first: int = rows[0][0]
-        return first
+        check_import_size(count)
+
+        async def work(statements: Statements) -> int:
+            found = await _for_write(statements, principal, table_id)
+            begun = begun_import(found.reserved, import_id)
+            if begun is None:
+                begun = found.last_row + 1
+                await statements.fetch("begin_import", table_id, import_id, count)
+            return begun
+
+        return await self._database.transact(work)
 
     async def import_rows(
         self, table: KnowledgeTable, *, import_id: str, first: int, rows: Sequence[Sequence[Cell]]
     ) -> None:
         cells, tokens = await asyncio.to_thread(_written, rows, table.id, table.workspace_id)
-        answer = await self._database.write("import_rows", table.id, import_id, first, cells, tokens)
-        if not answer[0][0]:
+        # One statement: the rows are written only if their numbers are still reserved for this import.
+        if not await self._database.write("import_rows", table.id, import_id, first, cells, tokens):
             raise import_lost()
 
     async def finish_import(
         self, table: KnowledgeTable, *, import_id: str, batch: str | None = None, digest: str | None = None
     ) -> KnowledgeTable:
         async def work(statements: Statements, is_repeat: bool) -> KnowledgeTable:
-            rows = await statements.fetch("finish_import", table.id, import_id, batch, digest)
-            if not rows and is_repeat:  # an earlier try was committed, and its answer lost
-                rows = await statements.fetch("table_by_id", table.id)
-            if not rows:
-                raise import_lost()
-            return to_table(rows[0])
+            found = await statements.fetch("import_under_way", table.id, import_id, batch)
+            if not found and is_repeat:  # an earlier try was committed, and its answer lost
+                found_table = await statements.fetch("table_by_id", table.id)
+                if found_table:
+                    return to_table(found_table[0])
+            *reserved, has_batch = found[0] if found else (None, None, None, False)
+            imported = imported_batch(Reserved(*reserved), digest, has_batch=has_batch)
+            if batch is not None:
+                await statements.fetch("add_batch_of_rows", table.id, batch, digest, imported.first, imported.count)
+            return to_table((await statements.fetch("finish_import", table.id))[0])
 
-        return await self._database.run(work)
+        return await self._database.run(work, in_transaction=True)
 
     async def abandon_import(self, table: KnowledgeTable, *, import_id: str) -> None:
         await self._database.write("doom_import", table.id, import_id)
-        while (await self._database.write("erase_rows", 1, 500))[0][0]:
+        while await self._erase_rows(1, 500):
             pass
 
     async def purge_knowledge(self, *, before: int, silent_before: int | None = None, limit: int = 500) -> int:
         await self._database.write("erase_old_batches", before)
-        texts: int = (await self._database.write("erase_texts", 50))[0][0]
+        texts = len(await self._database.write("drop_lost_texts", 50))
         silent = before if silent_before is None else silent_before
-        rows: int = (await self._database.write("erase_rows", silent, limit))[0][0]
-        return texts + rows
+        return texts + await self._erase_rows(silent, limit)
+
+    async def _erase_rows(self, before: int, limit: int) -> int:
+        """Erase up to so many rows that no reader can see any more; return how many there were."""
+
+        async def work(statements: Statements) -> int:
+            erased = 0
+            for table_id, is_deleted, first, last in await statements.fetch("tables_to_erase", before):
+                numbers = (0, MAX_ROWS) if is_deleted else (first, last)
+                erased += len(await statements.fetch("erase_rows", table_id, *numbers, limit - erased))
+                if erased >= limit:
+                    break
+                await statements.fetch("erase_table" if is_deleted else "end_import", table_id)
+            return erased
+
+        return await self._database.transact(work)
+
+
+async def _for_write(statements: Statements, principal: Principal, table_id: TableId) -> TableForWrite:
+    """The table, which stays locked until the transaction ends."""
+    rows = await statements.fetch("table_for_write", principal.org_id, principal.workspace_id, table_id)
+    return table_for_write(rows[0] if rows else None)
+
+
+@contextmanager
+def _unique_names(record: dict[str, str]) -> Iterator[None]:
+    """The unique index decides who was first with a name, also when two come at once."""
+    try:
+        yield
+    except asyncpg.UniqueViolationError as exc:
+        if exc.constraint_name != "tables_names":
+            raise
+        raise name_taken(record["name"]) from exc
 
 
 def _written(rows: Sequence[Sequence[Cell]], *scopes: str) -> tuple[list[str], list[str]]:

@@ -7,12 +7,12 @@ from turnkeep.ids import ConversationId, check_id
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
+from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
-from turnkeep.store.naming import name_key
-from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
+from turnkeep.store.exports import rename
+from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
 from turnkeep.store.postgres.turns import ALL
 from turnkeep.store.postgres.writing import entries_of, packed
-from turnkeep.store.renaming import rename
 from turnkeep.store.rows import (
     json_or_null,
     json_text,
@@ -22,7 +22,7 @@ from turnkeep.store.rows import (
     to_recorded,
     to_turn,
 )
-from turnkeep.store.shapes import check_exported
+from turnkeep.store.rules.names import name_key
 from turnkeep_client.wire.events import LogLine, Recorded
 
 

@@ -4,26 +4,41 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from turnkeep.errors import NotFound
+import asyncpg
+import msgspec
+from msgspec import structs
+
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
-from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.narrate import narrate
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.store.checks import check_claim
+from turnkeep.store.checks import check_adopt, check_claim, check_usage
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
-from turnkeep.store.marks import call_mark
-from turnkeep.store.postgres.attaching import Named, name_attachments
-from turnkeep.store.postgres.database import Database, Statements, check_service, owner_of
-from turnkeep.store.rows import json_or_null, json_text, to_message, to_recorded, to_replayed, to_turn
-from turnkeep.store.shapes import check_usage, check_worker
+from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.io.errors import OVER_LIMIT, counted_of
+from turnkeep.store.rows import (
+    MESSAGE_COLUMNS,
+    json_or_null,
+    json_text,
+    message_values,
+    to_message,
+    to_recorded,
+    to_replayed,
+    to_turn,
+    turn_values,
+)
+from turnkeep.store.rules import claims, queue, quota
+from turnkeep.store.rules.claims import ClaimFacts, NewIds, NewTurn, Repeat
+from turnkeep.store.rules.quota import call_mark
+from turnkeep.store.rules.refusals import check_service, no_turn
 from turnkeep_client.wire.events import LogLine, Recorded
 from turnkeep_client.wire.usage import Usage
 
 ALL = 2**31 - 1
-_TURN_WIDTH = 26
-_place = itemgetter(11, 1)
+_MESSAGE_NAMES = MESSAGE_COLUMNS.split(", ")
+_place = itemgetter("ordinal", "turn_sequence")
+_claim_facts = msgspec.json.Decoder(ClaimFacts).decode
 
 
 class PostgresTurns:
@@ -34,27 +49,29 @@ class PostgresTurns:
 
     async def claim(self, claim: Claim) -> Claimed:
         check_claim(claim)
-        message_id = new_message_id()
-        conversation_id = claim.conversation_id or new_conversation_id()
+        ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
 
-        async def work(statements: Statements, is_repeat: bool) -> Any:
-            named = Named()
-            if claim.attachment_ids:
-                owner = owner_of(claim.principal)
-                named = await name_attachments(statements, owner, conversation_id, claim.attachment_ids)
-            values = _claim_values(claim, conversation_id, message_id, named, is_repeat=is_repeat)
-            return (await statements.fetch("claim", *values))[0]
+        async def work(statements: Statements, is_repeat: bool) -> Claimed:
+            asked = json_text(_asked(claim))
+            [found] = await statements.fetch("claim_facts", asked)
+            while True:
+                facts = structs.replace(_claim_facts(found["facts"]), now=found["now"])
+                decided = claims.decide(claim, facts, ids, is_repeat=is_repeat)
+                if isinstance(decided, Repeat):
+                    [row] = await statements.fetch("turn_by_id", decided.turn_id)
+                    return decided.claimed(to_turn(row))
+                document = json_text(_claim_document(claim, decided))
+                try:
+                    [changed] = await statements.fetch("write_claim", asked, found["facts"], document)
+                except asyncpg.PostgresError as exc:
+                    if exc.sqlstate == OVER_LIMIT:
+                        quota.check(decided.limits, counted_of(exc))
+                    raise
+                if changed["facts"] is None:
+                    return decided.claimed()
+                found = changed
 
-        # One statement is a transaction of its own. Attachments need several: their names are chosen first.
-        row = await self._database.run(work, in_transaction=bool(claim.attachment_ids))
-        turn = to_turn(row)
-        user_message_id, is_new, is_held = row[_TURN_WIDTH:]
-        return Claimed(
-            turn=turn,
-            user_message_id=user_message_id,
-            held=_held(turn) if is_held else None,
-            is_new=is_new,
-        )
+        return await self._database.run(work)
 
     async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
         if not held:
@@ -74,9 +91,7 @@ class PostgresTurns:
     async def adopt(
         self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
     ) -> list[Adopted]:
-        check_worker(worker)
-        if turn_id is not None:
-            check_id(turn_id, "turn")
+        check_adopt(worker, turn_id)
         rows = await self._database.write("adopt", worker, _ms(lease_seconds), limit, turn_id)
         adopted = []
         for is_first_start, *columns in rows:
@@ -113,13 +128,13 @@ class PostgresTurns:
         check_id(turn_id, "turn")
         rows = await self._database.read_as(principal, "my_turn", turn_id)
         if not rows:
-            raise NotFound("No such turn.")
+            raise no_turn()
         return to_turn(rows[0])
 
     async def claimed_turn(self, turn_id: TurnId) -> Turn:
         rows = await self._database.read("turn_by_id", check_id(turn_id, "turn"))
         if not rows:
-            raise NotFound("No such turn.")
+            raise no_turn()
         return to_turn(rows[0])
 
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
@@ -170,7 +185,7 @@ class PostgresTurns:
         check_id(turn_id, "turn")
         found = await self._database.read("own_turn", *owner_of(principal), turn_id)
         if not found:
-            raise NotFound("No such turn.")
+            raise no_turn()
         return TurnTrace(
             turn=to_turn(found[0]),
             rows=tuple(await self.turn_rows(turn_id)),
@@ -182,49 +197,67 @@ class PostgresTurns:
         )
 
 
-def _claim_values(
-    claim: Claim, conversation_id: str, message_id: str, named: Named, *, is_repeat: bool
-) -> tuple[Any, ...]:
-    """The parameters of the function `claim`, in its order."""
-    principal, new = claim.principal, claim.new
-    return (
-        principal.org_id,
-        principal.workspace_id,
-        principal.user_id,
-        owner_of(principal)[2],
-        principal.key_id,
-        principal.ref,
-        claim.turn_id,
-        is_repeat,
-        claim.worker,
-        _ms(claim.lease_seconds),
-        conversation_id,
-        claim.conversation_id is None,
-        new.kind,
-        new.agent_id,
-        new.model,
-        new.workflow_id,
-        new.title,
-        json_or_null(new.metadata),
-        message_id,
-        json_text(claim.blocks),
-        json_or_null(named.refs),
-        json_or_null(claim.metadata),
-        *title_and_preview(claim.blocks),
-        claim.beside,
-        list(claim.attachment_ids),
-        list(named.names),
-        list(named.name_keys),
-        claim.if_busy,
-        claim.queue_limit,
-        claim.background,
-        None if claim.watched_seconds is None else _ms(claim.watched_seconds),
-        claim.source,
-        claim.model,
-        json_text(claim.snapshot),
-        claim.idempotency_key,
-        claim.request_hash,
-    )
+def _asked(claim: Claim) -> dict[str, Any]:
+    """What `claim_facts` needs to know of a claim."""
+    principal = claim.principal
+    org_id, workspace_id, owner = owner_of(principal)
+    return {
+        "org": org_id,
+        "workspace": workspace_id,
+        "owner": owner,
+        "ref": principal.ref,
+        "key": principal.key_id,
+        "turn": claim.turn_id,
+        "idempotency_key": claim.idempotency_key,
+        "agent": claim.new.agent_id if claim.conversation_id is None else None,
+        "conversation": claim.conversation_id,
+        "beside": claim.beside,
+        "files": claim.attachment_ids or None,
+    }
+
+
+def _claim_document(claim: Claim, new: NewTurn) -> dict[str, Any]:
+    """What `write_claim` writes."""
+    turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
+    scopes = quota.scopes(turn.workspace_id, turn.user_id, claim.principal.key_id)
+    return {
+        "turn": turn_values(turn) | claims.turn_columns(claim, new),
+        "message": dict(zip(_MESSAGE_NAMES, message_values(new.question), strict=True)) | {"org_id": org_id},
+        "event": json_text(new.began),
+        "conversation": _new_conversation(claim, turn) if claim.conversation_id is None else None,
+        "title": new.title,
+        "preview": new.preview,
+        "attachments": [
+            {"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments
+        ]
+        or None,
+        "cancels": entry.cancels,
+        "cancel_error": json_text(queue.CANCELLED),
+        "cancel_event": json_text(queue.CANCELLED_EVENT),
+        "stops": entry.stops,
+        "moves": entry.moves or None,
+        "is_branch": new.place is not None and new.place.is_branch,
+        "scopes": [{"scope": scope, "scope_id": scope_id} for scope, scope_id in scopes],
+        "limits": new.limits,
+    }
+
+
+def _new_conversation(claim: Claim, turn: Turn) -> dict[str, Any]:
+    new = claim.new
+    return {
+        "id": turn.conversation_id,
+        "org_id": claim.principal.org_id,
+        "workspace_id": turn.workspace_id,
+        "user_id": turn.user_id,
+        "kind": new.kind,
+        "agent_id": new.agent_id,
+        "model": new.model,
+        "workflow_id": new.workflow_id,
+        "title": new.title,
+        "metadata": json_or_null(new.metadata),
+        "created_at": turn.created_at,
+        "updated_at": turn.created_at,
+    }
 
 
 def _held(turn: Turn) -> Held:

@@ -5,25 +5,19 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from turnkeep.clock import month_of
-from turnkeep.errors import (
-    Defect,
-    InvalidRequest,
-    LeaseLost,
-    TurnkeepError,
-    TurnSettled,
-)
-from turnkeep.ids import ConversationId, check_id
+from turnkeep.errors import Defect, InvalidRequest, TurnkeepError
+from turnkeep.ids import ConversationId
 from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
-from turnkeep.store.checks import check_appended, check_events, check_logs, check_own, check_rows, check_settlement
+from turnkeep.store.checks import check_append, check_record, check_settlement
 from turnkeep.store.commands import Appended, Receipt, Settled, Settlement
-from turnkeep.store.postgres.database import Database, owner_of
-from turnkeep.store.postgres.groups import Groups
-from turnkeep.store.postgres.translating import AlreadyThere
+from turnkeep.store.postgres.io.database import Database, owner_of
+from turnkeep.store.postgres.io.errors import AlreadyThere
+from turnkeep.store.postgres.io.group_commit import Groups
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn
-from turnkeep.store.shapes import check_usage
+from turnkeep.store.rules import fence
 from turnkeep_client.wire.events import LogLine, TurnEvent
 from turnkeep_client.wire.usage import Usage
 
@@ -85,28 +79,18 @@ class GroupedWrites:
         events: Sequence[TurnEvent] = (),
         logs: Sequence[LogLine] = (),
     ) -> Receipt:
-        if rows:
-            check_rows(rows)
-        if events:
-            check_events(events)
-        if logs:
-            check_logs(logs)
-        check_own(held, rows)
+        check_record(held, rows, events, logs)
         entries = entries_of(rows, events, logs)
         return await self._records.submit(held.turn_id, _Recording(held, after, entries), size=entries.size)
 
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
-        check_settlement(settlement)
-        check_usage(settlement.usage)
-        check_own(held, settlement.all_rows)
+        check_settlement(held, settlement)
         entries = entries_of(settlement.all_rows, settlement.all_events, settlement.logs)
         job = _Settling(held, after, settlement, entries)
         return await self._settlements.submit(held.conversation_id, job, size=entries.size)
 
     async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
-        check_id(conversation_id, "conv")
-        check_appended(turn)
-        check_usage(turn.usage)
+        check_append(conversation_id, turn)
         job = _appending(principal, conversation_id, turn)
         return await self._appends.submit(conversation_id, job, size=sum(map(len, job.rows)))
 
@@ -130,7 +114,7 @@ class GroupedWrites:
             if outcome in {"held", "known"}:
                 answers[n] = Receipt(last_seq=last_seq, cancel_requested=cancel_requested, files_written=files_written)
             else:
-                answers[n] = _refused(outcome, job.held, job.after, last_seq)
+                answers[n] = fence.refusal(outcome, job.held, job.after, last_seq)
         return answers
 
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
@@ -157,7 +141,7 @@ class GroupedWrites:
             if outcome in {"held", "known"}:
                 answers[order[number - 1]] = Settled(turn=to_turn(turn), promoted=promoted)
             else:
-                answers[order[number - 1]] = _refused(outcome, job.held, job.after, turn[10])
+                answers[order[number - 1]] = fence.refusal(outcome, job.held, job.after, turn[10])
         return answers
 
     async def _flush_appends(self, jobs: Sequence[_Appending]) -> list[int | TurnkeepError]:
@@ -251,15 +235,3 @@ def _tokens(usages: Iterable[Usage]) -> list[int]:
             usage.cache_write_tokens,
         )
     ]
-
-
-def _refused(outcome: str, held: Held, after: int, last_seq: int | None) -> TurnkeepError:
-    match outcome:
-        case "lost":
-            return LeaseLost(f"Turn {held.turn_id} is not held by attempt {held.attempt} any more.")
-        case "settled":
-            return TurnSettled(f"Turn {held.turn_id} has ended.")
-        case _:
-            return Defect(
-                f"Two writers for turn {held.turn_id}: it is at event {last_seq}, but the next write says {after}."
-            )

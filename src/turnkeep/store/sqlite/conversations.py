@@ -1,15 +1,33 @@
-"""Conversations: made, changed, deleted, restored and purged, inside the writer's transaction."""
+"""Conversations on SQLite: how they are created, listed, read, changed, deleted and purged."""
 
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
-from turnkeep.ids import ConversationId
-from turnkeep.model.conversations import Conversation
+from turnkeep.ids import ConversationId, check_id, new_conversation_id
+from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import ConversationChange, NewConversation, Purged
+from turnkeep.store import checks
+from turnkeep.store.commands import (
+    ConversationChange,
+    ConversationWithQueue,
+    NewConversation,
+    Page,
+    Purged,
+)
 from turnkeep.store.rows import json_or_null, to_conversation
-from turnkeep.store.sqlite.indexing import refresh_title
-from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_conversation, no_turn, owner_of
-from turnkeep.store.sqlite.session import Session
-from turnkeep.store.sqlite.starting import cancel_all_waiting, show_chain
+from turnkeep.store.sqlite import history
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
+from turnkeep.store.sqlite.ownership import (
+    check_service,
+    conversation_for_write,
+    in_workspace,
+    no_conversation,
+    no_turn,
+    owner_of,
+)
+from turnkeep.store.sqlite.search import SqliteSearch, refresh_title
+
+QUERY_CHARS = 1_000
 
 _PURGED = (
     "purge_tokens_of_search",
@@ -25,7 +43,81 @@ _PURGED = (
 """What hangs on a conversation, what depends on others first."""
 
 
-def create(
+class SqliteConversations(SqliteSearch):
+    """Conversations, as lists and as transcripts. Promises are those of `ports.ConversationStore`."""
+
+    async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation:
+        checks.check_new_conversation(new)
+        return await self._write(_create, principal, new, new_conversation_id())
+
+    async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
+        return await self._see(principal, history.my_conversation, check_id(conversation_id, "conv"))
+
+    async def conversation_with_queue(
+        self, principal: Principal, conversation_id: ConversationId
+    ) -> ConversationWithQueue:
+        return await self._see(principal, history.my_conversation_with_queue, check_id(conversation_id, "conv"))
+
+    async def conversations(
+        self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
+    ) -> Page[Hit]:
+        checks.check_limit(limit)
+        if query is None:
+            return await self._see(principal, history.my_list, principal, limit, cursor)
+        checks.check_text(query, "query", limit=QUERY_CHARS, allow_empty=True)
+        return await self._search(principal, query, limit, cursor)
+
+    async def change_conversation(
+        self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
+    ) -> Conversation:
+        check_id(conversation_id, "conv")
+        checks.check_change(change)
+        if change.agent_id is not None:
+            check_id(change.agent_id, "agent")
+        if change.head_turn_id is not None:
+            check_id(change.head_turn_id, "turn")
+        return await self._write(_change, principal, conversation_id, change)
+
+    async def delete_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
+        await self._write(_delete, principal, check_id(conversation_id, "conv"))
+
+    async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
+        return await self._write(_restore, principal, check_id(conversation_id, "conv"))
+
+    async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
+        return await self._write(_purge, deleted_before, limit)
+
+    async def transcript(
+        self,
+        principal: Principal,
+        conversation_id: ConversationId,
+        *,
+        order: Order = "asc",
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[PublicMessage]:
+        check_id(conversation_id, "conv")
+        checks.check_limit(limit)
+        if order not in {"asc", "desc"}:
+            raise InvalidRequest("order must be asc or desc.")
+        return await self._see(principal, history.transcript, conversation_id, order, limit, cursor)
+
+    async def conversation_trace(
+        self, principal: Principal, conversation_id: ConversationId, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Message]:
+        check_service(principal)
+        check_id(conversation_id, "conv")
+        checks.check_limit(limit)
+
+        def traced(session: Session) -> Page[Message]:
+            with session.snapshot():
+                history.own_conversation(session, principal, conversation_id)
+                return history.conversation_trace(session, conversation_id, limit, cursor)
+
+        return await self._read(traced)
+
+
+def _create(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> Conversation:
     insert_conversation(session, principal, new, conversation_id)
@@ -65,7 +157,7 @@ def insert_conversation(
     )
 
 
-def change(
+def _change(
     session: Session, principal: Principal, conversation_id: ConversationId, wanted: ConversationChange
 ) -> Conversation:
     """Change what is given. A new head shows that turn's branch; refused while a turn runs or waits."""
@@ -106,7 +198,7 @@ def change(
     return by_id(session, conversation_id)
 
 
-def delete(session: Session, principal: Principal, conversation_id: ConversationId) -> None:
+def _delete(session: Session, principal: Principal, conversation_id: ConversationId) -> None:
     _, _, _, running, _ = conversation_for_write(session, principal, conversation_id)
     which = {"conversation": conversation_id, "now": session.now}
     session.run("delete_conversation", which)
@@ -116,7 +208,7 @@ def delete(session: Session, principal: Principal, conversation_id: Conversation
     cancel_all_waiting(session, conversation_id)
 
 
-def restore(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
+def _restore(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
     which = {"conversation": conversation_id}
     found = session.row("restorable_conversation", owner_of(principal) | which)
     if found is None:
@@ -127,7 +219,7 @@ def restore(session: Session, principal: Principal, conversation_id: Conversatio
     return by_id(session, conversation_id)
 
 
-def purge(session: Session, deleted_before: int, limit: int) -> Purged:
+def _purge(session: Session, deleted_before: int, limit: int) -> Purged:
     """Erase whole conversations, and files that were deleted by themselves."""
     keys: list[str] = []
     doomed = session.rows("purgeable", {"before": deleted_before, "limit": limit})

@@ -1,6 +1,8 @@
-"""Tenants, members, keys, agents, tokens and usage, inside one session."""
+"""The directory on SQLite: orgs, workspaces, members, keys, agents, usage and one-time tokens."""
 
 import hmac
+
+import msgspec
 
 from turnkeep.clock import month_of
 from turnkeep.errors import NotFound
@@ -8,8 +10,10 @@ from turnkeep.ids import (
     AgentId,
     KeyId,
     OrgId,
+    TurnId,
     UserId,
     WorkspaceId,
+    check_id,
     new_agent_id,
     new_org_id,
     new_user_id,
@@ -17,24 +21,152 @@ from turnkeep.ids import (
 )
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
+from turnkeep.store import checks
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
-from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_workspace
-from turnkeep.store.sqlite.owning import in_workspace
-from turnkeep.store.sqlite.session import Session
-from turnkeep.store.tenants import check_may_go
+from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rules.directory import (
+    check_may_go,
+    check_model,
+    check_month,
+    check_name,
+    check_quota,
+    check_role,
+)
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import in_workspace
 from turnkeep_client.wire.usage import KeyUsage, Messages, MonthlyUsage
 
 DEFAULT_WORKSPACE = "Default"
 
 
-def create_org(session: Session, name: str) -> tuple[Org, Workspace]:
+class SqliteDirectory(StoreThreads):
+    """Tenants and who may act in them. Promises are those of `ports.DirectoryStore`."""
+
+    async def create_org(self, name: str) -> tuple[Org, Workspace]:
+        return await self._write(_create_org, check_name(name))
+
+    async def orgs(self) -> list[Org]:
+        return await self._read(lambda session: [to_org(row) for row in session.rows("orgs")])
+
+    async def create_workspace(self, org_id: OrgId, name: str, *, model: str | None = None) -> Workspace:
+        check_id(org_id, "org")
+        return await self._write(_create_workspace, org_id, check_name(name), check_model(model))
+
+    async def workspace(self, org_id: OrgId, workspace_id: WorkspaceId | None = None) -> Workspace:
+        check_id(org_id, "org")
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        return await self._read(workspace, org_id, workspace_id)
+
+    async def workspaces(self, org_id: OrgId) -> list[Workspace]:
+        check_id(org_id, "org")
+        return await self._read(
+            lambda session: [to_workspace(row) for row in session.rows("workspaces", {"org": org_id})]
+        )
+
+    async def change_workspace(self, workspace: Workspace) -> Workspace:
+        check_id(workspace.id, "ws")
+        check_model(workspace.model)
+        check_quota(workspace.monthly_message_limit)
+        check_quota(workspace.user_monthly_message_limit)
+        wanted = msgspec.structs.replace(workspace, name=check_name(workspace.name))
+        return await self._write(_change_workspace, wanted)
+
+    async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
+        await self._write(_delete_workspace, check_id(org_id, "org"), check_id(workspace_id, "ws"))
+
+    async def ensure_member(
+        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+    ) -> Member:
+        check_id(org_id, "org")
+        check_id(workspace_id, "ws")
+        checks.check_text(external_id, "user", limit=checks.KEY_CHARS)
+        check_role(role)
+        return await self._write(_ensure_member, org_id, workspace_id, external_id, role)
+
+    async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]:
+        which = {"org": check_id(org_id, "org"), "workspace": check_id(workspace_id, "ws")}
+        return await self._read(lambda session: [to_member(row) for row in session.rows("members", which)])
+
+    async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
+        check_id(key.id, "key")
+        check_id(key.org_id, "org")
+        if key.workspace_id is not None:
+            check_id(key.workspace_id, "ws")
+        check_name(key.name)
+        check_quota(key.monthly_message_limit)
+        check_quota(key.requests_per_minute)
+        checks.check_json(key.allowed_tools, "allowed_tools")
+        await self._write(_add_key, key, checks.check_hash(secret_hash, "A secret"))
+
+    async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
+        return await self._read(_key_by_hash, secret_hash)
+
+    async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
+        check_id(org_id, "org")
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        which = {"org": org_id, "workspace": workspace_id}
+        return await self._read(lambda session: [to_key(row) for row in session.rows("keys", which)])
+
+    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
+        check_id(org_id, "org")
+        check_id(key_id, "key")
+        if workspace_id is not None:
+            check_id(workspace_id, "ws")
+        await self._write(_revoke_key, org_id, key_id, workspace_id)
+
+    async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
+        return await self._write(_create_agent, principal, checks.check_agent(spec))
+
+    async def agent(self, principal: Principal, agent_id: AgentId) -> Agent:
+        return await self._see(principal, _my_agent, check_id(agent_id, "agent"))
+
+    async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
+        checks.check_limit(limit)
+        return await self._see(principal, _my_agents, limit, cursor)
+
+    async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
+        check_id(agent_id, "agent")
+        return await self._write(_change_agent, principal, agent_id, checks.check_agent(spec))
+
+    async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
+        await self._write(_delete_agent, principal, check_id(agent_id, "agent"))
+
+    async def usage(
+        self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
+    ) -> MonthlyUsage:
+        check_month(month)
+        if user_id is not None:
+            check_id(user_id, "user")
+        return await self._read(_usage, principal, month, user_id)
+
+    async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
+        checks.check_binding(binding)
+        check_id(binding.turn_id, "turn")
+        checks.check_hash(token_hash, "A token")
+        await self._write(_add_token, token_hash, binding, expires_in_seconds)
+
+    async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        return await self._write(_spend_token, token_hash, purpose)
+
+    async def peek_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+        return await self._read(_peek_token, token_hash, purpose)
+
+    async def expire_tokens(self, turn_id: TurnId) -> None:
+        check_id(turn_id, "turn")
+        await self._write(lambda session: session.run("expire_tokens", {"turn": turn_id, "now": session.now}))
+
+
+def _create_org(session: Session, name: str) -> tuple[Org, Workspace]:
     org = Org(id=new_org_id(), name=name, created_at=session.now)
     session.run("insert_org", {"id": org.id, "name": name, "now": session.now})
     return org, _insert_workspace(session, org.id, DEFAULT_WORKSPACE, None, is_default=True)
 
 
-def create_workspace(session: Session, org_id: OrgId, name: str, model: str | None) -> Workspace:
+def _create_workspace(session: Session, org_id: OrgId, name: str, model: str | None) -> Workspace:
     if session.row("org_exists", {"org": org_id}) is None:
         raise NotFound("No such org.")
     return _insert_workspace(session, org_id, name, model, is_default=False)
@@ -56,7 +188,7 @@ def workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId | None)
     return to_workspace(row)
 
 
-def change_workspace(session: Session, wanted: Workspace) -> Workspace:
+def _change_workspace(session: Session, wanted: Workspace) -> Workspace:
     row = session.row(
         "change_workspace",
         {
@@ -73,14 +205,14 @@ def change_workspace(session: Session, wanted: Workspace) -> Workspace:
     return to_workspace(row)
 
 
-def delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId) -> None:
+def _delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId) -> None:
     is_default = workspace(session, org_id, workspace_id).is_default
     check_may_go(is_default, *session.rows("workspace_holds", {"workspace": workspace_id})[0])
     for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
         session.run(name, {"workspace": workspace_id})
 
 
-def ensure_member(
+def _ensure_member(
     session: Session, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, role: str | None
 ) -> Member:
     workspace(session, org_id, workspace_id)
@@ -88,7 +220,7 @@ def ensure_member(
     return to_member(session.rows("ensure_member", values | {"role": role, "now": session.now})[0])
 
 
-def add_key(session: Session, key: ApiKey, secret_hash: bytes) -> None:
+def _add_key(session: Session, key: ApiKey, secret_hash: bytes) -> None:
     if session.row("org_exists", {"org": key.org_id}) is None:
         raise NotFound("No such org.")
     if key.workspace_id is not None:
@@ -110,33 +242,33 @@ def add_key(session: Session, key: ApiKey, secret_hash: bytes) -> None:
     )
 
 
-def key_by_hash(session: Session, secret_hash: bytes) -> ApiKey | None:
+def _key_by_hash(session: Session, secret_hash: bytes) -> ApiKey | None:
     row = session.row("key_by_hash", {"hash": secret_hash})
     if row is None or not hmac.compare_digest(row[-1], secret_hash):
         return None
     return to_key(row)
 
 
-def revoke_key(session: Session, org_id: OrgId, key_id: KeyId, workspace_id: WorkspaceId | None) -> None:
+def _revoke_key(session: Session, org_id: OrgId, key_id: KeyId, workspace_id: WorkspaceId | None) -> None:
     which = {"org": org_id, "key": key_id, "workspace": workspace_id}
     if not session.run("revoke_key", which | {"now": session.now}):
         raise NotFound("No such key.")
 
 
-def create_agent(session: Session, principal: Principal, spec: AgentSpec) -> Agent:
+def _create_agent(session: Session, principal: Principal, spec: AgentSpec) -> Agent:
     workspace(session, principal.org_id, principal.workspace_id)
     values = in_workspace(principal) | {"id": new_agent_id(), "spec": json_text(spec), "now": session.now}
     return to_agent(session.rows("insert_agent", values)[0])
 
 
-def my_agent(session: Session, agent_id: AgentId) -> Agent:
+def _my_agent(session: Session, agent_id: AgentId) -> Agent:
     row = session.row("my_agent", {"agent": agent_id})
     if row is None:
         raise NotFound("No such agent.")
     return to_agent(row)
 
 
-def my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
+def _my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
     before = None if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
     found = session.rows("my_agents_page", {"before": before, "limit": limit + 1})
     return page_of(
@@ -144,7 +276,7 @@ def my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
     )
 
 
-def change_agent(session: Session, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
+def _change_agent(session: Session, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
     values = in_workspace(principal) | {"agent": agent_id, "spec": json_text(spec), "now": session.now}
     row = session.row("change_agent", values)
     if row is None:
@@ -152,12 +284,12 @@ def change_agent(session: Session, principal: Principal, agent_id: AgentId, spec
     return to_agent(row)
 
 
-def delete_agent(session: Session, principal: Principal, agent_id: AgentId) -> None:
+def _delete_agent(session: Session, principal: Principal, agent_id: AgentId) -> None:
     if not session.run("delete_agent", in_workspace(principal) | {"agent": agent_id, "now": session.now}):
         raise NotFound("No such agent.")
 
 
-def usage(session: Session, principal: Principal, month: str | None, user_id: UserId | None) -> MonthlyUsage:
+def _usage(session: Session, principal: Principal, month: str | None, user_id: UserId | None) -> MonthlyUsage:
     """The user's month with the limit for users, or the workspace's with its own."""
     user = principal.user_id or user_id
     found = workspace(session, principal.org_id, principal.workspace_id)
@@ -190,7 +322,7 @@ def _key_usage(session: Session, principal: Principal, month: str) -> KeyUsage |
     return None if row is None else KeyUsage(messages=row[0], limit=row[1])
 
 
-def add_token(session: Session, token_hash: bytes, binding: TokenBinding, expires_in_seconds: float) -> None:
+def _add_token(session: Session, token_hash: bytes, binding: TokenBinding, expires_in_seconds: float) -> None:
     inserted = session.run(
         "insert_token",
         {
@@ -205,11 +337,11 @@ def add_token(session: Session, token_hash: bytes, binding: TokenBinding, expire
         raise NotFound("No such turn.")
 
 
-def peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+def _peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("peek_token", {"hash": token_hash, "purpose": purpose, "now": session.clock()})
     return None if row is None else TokenBinding(purpose=row[0], turn_id=row[1], attempt=row[2])
 
 
-def spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
+def _spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("spend_token", {"hash": token_hash, "purpose": purpose, "now": session.now})
     return None if row is None else TokenBinding(purpose=row[0], turn_id=row[1], attempt=row[2])

@@ -1,72 +1,156 @@
-"""Files: the rows of the bags, inside the writer's transaction. Names never collide within a bag."""
+"""Files on SQLite: the rows of the bags. Names never collide within a bag."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from turnkeep.errors import Conflict, InvalidRequest, NotFound, Unauthorized
-from turnkeep.ids import ConversationId, FileId, MessageId, TurnId
-from turnkeep.model.files import File, FileStatus, NewFile, TurnBag
+from turnkeep.ids import ConversationId, FileId, TurnId, check_id
+from turnkeep.model.files import File, NewFile, TurnBag
 from turnkeep.model.principals import Principal
-from turnkeep.store.naming import candidates, name_key
-from turnkeep.store.rows import to_file
-from turnkeep.store.sqlite.owning import conversation_for_write, in_workspace, no_file, owner_of
-from turnkeep.store.sqlite.session import Session
-from turnkeep_client.wire.blocks import FileRef
+from turnkeep.store import checks
+from turnkeep.store.commands import Page, page_of
+from turnkeep.store.cursors import decode_cursor, encode_cursor
+from turnkeep.store.rows import json_text, to_file
+from turnkeep.store.rules.files import (
+    OFFERED,
+    Bag,
+    FoundBytes,
+    Upload,
+    file_record,
+    free_names,
+    ids_of,
+    is_to_be_spent,
+    names_to_look_up,
+    no_turn_bag,
+    same_bytes,
+    same_file,
+    token_refused,
+)
+from turnkeep.store.rules.refusals import no_conversation, no_file, no_workspace
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import conversation_for_write, in_workspace, owner_of
 
 
-class FoundBytes(Struct, frozen=True, kw_only=True):
-    """What was found when somebody looked at the bytes of a pending file, and where they are if not where it says."""
+class SqliteFiles(StoreThreads):
+    """The rows of the file bags. Promises are those of `ports.FileStore`."""
 
-    size: int
-    sha256: str
-    mime_type: str | None
-    storage_key: str | None
-    crc32: int | None
+    async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+        checks.check_new_files(new)
+        return await self._write(_add_all, principal, new)
+
+    async def write_back(self, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+        checks.check_new_files(new)
+        return await self._write(_write_back, token_hash, new)
+
+    async def complete_file(
+        self,
+        principal: Principal,
+        file_id: FileId,
+        *,
+        size: int,
+        sha256: str,
+        mime_type: str | None = None,
+        storage_key: str | None = None,
+        crc32: int | None = None,
+    ) -> File:
+        check_id(file_id, "file")
+        checks.check_completion(size, sha256, mime_type, storage_key, crc32)
+        found = FoundBytes(size=size, sha256=sha256, mime_type=mime_type, storage_key=storage_key, crc32=crc32)
+        return await self._write(_complete, principal, file_id, found)
+
+    async def file(self, principal: Principal, file_id: FileId) -> File:
+        which = {"file": check_id(file_id, "file")}
+
+        def found(session: Session) -> File:
+            row = session.row("my_file", which)
+            if row is None:
+                raise no_file()
+            return to_file(row)
+
+        return await self._see(principal, found)
+
+    async def files(self, principal: Principal, conversation_id: ConversationId) -> list[File]:
+        which = {"conversation": check_id(conversation_id, "conv")}
+
+        def found(session: Session) -> list[File]:
+            with session.snapshot():
+                if session.row("my_conversation_exists", which) is None:
+                    raise no_conversation()
+                return [to_file(row) for row in session.rows("my_files_of_conversation", which)]
+
+        return await self._see(principal, found)
+
+    async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        checks.check_limit(limit)
+        before = checks.AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, "files", tuple[str])[0]
+
+        def found(session: Session) -> list[File]:
+            return [to_file(row) for row in session.rows("my_saved_files", {"before": before, "limit": limit + 1})]
+
+        files = await self._see(principal, found)
+        return page_of(files, limit=limit, cursor_of=lambda file: encode_cursor("files", file.id))
+
+    async def delete_file(self, principal: Principal, file_id: FileId) -> None:
+        await self._write(_delete, principal, check_id(file_id, "file"))
+
+    async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
+        return await self._files("files_by_id", {"files": json_text(list(file_ids))})
+
+    async def written_files(self, turn_id: TurnId) -> list[File]:
+        return await self._files("files_of_turn", {"turn": check_id(turn_id, "turn")})
+
+    async def turn_bag(self, turn_id: TurnId, attempt: int) -> TurnBag:
+        return await self._read(_turn_bag, check_id(turn_id, "turn"), attempt)
+
+    async def all_files(self, *, after: FileId | None = None, limit: int = 1_000) -> list[File]:
+        return await self._files("all_files", {"after": after or "", "limit": limit})
+
+    async def drop_unfinished(self, *, created_before: int, limit: int = 100) -> list[tuple[FileId, str]]:
+        which = {"before": created_before, "limit": limit}
+        return await self._write(lambda session: session.rows("drop_unfinished_files", which))
+
+    async def known_keys(self, storage_keys: Sequence[str]) -> set[str]:
+        which = {"keys": json_text(list(storage_keys))}
+        return {key for (key,) in await self._read(lambda session: session.rows("known_storage_keys", which))}
+
+    async def pending_files(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        which = {"files": json_text(list(file_ids))}
+        return {file_id for (file_id,) in await self._read(lambda session: session.rows("pending_file_ids", which))}
+
+    async def _files(self, name: str, which: dict[str, Any]) -> list[File]:
+        return await self._read(lambda session: [to_file(row) for row in session.rows(name, which)])
 
 
-class FileRow(NewFile, frozen=True, kw_only=True):
-    """A file to add, and where it belongs. It is `pending` as long as its bytes are not complete."""
-
-    status: FileStatus
-    message_id: MessageId | None = None
-    turn_id: TurnId | None = None
-
-    @classmethod
-    def of(cls, new: NewFile, *, turn_id: TurnId | None = None) -> "FileRow":
-        return cls(**structs.asdict(new), status="pending" if new.sha256 is None else "ready", turn_id=turn_id)
+def _add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+    for conversation_id in {each.conversation_id for each in new}:
+        if conversation_id is not None:
+            conversation_for_write(session, principal, conversation_id)
+        elif session.row("workspace_exists", in_workspace(principal)) is None:
+            raise no_workspace()
+    bag = Bag(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
+    return [_insert(session, bag, each) for each in new]
 
 
-def add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> list[File]:
-    return [add(session, principal, FileRow.of(each)) for each in new]
-
-
-def add(session: Session, principal: Principal, new: FileRow) -> File:
-    if new.conversation_id is not None:
-        conversation_for_write(session, principal, new.conversation_id)
-    elif session.row("workspace_exists", in_workspace(principal)) is None:
-        raise NotFound("No such workspace.")
-    return insert(session, principal, new, created_at=session.now)
-
-
-def write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
     """Spend the token, and add these files to the bag of its turn."""
-    found = session.row("write_back_turn", {"hash": token_hash, "now": session.now})
+    found = session.row("upload", {"hash": token_hash, "now": session.now, "files": json_text(ids_of(new))})
     if found is None:
-        raise Unauthorized("This token is not valid. It may have been spent, or its turn has ended.")
-    turn_id, org_id, workspace_id, conversation_id, user_id = found
-    owner = Principal(org_id=org_id, workspace_id=workspace_id, user_id=user_id, role="service")
-    session.run("mark_token_spent", {"hash": token_hash, "now": session.now})
-    session.run("count_written_files", {"turn": turn_id, "count": len(new)})
-    rows = [structs.replace(FileRow.of(each, turn_id=turn_id), conversation_id=conversation_id) for each in new]
-    return [insert(session, owner, row, created_at=session.now) for row in rows]
+        raise token_refused()
+    upload = Upload(*found)
+    if is_to_be_spent(upload, len(new)):
+        session.run("mark_token_spent", {"hash": token_hash, "now": session.now})
+        session.run("count_written_files", {"turn": upload.turn_id, "count": len(new)})
+    bagged = [structs.replace(each, conversation_id=upload.conversation_id) for each in new]
+    return [_insert(session, upload.bag, each) for each in bagged]
 
 
-def turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
+def _turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
     with session.snapshot():
         found = session.row("bag_of_running_turn", {"turn": turn_id, "attempt": attempt})
         if found is None:
-            raise NotFound("This turn has ended, or another attempt runs it.")
+            raise no_turn_bag()
         org_id, workspace_id, conversation_id = found
         files = session.rows("ready_files_of_conversation", {"conversation": conversation_id})
     return TurnBag(
@@ -77,104 +161,40 @@ def turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
     )
 
 
-def insert(session: Session, principal: Principal, new: FileRow, *, created_at: int) -> File:
-    name = new.name if new.conversation_id is None else free_name(session, new.conversation_id, new.name)
-    row = session.rows(
-        "insert_file",
-        {
-            "id": new.id,
-            "org": principal.org_id,
-            "workspace": principal.workspace_id,
-            "user": principal.user_id,
-            "conversation": new.conversation_id,
-            "message": new.message_id,
-            "name": name,
-            "key": name_key(name),
-            "mime_type": new.mime_type,
-            "size": new.size,
-            "sha256": new.sha256,
-            "storage_key": new.storage_key,
-            "source": new.source,
-            "status": new.status,
-            "created_at": created_at,
-            "turn": new.turn_id,
-            "saved_at": created_at if new.is_saved else None,
-            "crc32": new.crc32,
-        },
-    )[0]
-    return to_file(row)
+def _insert(session: Session, bag: Bag, new: NewFile) -> File:
+    name = new.name if new.conversation_id is None else _free_name(session, new.conversation_id, new.name)
+    inserted = session.row("insert_file", file_record(new, bag, name=name, now=session.now))
+    if inserted is not None:
+        return to_file(inserted)
+    stored = session.row("stored_file", {"file": new.id, "org": bag.org_id})
+    return same_file(None if stored is None else to_file(stored), new)
 
 
-def attach(
-    session: Session,
-    principal: Principal,
-    conversation_id: ConversationId,
-    file_ids: Sequence[FileId],
-    message_id: MessageId,
-) -> tuple[FileRef, ...]:
-    """Join these files to a message and to the conversation's bag; return them under the names they got there."""
-    return tuple(_attach(session, principal, conversation_id, file_id, message_id) for file_id in file_ids)
-
-
-def _attach(
-    session: Session,
-    principal: Principal,
-    conversation_id: ConversationId,
-    file_id: FileId,
-    message_id: MessageId,
-) -> FileRef:
-    row = session.row("file_for_attach", owner_of(principal) | {"file": file_id})
-    if row is None:
-        raise no_file()
-    file = to_file(row)
-    if file.status != "ready":
-        raise InvalidRequest(f"File {file.id} is not complete yet. Attach it once its upload has ended.")
-    if file.saved_at is not None:
-        raise InvalidRequest(
-            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
-        )
-    if file.conversation_id not in {None, conversation_id}:
-        raise InvalidRequest(f"File {file.id} belongs to another conversation. Upload it again for this one.")
-    name = file.name if file.conversation_id else free_name(session, conversation_id, file.name)
-    session.run(
-        "attach_file",
-        {
-            "file": file_id,
-            "conversation": conversation_id,
-            "message": message_id,
-            "name": name,
-            "key": name_key(name),
-        },
-    )
-    return FileRef(file_id=file.id, name=name, mime_type=file.mime_type, size=file.size)
-
-
-def complete(session: Session, principal: Principal, file_id: FileId, found: FoundBytes) -> File:
-    file = _own(session, principal, file_id)
+def _complete(session: Session, principal: Principal, file_id: FileId, found: FoundBytes) -> File:
+    file = _own(session, principal, file_id, is_admin=False)
     done = session.rows("complete_file", {"file": file_id, **structs.asdict(found)})
-    if done:
-        return to_file(done[0])
-    if file.sha256 != found.sha256:
-        raise Conflict(f"File {file_id} is complete already, with other bytes.")
-    return file
+    return to_file(done[0]) if done else same_bytes(file, found.sha256)
 
 
-def delete(session: Session, principal: Principal, file_id: FileId) -> None:
-    _own(session, principal, file_id)
+def _delete(session: Session, principal: Principal, file_id: FileId) -> None:
+    _own(session, principal, file_id, is_admin=principal.role == "admin")
     session.run("delete_file", {"file": file_id, "now": session.now})
 
 
-def free_name(session: Session, conversation_id: ConversationId, name: str) -> str:
+def _free_name(session: Session, conversation_id: ConversationId, name: str) -> str:
     """The first of `name`, `name-1`, … that no file of the bag has. The one writer makes this a promise."""
-    for candidate in candidates(name):
-        taken = session.row("name_is_taken", {"conversation": conversation_id, "key": name_key(candidate)})
-        if taken is None:
-            return candidate
-    raise AssertionError("there is always another number")
+    offered = OFFERED
+    while True:
+        keys = json_text(names_to_look_up([name], offered))
+        taken = [key for (key,) in session.rows("taken_names", {"conversation": conversation_id, "keys": keys})]
+        free = free_names([name], taken, offered)
+        if free is not None:
+            return free[0]
+        offered *= 4
 
 
-def _own(session: Session, principal: Principal, file_id: FileId) -> File:
-    row = session.row("own_file", owner_of(principal) | {"file": file_id, "is_admin": principal.role == "admin"})
+def _own(session: Session, principal: Principal, file_id: FileId, *, is_admin: bool) -> File:
+    row = session.row("own_file", owner_of(principal) | {"file": file_id, "is_admin": is_admin})
     if row is None:
         raise no_file()
     return to_file(row)

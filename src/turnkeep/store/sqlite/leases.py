@@ -1,32 +1,48 @@
-"""Leases: who holds which turn, who may take it over, and who has asked for a stop."""
+"""Leases and the queue on SQLite: who holds which turn, who may take it over, which turn runs next, and stops.
+
+`show_chain`, `promote_next` and `cancel_waiting` are shared by several verbs, inside their transaction.
+"""
 
 from collections.abc import Sequence
 
-from turnkeep.ids import TurnId
+import msgspec
+
+from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import Adopted, Renewal
-from turnkeep.store.rows import to_turn
-from turnkeep.store.sqlite.reading import own_turn
-from turnkeep.store.sqlite.session import Row, Session
-from turnkeep.store.sqlite.starting import began, cancel_waiting, insert_events, promote_next
-from turnkeep_client.wire.events import Reset, TurnEvent
+from turnkeep.store.rows import event_values, json_text, to_turn
+from turnkeep.store.rules import leases as rules
+from turnkeep.store.rules import queue, quota
+from turnkeep.store.rules.leases import ExpiredTurn
+from turnkeep.store.rules.queue import PromotionFacts
+from turnkeep.store.sqlite.history import own_turn
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep_client.wire.events import TurnEvent
+from turnkeep_client.wire.usage import Source
+
+Counts = tuple[int, int]
+"""Turns and visible messages."""
+
+_promotion_facts = msgspec.json.Decoder(PromotionFacts, strict=False).decode
 
 
 def renew(session: Session, held: Sequence[Held], lease_seconds: float) -> list[Renewal]:
     lease_until = session.now + int(lease_seconds * 1000)
-    renewals = []
-    for each in held:
-        row = session.row("renew_turn", {"turn": each.turn_id, "attempt": each.attempt, "lease_until": lease_until})
-        renewals.append(
-            Renewal(
-                turn_id=each.turn_id,
-                is_held=row is not None,
-                cancel_requested=row is not None and row[0] is not None,
-                files_written=0 if row is None else row[1],
-            )
-        )
-    return renewals
+    return [_renew(session, each, lease_until) for each in held]
+
+
+def _renew(session: Session, held: Held, lease_until: int) -> Renewal:
+    row = session.row("renew_turn", {"turn": held.turn_id, "attempt": held.attempt, "lease_until": lease_until})
+    if row is None:
+        return Renewal(turn_id=held.turn_id, is_held=False, cancel_requested=False)
+    is_cancel_requested, files_written = row
+    return Renewal(
+        turn_id=held.turn_id,
+        is_held=True,
+        cancel_requested=bool(is_cancel_requested),
+        files_written=files_written,
+    )
 
 
 def adopt(session: Session, worker: str, lease_seconds: float, limit: int, turn_id: TurnId | None) -> list[Adopted]:
@@ -34,34 +50,27 @@ def adopt(session: Session, worker: str, lease_seconds: float, limit: int, turn_
         expired = session.rows("expired_turn", {"turn": turn_id, "now": session.now})
     else:
         expired = session.rows("expired_turns", {"now": session.now, "limit": limit})
-    return [_adopt(session, worker, lease_seconds, row) for row in expired]
+    lease_until = session.now + int(lease_seconds * 1000)
+    return [_adopt(session, ExpiredTurn(*row), worker, lease_until) for row in expired]
 
 
-def _adopt(session: Session, worker: str, lease_seconds: float, row: Row) -> Adopted:
-    turn_id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversation_id, org_id = row
-    was_let_go = lease_until == 0
-    if not was_let_go:
-        failures = 0 if last_seq > seq_at_adoption else failures + 1
-    adopted = session.rows(
+def _adopt(session: Session, expired: ExpiredTurn, worker: str, lease_until: int) -> Adopted:
+    decided = rules.adoption(expired)
+    [columns] = session.rows(
         "adopt_turn",
         {
-            "turn": turn_id,
-            "attempt": attempt + 1,
-            "failures": failures if attempt else 0,
-            "last_seq": last_seq + 1,
+            "turn": expired.id,
+            "attempt": decided.attempt,
+            "failures": decided.failures,
+            "last_seq": decided.last_seq,
             "worker": worker,
-            "lease_until": session.now + int(lease_seconds * 1000),
+            "lease_until": lease_until,
+            "is_first_start": decided.is_first_start,
         },
-    )[0]
-    turn = to_turn(adopted)
-    event: TurnEvent
-    if attempt == 0:
-        event = began(turn, session.rows("user_message_id", {"turn": turn_id})[0][0])
-    else:
-        event = Reset(attempt=attempt + 1, reason="handover" if was_let_go else "lease_expired")
-    insert_events(session, turn_id, org_id, last_seq, [event])
-    held = Held(turn_id=turn_id, conversation_id=conversation_id, attempt=attempt + 1)
-    return Adopted(turn=turn, held=held, is_first_start=attempt == 0)
+    )
+    insert_events(session, expired.id, expired.org_id, expired.last_seq, [decided.event])
+    held = Held(turn_id=expired.id, conversation_id=expired.conversation_id, attempt=decided.attempt)
+    return Adopted(turn=to_turn(columns), held=held, is_first_start=decided.is_first_start)
 
 
 def hand_over(session: Session, held: Sequence[Held]) -> None:
@@ -79,12 +88,14 @@ def promote_waiting(session: Session) -> list[TurnId]:
 
 def request_cancel(session: Session, principal: Principal, turn_id: TurnId) -> Turn:
     turn = own_turn(session, principal, turn_id)
-    if turn.status == "queued":
-        return cancel_waiting(session, turn_id)
-    if turn.status == "running" and turn.cancel_requested_at is None:
-        session.run("request_cancel", {"turn": turn_id, "now": session.now})
-        return own_turn(session, principal, turn_id)
-    return turn
+    match rules.cancel_step(turn.status, turn.cancel_requested_at):
+        case "end":
+            return cancel_waiting(session, turn_id)
+        case "mark":
+            session.run("request_cancel", {"turn": turn_id, "now": session.now})
+            return own_turn(session, principal, turn_id)
+        case "none":
+            return turn
 
 
 def watch(session: Session, turn_ids: Sequence[TurnId], seconds: float) -> None:
@@ -95,3 +106,87 @@ def watch(session: Session, turn_ids: Sequence[TurnId], seconds: float) -> None:
 
 def cancel_unwatched(session: Session) -> list[TurnId]:
     return sorted(turn_id for (turn_id,) in session.rows("cancel_unwatched", {"now": session.now}))
+
+
+def show_chain(session: Session, conversation_id: ConversationId, head: TurnId | None) -> Counts:
+    """Make the visible chain end with `head` (None: empty); return by how much the counts change.
+
+    Walks up from the head only to the first turn that is visible already, so the cost is that of what changes.
+    """
+    shown: list[TurnId] = []
+    turn_id, ordinal = head, 0
+    while turn_id is not None:
+        place = session.row("turn_place", {"turn": turn_id, "conversation": conversation_id})
+        if place is None:
+            break
+        parent, at, is_active, _, _ = place
+        if is_active:
+            ordinal = at
+            break
+        shown.append(turn_id)
+        turn_id = parent
+    suffix = {"conversation": conversation_id, "ordinal": ordinal}
+    [(hidden_turns, hidden_messages)] = session.rows("visible_after", suffix)
+    if hidden_turns:
+        session.run("hide_after", suffix)
+    messages = -hidden_messages
+    for turn_id in shown:
+        session.run("show_turn", {"turn": turn_id})
+        [(visible,)] = session.rows("visible_of_turn", {"turn": turn_id})
+        messages += visible
+    return len(shown) - hidden_turns, messages
+
+
+def promote_next(session: Session, conversation_id: ConversationId) -> TurnId | None:
+    """Let the first waiting turn run, with a lease that has already ended; in a deleted conversation cancel them all.
+
+    Call it only where no turn runs.
+    """
+    found = session.row("promotion_facts", {"conversation": conversation_id})
+    if found is None:
+        return None
+    (document,) = found
+    decided = queue.promotion(_promotion_facts(document))
+    for turn_id in decided.cancels:
+        cancel_waiting(session, turn_id)
+    if decided.starts is None:
+        return None
+    turns, messages = 0, 0
+    if decided.place.is_branch:
+        turns, messages = show_chain(session, conversation_id, decided.place.parent)
+    now = session.now
+    session.run("start_waiting", {"turn": decided.starts, "parent": decided.place.parent, "now": now})
+    session.run(
+        "conversation_counts",
+        {"conversation": conversation_id, "turns": turns + 1, "messages": messages + 1, "now": now},
+    )
+    return decided.starts
+
+
+def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> None:
+    for (turn_id,) in session.rows("all_waiting", {"conversation": conversation_id}):
+        cancel_waiting(session, turn_id)
+
+
+def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
+    """End a turn that never started, and take back the message that was counted for it."""
+    values = {"turn": turn_id, "now": session.now, "error": json_text(queue.CANCELLED)}
+    [(*columns, key_id, org_id)] = session.rows("cancel_waiting", values)
+    turn = to_turn(columns)
+    insert_events(session, turn_id, org_id, turn.last_seq - 1, [queue.CANCELLED_EVENT])
+    for scope, scope_id in quota.scopes(turn.workspace_id, turn.user_id, key_id):
+        which = {"org": org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
+        session.run("refund_message", which | one_message(turn.source))
+    return turn
+
+
+def insert_events(session: Session, turn_id: TurnId, org_id: str, after: int, events: Sequence[TurnEvent]) -> None:
+    session.many(
+        "insert_event",
+        [(turn_id, seq, org_id, *event_values(event)) for seq, event in enumerate(events, start=after + 1)],
+    )
+
+
+def one_message(source: Source) -> dict[str, int]:
+    """One message, as usage counts it."""
+    return {"ui": int(source == "ui"), "api": int(source == "api")}

@@ -2,31 +2,32 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.errors import Forbidden
+from turnkeep.errors import Conflict, Forbidden
 from turnkeep.model.principals import Principal
-from turnkeep.store.sqlite.boundary import close_boundary, install_views
-from turnkeep.store.sqlite.checkpoints import Checkpoints
-from turnkeep.store.sqlite.conversation_verbs import ConversationVerbs
-from turnkeep.store.sqlite.directory_verbs import DirectoryVerbs
-from turnkeep.store.sqlite.file_verbs import FileVerbs
-from turnkeep.store.sqlite.jobs import ours
-from turnkeep.store.sqlite.knowledge_verbs import KnowledgeVerbs
-from turnkeep.store.sqlite.locking import FileLock
-from turnkeep.store.sqlite.migrate import migrate
-from turnkeep.store.sqlite.readers import Readers
-from turnkeep.store.sqlite.session import Row, Session, load_texts, open_reading, open_writing
-from turnkeep.store.sqlite.table_verbs import TableVerbs
-from turnkeep.store.sqlite.turn_verbs import TurnVerbs
-from turnkeep.store.sqlite.writer import Statistics, Writer
+from turnkeep.store.sqlite.conversations import SqliteConversations
+from turnkeep.store.sqlite.directory import SqliteDirectory
+from turnkeep.store.sqlite.files import SqliteFiles
+from turnkeep.store.sqlite.io.boundary import close_boundary, install_views
+from turnkeep.store.sqlite.io.checkpoints import Checkpoints
+from turnkeep.store.sqlite.io.executors import Readers, Statistics, Writer, ours
+from turnkeep.store.sqlite.io.migrate import migrate
+from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
+from turnkeep.store.sqlite.knowledge import SqliteKnowledge
+from turnkeep.store.sqlite.tables import SqliteTables
+from turnkeep.store.sqlite.transfer import SqliteTransfer
+from turnkeep.store.sqlite.turns import TurnVerbs
 
 
-class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs, KnowledgeVerbs, TableVerbs):
+class SqliteStore(
+    TurnVerbs, SqliteConversations, SqliteTransfer, SqliteDirectory, SqliteFiles, SqliteKnowledge, SqliteTables
+):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
 
     @classmethod
@@ -70,7 +71,7 @@ class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs, Knowl
             raise ours(exc) from exc
         return cls(path, session, lock, is_alone=exclusive or vfs is not None, readers=readers)
 
-    def __init__(self, path: Path, session: Session, lock: FileLock, *, is_alone: bool, readers: int) -> None:
+    def __init__(self, path: Path, session: Session, lock: "FileLock", *, is_alone: bool, readers: int) -> None:
         self._path = path
         self._session = session
         self._lock = lock
@@ -119,6 +120,36 @@ class SqliteStore(TurnVerbs, ConversationVerbs, DirectoryVerbs, FileVerbs, Knowl
         inner = install_views(session.connection, session.texts, session.identity)
         close_boundary(session.connection, inner)
         return session
+
+
+class FileLock:
+    """One server per database file: a lock file beside it, which the kernel releases however its holder ends.
+
+    Held from its making until `release`. The file stays; only the lock on it counts.
+    """
+
+    def __init__(self, database: Path) -> None:
+        """Raises Conflict, naming the process that holds it."""
+        self._path = database.with_name(database.name + ".lock")
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            raise Conflict(
+                f"The database {database.name} is in use by {holder}. One server owns a SQLite file: stop that one, "
+                "or use PostgreSQL for several servers."
+            ) from exc
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let go. Once more does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def _any_query(session: Session, sql: str, values: Sequence[Any]) -> list[Row]:

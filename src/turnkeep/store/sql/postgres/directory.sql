@@ -22,6 +22,9 @@ SELECT {w.workspace_columns} FROM turnkeep.workspaces w
 -- name: workspaces
 SELECT {w.workspace_columns} FROM turnkeep.workspaces w WHERE w.org_id = $1 ORDER BY w.id
 
+-- name: workspace_exists
+SELECT 1 FROM turnkeep.workspaces w WHERE w.org_id = $1 AND w.id = $2
+
 -- name: change_workspace
 UPDATE turnkeep.workspaces w
    SET name = $3, model = $4, monthly_message_limit = $5, user_monthly_message_limit = $6

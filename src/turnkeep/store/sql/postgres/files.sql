@@ -1,13 +1,46 @@
 -- The rows of the file bags.
 
--- name: add_file
-SELECT {f.file_columns} FROM turnkeep.add_file($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) f
+-- name: now
+SELECT turnkeep.now_ms()
+
+-- name: lock_bag
+-- While it is locked, nobody else chooses names in this bag.
+SELECT 1 FROM turnkeep.conversations c
+ WHERE c.id = $4 AND c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
+   AND c.deleted_at IS NULL
+   FOR UPDATE
+
+-- name: taken_names_among
+-- Those of these names that files of the bag have.
+SELECT f.name_key FROM turnkeep.files f
+ WHERE f.conversation_id = $1 AND f.name_key = ANY ($2::text[]) AND f.deleted_at IS NULL
+
+-- name: insert_files
+-- Those that were inserted. One whose id is there already is left out.
+INSERT INTO turnkeep.files AS f ({new_file_columns})
+SELECT {n.new_file_columns} FROM json_populate_recordset(NULL::turnkeep.files, $1::json) n
+ON CONFLICT (id) DO NOTHING
+RETURNING {f.file_columns}
+
+-- name: stored_files
+SELECT {f.file_columns} FROM turnkeep.files f WHERE f.id = ANY ($1::text[]) AND f.org_id = $2
+
+-- name: own_file
+SELECT {f.file_columns} FROM turnkeep.files f WHERE f.id = $5 AND turnkeep.owns_file(f, $1, $2, $3, $4)
 
 -- name: complete_file
-SELECT {f.file_columns} FROM turnkeep.complete_file($1, $2, $3, $4, $5, $6, $7, $8, $9) f
+-- The place of the bytes and what was found in them, in one statement: no reader sees one without the other, and of
+-- many callers at once one decides. No row: it is complete already, or there is no such file for this owner.
+UPDATE turnkeep.files f
+   SET status = 'ready', size = $5, sha256 = $6, mime_type = coalesce($7::text, f.mime_type),
+       storage_key = coalesce($8::text, f.storage_key), crc32 = $9
+ WHERE f.id = $4 AND f.status = 'pending' AND turnkeep.owns_file(f, $1, $2, $3, false)
+RETURNING {f.file_columns}
 
 -- name: delete_file
-SELECT turnkeep.delete_file($1, $2, $3, $4, $5)
+UPDATE turnkeep.files f SET deleted_at = turnkeep.now_ms()
+ WHERE f.id = $5 AND turnkeep.owns_file(f, $1, $2, $3, $4)
+RETURNING f.id
 
 -- name: my_file
 SELECT {f.file_columns} FROM turnkeep.my_file($1, $2, $3, $4) f
@@ -22,8 +55,27 @@ SELECT {f.file_columns} FROM turnkeep.files f
 -- name: my_saved_files
 SELECT {f.file_columns} FROM turnkeep.my_saved_files($1, $2, $3, $4, $5) f
 
--- name: begin_write_back
-SELECT w.turn_id, w.org_id, w.workspace_id, w.conversation_id, w.user_id FROM turnkeep.begin_write_back($1, $2) w
+-- name: lock_bag_of_token
+SELECT 1 FROM turnkeep.conversations c
+ WHERE c.id = (SELECT t.conversation_id FROM turnkeep.one_time_tokens o JOIN turnkeep.turns t ON t.id = o.turn_id
+                WHERE o.token_hash = $1)
+   FOR UPDATE
+
+-- name: upload
+-- What is known of an upload token, of its turn, and of the files that come with it. The turn and the token stay locked.
+SELECT turnkeep.now_ms(), o.used_at, o.expires_at, o.attempt, t.id, t.status, t.attempt, t.org_id, t.workspace_id,
+       c.user_id, c.id, c.deleted_at,
+       (SELECT count(*) FROM turnkeep.files f WHERE f.turn_id = t.id AND f.id = ANY ($2::text[]))
+  FROM turnkeep.turns t
+  JOIN turnkeep.one_time_tokens o ON o.turn_id = t.id
+  JOIN turnkeep.conversations c ON c.id = t.conversation_id
+ WHERE o.token_hash = $1 AND o.purpose = 'upload'
+   FOR UPDATE OF t, o
+
+-- name: mark_token_spent
+-- The holder of the turn reads the number of files with every record and every renewal.
+WITH spent AS (UPDATE turnkeep.one_time_tokens o SET used_at = turnkeep.now_ms() WHERE o.token_hash = $1)
+UPDATE turnkeep.turns t SET files_written = t.files_written + $3::integer WHERE t.id = $2
 
 -- name: files_by_id
 SELECT {f.file_columns} FROM turnkeep.files f
@@ -47,7 +99,12 @@ SELECT {f.file_columns} FROM turnkeep.files f
 SELECT {f.file_columns} FROM turnkeep.files f WHERE f.id > $1 COLLATE "C" ORDER BY f.id LIMIT $2
 
 -- name: drop_unfinished_files
-SELECT d.id, d.storage_key FROM turnkeep.drop_unfinished($1, $2) d
+-- Uploads that were never completed. What an import named is no upload: its bytes may still come.
+DELETE FROM turnkeep.files f
+ WHERE f.id IN (SELECT x.id FROM turnkeep.files x
+                 WHERE x.status = 'pending' AND x.created_at < $1 AND x.storage_key NOT LIKE 'imported/%'
+                 ORDER BY x.created_at, x.id LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING f.id, f.storage_key
 
 -- name: known_storage_keys
 SELECT f.storage_key FROM turnkeep.files f WHERE f.storage_key = ANY ($1::text[])

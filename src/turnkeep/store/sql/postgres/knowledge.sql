@@ -1,7 +1,21 @@
--- Pages, tables and the text of files. What a search finds is read through the client path.
+-- Pages and the text of files. What a search finds is read through the client path.
 
--- name: create_page
-SELECT turnkeep.create_page($1, $2, $3, $4, $5, $6, $7, $8, $9)
+-- name: insert_page
+-- With its passages. The same id again changes nothing. No row if there is no such workspace.
+WITH made AS (
+    INSERT INTO turnkeep.pages AS p (id, org_id, workspace_id, title, content, created_at, updated_at)
+    SELECT $3, w.org_id, w.id, $8, $9, n.now, n.now
+      FROM turnkeep.workspaces w, (SELECT turnkeep.now_ms() AS now) n WHERE w.org_id = $1 AND w.id = $2
+    ON CONFLICT (id) DO UPDATE SET title = excluded.title
+    RETURNING p.id, p.org_id, p.workspace_id
+), found AS (
+    INSERT INTO turnkeep.passages (org_id, workspace_id, owner, n, start, stop, place, tokens)
+    SELECT m.org_id, m.workspace_id, m.id, e.n, e.start, e.stop, e.place, e.tokens::tsvector
+      FROM made m, unnest($4::integer[], $5::integer[], $6::text[], $7::text[])
+                   WITH ORDINALITY AS e (start, stop, place, tokens, n)
+    ON CONFLICT (owner, org_id, n) DO NOTHING
+)
+SELECT m.id FROM made m
 
 -- name: page_for_write
 SELECT p.title, p.content FROM turnkeep.pages p WHERE p.org_id = $1 AND p.workspace_id = $2 AND p.id = $3 FOR UPDATE
@@ -9,11 +23,24 @@ SELECT p.title, p.content FROM turnkeep.pages p WHERE p.org_id = $1 AND p.worksp
 -- name: update_page
 UPDATE turnkeep.pages p SET title = $2, content = $3, updated_at = turnkeep.now_ms() WHERE p.id = $1
 
--- name: index_passages
-SELECT turnkeep.index_passages($1, $2, $3, $4, $5, $6, $7)
+-- name: drop_passages
+DELETE FROM turnkeep.passages p WHERE p.owner = $2 AND p.org_id = $1
+
+-- name: add_passages
+-- Passages of a page name its workspace. The text of a file belongs to everyone who has a file of these bytes.
+INSERT INTO turnkeep.passages (org_id, workspace_id, owner, n, start, stop, place, tokens)
+SELECT $1, $2, $3, e.n, e.start, e.stop, e.place, e.tokens::tsvector
+  FROM unnest($4::integer[], $5::integer[], $6::text[], $7::text[])
+       WITH ORDINALITY AS e (start, stop, place, tokens, n)
 
 -- name: delete_page
-SELECT turnkeep.delete_page($1, $2, $3)
+-- With its passages.
+WITH gone AS (
+    DELETE FROM turnkeep.pages p WHERE p.id = $3 AND p.org_id = $1 AND p.workspace_id = $2 RETURNING p.id, p.org_id
+), dropped AS (
+    DELETE FROM turnkeep.passages x USING gone g WHERE x.owner = g.id AND x.org_id = g.org_id
+)
+SELECT g.id FROM gone g
 
 -- name: my_page
 SELECT p.id, p.workspace_id, p.title, length(p.content), p.created_at, p.updated_at, p.content
@@ -46,69 +73,18 @@ SELECT f.owner, f.start, f.stop, f.place
 SELECT t.sha256, t.text, t.problem FROM turnkeep.file_texts t WHERE t.org_id = $1 AND t.sha256 = ANY ($2::text[])
 
 -- name: save_file_text
-SELECT turnkeep.save_file_text($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO turnkeep.file_texts (org_id, sha256, text, problem, created_at)
+VALUES ($1, $2, $3, $4, turnkeep.now_ms())
+ON CONFLICT (org_id, sha256) DO UPDATE SET text = excluded.text, problem = excluded.problem
 
--- name: create_table
-SELECT {t.table_columns} FROM turnkeep.create_table($1, $2, $3, $4, $5, $6, $7) t
-
--- name: table_for_write
-SELECT {t.table_columns}, t.import_id FROM turnkeep.tables t
- WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL FOR UPDATE
-
--- name: update_table
-SELECT {t.table_columns} FROM turnkeep.update_table($1, $2, $3, $4, $5) t
-
--- name: table_by_id
-SELECT {t.table_columns} FROM turnkeep.tables t WHERE t.id = $1 AND t.deleted_at IS NULL
-
--- name: delete_table
-UPDATE turnkeep.tables t SET deleted_at = turnkeep.now_ms(), import_id = NULL, import_at = NULL
- WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL
-RETURNING t.id
-
--- name: my_table
-SELECT {t.table_columns} FROM turnkeep.my_table($1, $2, $3, $4) t
-
--- name: my_tables
-SELECT {t.table_columns} FROM turnkeep.my_tables($1, $2, $3, $4, $5) t
-
--- name: add_rows
-SELECT b.first, b.count, b.digest FROM turnkeep.add_rows($1, $2, $3, $4, $5, $6, $7) b
-
--- name: batch_of_rows
-SELECT b.first, b.count, b.digest FROM turnkeep.row_batches b JOIN turnkeep.tables t ON t.id = b.table_id
- WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL AND b.batch = $4
-
--- name: my_table_rows
-SELECT number, cells, created_at, updated_at FROM turnkeep.my_table_rows($1, $2, $3, $4, $5, $6)
-
--- name: my_found_rows
-SELECT table_id, number, cells, created_at, updated_at FROM turnkeep.my_found_rows($1, $2, $3, $4, $5)
-
--- name: change_row
-SELECT number, cells, created_at, updated_at FROM turnkeep.change_row($1, $2, $3, $4, $5, $6)
-
--- name: delete_row
-SELECT turnkeep.delete_row($1, $2, $3, $4)
-
--- name: begin_import
-SELECT turnkeep.begin_import($1, $2, $3, $4, $5)
-
--- name: import_rows
-SELECT turnkeep.import_rows($1, $2, $3, $4, $5)
-
--- name: finish_import
-SELECT {t.table_columns} FROM turnkeep.finish_import($1, $2, $3, $4) t
-
--- name: doom_import
--- From here on it cannot write or finish; its rows stay hidden until they are erased.
-UPDATE turnkeep.tables t SET import_id = 'abandoned', import_at = 0 WHERE t.id = $1 AND t.import_id = $2
-
--- name: erase_rows
-SELECT turnkeep.erase_rows($1, $2)
-
--- name: erase_texts
-SELECT turnkeep.erase_texts($1)
-
--- name: erase_old_batches
-DELETE FROM turnkeep.row_batches b WHERE b.created_at < $1
+-- name: drop_lost_texts
+-- Erase texts whose last file is gone, with their passages; say which.
+WITH lost AS (
+    SELECT t.org_id, t.sha256 FROM turnkeep.file_texts t
+     WHERE NOT EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.org_id = t.org_id AND f.sha256 = t.sha256)
+     LIMIT $1
+), dropped AS (
+    DELETE FROM turnkeep.passages p USING lost l WHERE p.owner = l.sha256 AND p.org_id = l.org_id
+)
+DELETE FROM turnkeep.file_texts t USING lost l WHERE t.sha256 = l.sha256 AND t.org_id = l.org_id
+RETURNING t.sha256

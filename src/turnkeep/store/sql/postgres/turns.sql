@@ -1,21 +1,12 @@
 -- Turns: the calls of the functions that write them, and the engine's reads.
 
--- name: claim
-SELECT {(c.turn).turn_columns}, c.user_message_id, c.is_new, c.is_held
-  FROM turnkeep.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                      $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37) c
+-- name: claim_facts
+-- What the claim depends on, and the time.
+SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts($1) AS facts
 
--- name: lock_conversation
-SELECT 1 FROM turnkeep.conversations c
- WHERE c.id = $4 AND c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
-   FOR UPDATE
-
--- name: attachments
--- What a claim needs to know of its files before it can name them in the bag.
-SELECT f.id, f.name, f.mime_type, f.size, f.conversation_id FROM turnkeep.files f WHERE f.id = ANY ($1::text[])
-
--- name: taken_names
-SELECT f.name_key FROM turnkeep.files f WHERE f.conversation_id = $1 AND f.deleted_at IS NULL
+-- name: write_claim
+-- Write the claim as it was decided. Other facts than those it was decided on: nothing is written, and they are returned.
+SELECT turnkeep.now_ms() AS now, turnkeep.write_claim($1, $2, $3) AS facts
 
 -- name: append
 SELECT turnkeep.append($1, $2)

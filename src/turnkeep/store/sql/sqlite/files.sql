@@ -1,13 +1,9 @@
 -- The rows of the file bags.
 
--- name: file_for_attach
-SELECT {file_columns}
-  FROM files
- WHERE id = :file AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL
-   AND (:user IS NULL OR user_id = :user);
-
--- name: name_is_taken
-SELECT 1 FROM files WHERE conversation_id = :conversation AND name_key = :key AND deleted_at IS NULL;
+-- name: taken_names
+-- Those of these names that files of the bag have.
+SELECT name_key FROM files
+ WHERE conversation_id = :conversation AND deleted_at IS NULL AND name_key IN (SELECT value FROM json_each(:keys));
 
 -- name: attach_file
 UPDATE files
@@ -15,11 +11,13 @@ UPDATE files
  WHERE id = :file;
 
 -- name: insert_file
-INSERT INTO files (id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size,
-                   sha256, storage_key, source, status, created_at, turn_id, saved_at, crc32)
-VALUES (:id, :org, :workspace, :user, :conversation, :message, :name, :key, :mime_type, :size,
-        :sha256, :storage_key, :source, :status, :created_at, :turn, :saved_at, :crc32)
+-- No row if there is a file with this id.
+INSERT INTO files ({new_file_columns}) VALUES ({new_file_values})
+ON CONFLICT (id) DO NOTHING
 RETURNING {file_columns};
+
+-- name: stored_file
+SELECT {file_columns} FROM files WHERE id = :file AND org_id = :org;
 
 -- name: own_file
 -- A file that the principal may change: of its conversation, or its own where there is none. An admin may change any
@@ -83,13 +81,15 @@ SELECT t.org_id, t.workspace_id, t.conversation_id
   FROM turns t JOIN conversations c ON c.id = t.conversation_id
  WHERE t.id = :turn AND t.attempt = :attempt AND t.status = 'running' AND c.deleted_at IS NULL;
 
--- name: write_back_turn
--- The turn of an upload token that may still be spent.
-SELECT t.id, t.org_id, t.workspace_id, t.conversation_id, c.user_id
+-- name: upload
+-- What is known of an upload token, of its turn, and of the files that come with it.
+SELECT :now, o.used_at, o.expires_at, o.attempt, t.id, t.status, t.attempt, t.org_id, t.workspace_id, c.user_id, c.id,
+       c.deleted_at,
+       (SELECT count(*) FROM files f WHERE f.turn_id = t.id AND f.id IN (SELECT value FROM json_each(:files)))
   FROM one_time_tokens o
-  JOIN turns t ON t.id = o.turn_id AND t.status = 'running' AND t.attempt = o.attempt
-  JOIN conversations c ON c.id = t.conversation_id AND c.deleted_at IS NULL
- WHERE o.token_hash = :hash AND o.purpose = 'upload' AND o.used_at IS NULL AND o.expires_at > :now;
+  JOIN turns t ON t.id = o.turn_id
+  JOIN conversations c ON c.id = t.conversation_id
+ WHERE o.token_hash = :hash AND o.purpose = 'upload';
 
 -- name: mark_token_spent
 UPDATE one_time_tokens SET used_at = :now WHERE token_hash = :hash;

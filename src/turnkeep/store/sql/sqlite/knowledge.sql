@@ -5,7 +5,7 @@ INSERT INTO pages (id, org_id, workspace_id, title, content, created_at, updated
 VALUES (:id, :org, :workspace, :title, :content, :now, :now);
 
 -- name: page_for_write
-SELECT id, title, content FROM pages WHERE id = :page AND org_id = :org AND workspace_id = :workspace;
+SELECT title, content FROM pages WHERE id = :page AND org_id = :org AND workspace_id = :workspace;
 
 -- name: update_page
 UPDATE pages SET title = :title, content = :content, updated_at = :now WHERE id = :page;

@@ -2,20 +2,20 @@
 
 -- name: insert_table
 INSERT INTO tables (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
-VALUES (:id, :org, :workspace, :name, :key, :description, :columns, :now, :now)
+VALUES (:id, :org, :workspace, :name, :name_key, :description, :columns, :now, :now)
 RETURNING {table_columns}, serial;
 
 -- name: table_name_taken
 SELECT 1 FROM tables WHERE workspace_id = :workspace AND name_key = :key AND deleted_at IS NULL AND id <> :id;
 
 -- name: table_for_write
-SELECT {table_columns}, serial, last_row, import_id
+SELECT {table_columns}, serial, last_row, import_id, import_first, import_last
   FROM tables
  WHERE id = :table AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL;
 
 -- name: update_table
 UPDATE tables
-   SET name = :name, name_key = :key, description = :description, columns = :columns, updated_at = :now
+   SET name = :name, name_key = :name_key, description = :description, columns = :columns, updated_at = :now
  WHERE id = :table
 RETURNING {table_columns}, serial;
 
@@ -76,8 +76,8 @@ UPDATE tables
 RETURNING import_first;
 
 -- name: import_under_way
--- The serial, the range and the org of an import that may still write.
-SELECT serial, import_first, import_last, org_id FROM tables
+-- The table and the range of an import that may still write.
+SELECT serial, org_id, import_id, import_first, import_last FROM tables
  WHERE id = :table AND import_id = :import AND deleted_at IS NULL;
 
 -- name: touch_import

@@ -1,19 +1,61 @@
 -- The life of a turn. Positional parameters where a query runs once per row of a turn, named ones elsewhere.
 
--- name: turn_by_key
--- The turn that this idempotency key already stands for.
-SELECT {turn_columns}, request_hash, worker
-  FROM turns
- WHERE org_id = :org AND principal_ref = :ref AND idempotency_key = :key;
+-- name: claim_facts
+-- What a claim depends on, as one document (`rules.claims.ClaimFacts`).
+SELECT json_object(
+    'now', :now,
+    'by_key', json((
+        SELECT json_object('id', t.id, 'conversation_id', t.conversation_id, 'org_id', t.org_id,
+                           'principal_ref', t.principal_ref, 'request_hash', t.request_hash, 'status', t.status,
+                           'attempt', t.attempt, 'worker', t.worker,
+                           'user_message_id',
+                           (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0))
+          FROM turns t
+         WHERE t.org_id = :org AND t.principal_ref = :ref AND t.idempotency_key = :idempotency_key)),
+    'by_id', json((
+        SELECT json_object('id', t.id, 'conversation_id', t.conversation_id, 'org_id', t.org_id,
+                           'principal_ref', t.principal_ref, 'request_hash', t.request_hash, 'status', t.status,
+                           'attempt', t.attempt, 'worker', t.worker,
+                           'user_message_id',
+                           (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0))
+          FROM turns t
+         WHERE t.id = :turn)),
+    'limits', json((
+        SELECT json_object('workspace', w.monthly_message_limit, 'user', w.user_monthly_message_limit,
+                           'key', (SELECT k.monthly_message_limit FROM api_keys k WHERE k.id = :key AND k.org_id = :org))
+          FROM workspaces w
+         WHERE w.id = :workspace AND w.org_id = :org)),
+    'has_agent', :agent IS NULL OR EXISTS (
+        SELECT 1 FROM agents a
+         WHERE a.id = :agent AND a.org_id = :org AND a.workspace_id = :workspace AND a.deleted_at IS NULL),
+    'conversation', json((
+        SELECT json_object(
+            'head_turn_id', c.head_turn_id,
+            'queue', json_object(
+                'next_ordinal', c.next_ordinal,
+                'running', json((SELECT json_object('id', r.id, 'started_at', r.started_at)
+                                   FROM turns r WHERE r.conversation_id = c.id AND r.status = 'running')),
+                'waiting', json((SELECT json_group_array(json_object('id', q.id, 'ordinal', q.ordinal) ORDER BY q.ordinal)
+                                   FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued'))))
+          FROM conversations c
+         WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND c.deleted_at IS NULL
+           AND (:user IS NULL OR c.user_id = :user))),
+    'beside', json((
+        SELECT json_object('parent_turn_id', b.parent_turn_id, 'status', b.status, 'started_at', b.started_at)
+          FROM turns b
+         WHERE b.id = :beside AND b.conversation_id = :conversation)));
 
--- name: turn_claimed
--- A turn under the id that a claim brings: its answer was lost, or the id is somebody else's.
-SELECT {turn_columns}, principal_ref, worker
-  FROM turns
- WHERE id = :turn;
-
--- name: user_message_id
-SELECT id FROM messages WHERE turn_id = :turn AND turn_sequence = 0;
+-- name: attachment_facts
+-- The files that a claim may attach, and the names that its conversation has already: two documents.
+SELECT (SELECT json_group_array(json_object(
+                   'id', f.id, 'name', f.name, 'mime_type', f.mime_type, 'size', f.size, 'status', f.status,
+                   'conversation_id', f.conversation_id, 'saved_at', f.saved_at))
+          FROM files f
+         WHERE f.id IN (SELECT value FROM json_each(:files)) AND f.org_id = :org AND f.workspace_id = :workspace
+           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user)),
+       (SELECT json_group_array(f.name_key)
+          FROM files f
+         WHERE f.conversation_id = :conversation AND f.deleted_at IS NULL);
 
 -- name: conversation_for_write
 -- The conversation as a write needs it, if the principal may see it. No row: it does not exist for them.
@@ -49,13 +91,6 @@ UPDATE turns SET active = 0 WHERE conversation_id = :conversation AND active = 1
 -- name: show_turn
 UPDATE turns SET active = 1 WHERE id = :turn;
 
--- name: limits
--- The monthly limits that a claim is held against; no row for a workspace of somebody else.
-SELECT w.monthly_message_limit, w.user_monthly_message_limit,
-       (SELECT k.monthly_message_limit FROM api_keys k WHERE k.id = :key AND k.org_id = :org)
-  FROM workspaces w
- WHERE w.id = :workspace AND w.org_id = :org;
-
 -- name: count_message
 -- One more POST for a scope and month; returns how many there are now.
 INSERT INTO usage (org_id, scope, scope_id, month, ui_messages, api_messages)
@@ -74,14 +109,15 @@ DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
 
 -- name: insert_turn
 INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id,
-                   ordinal, active, status, attempt, last_seq, seq_at_adoption, worker, lease_until, watched_until,
-                   watched_ms, background, principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata,
-                   month, created_at, started_at)
-VALUES (:id, :org, :workspace, :conversation, :user, :key, :parent, :beside,
-        :ordinal, :started, :status, :attempt, 1, :started, :worker, :lease_until, :now + :watched_ms,
-        coalesce(:watched_ms, 0), :background, :ref, :idempotency_key, :request_hash, :snapshot, :source, :model, :metadata,
-        :month, :now, :started_at)
-RETURNING {turn_columns};
+                   ordinal, active, status, attempt, failures, last_seq, seq_at_adoption, worker, lease_until,
+                   watched_until, watched_ms, cancel_requested_at, background, principal_ref, idempotency_key,
+                   request_hash, snapshot, source, model, metadata, month, input_tokens, output_tokens,
+                   cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at)
+VALUES (:id, :org_id, :workspace_id, :conversation_id, :user_id, :key_id, :parent_turn_id, :beside_turn_id,
+        :ordinal, :active, :status, :attempt, :failures, :last_seq, :seq_at_adoption, :worker, :lease_until,
+        :watched_until, :watched_ms, :cancel_requested_at, :background, :principal_ref, :idempotency_key,
+        :request_hash, :snapshot, :source, :model, :metadata, :month, :input_tokens, :output_tokens,
+        :cache_read_tokens, :cache_write_tokens, :error, :created_at, :started_at, :settled_at);
 
 -- name: insert_whole_turn
 -- A turn that happened elsewhere: settled from the start.
@@ -103,13 +139,14 @@ VALUES (:id, :org, :workspace, :conversation, :user, :key, :parent,
         :input, :output, :cache_read, :cache_write,
         :error, :created_at, :started_at, :settled_at);
 
--- name: appended_turn
--- What an append needs to know, in one look: the conversation, what keeps it busy, and a turn already under this id.
-SELECT c.head_turn_id, c.next_ordinal,
-       (SELECT t.id FROM turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+-- name: append_facts
+-- What an append depends on, in one look (`rules.appends.AppendFacts`, in the order of its fields).
+SELECT c.head_turn_id, c.next_ordinal, r.id, r.started_at,
        (SELECT q.id FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued' ORDER BY q.ordinal LIMIT 1),
        k.conversation_id, k.ordinal, c.title IS NULL OR c.preview IS NULL
-  FROM conversations c LEFT JOIN turns k ON k.id = ?5
+  FROM conversations c
+  LEFT JOIN turns r ON r.conversation_id = c.id AND r.status = 'running'
+  LEFT JOIN turns k ON k.id = ?5
  WHERE c.id = ?1 AND c.org_id = ?2 AND c.workspace_id = ?3 AND c.deleted_at IS NULL
    AND (?4 IS NULL OR c.user_id = ?4);
 
@@ -151,7 +188,7 @@ UPDATE conversations
 
 -- name: fence
 -- Who may write to this turn, and where its events stand.
-SELECT status, attempt, last_seq, cancel_requested_at, conversation_id, org_id, files_written FROM turns WHERE id = ?1;
+SELECT status, attempt, last_seq, cancel_requested_at IS NOT NULL, conversation_id, org_id, files_written FROM turns WHERE id = ?1;
 
 -- name: events_between
 SELECT type, payload FROM turn_events WHERE turn_id = :turn AND seq > :after AND seq <= :last ORDER BY seq;
@@ -178,25 +215,26 @@ UPDATE conversations
 -- name: expire_tokens
 UPDATE one_time_tokens SET expires_at = :now WHERE turn_id = :turn AND used_at IS NULL AND expires_at > :now;
 
--- name: next_waiting
-SELECT id, ordinal, beside_turn_id
-  FROM turns
- WHERE conversation_id = :conversation AND status = 'queued'
- ORDER BY ordinal
- LIMIT 1;
+-- name: promotion_facts
+-- What decides which waiting turn runs next, as one document (`rules.queue.PromotionFacts`). No row: no turn waits.
+SELECT json_object(
+    'is_deleted', c.deleted_at IS NOT NULL,
+    'head_turn_id', c.head_turn_id,
+    'waiting', json_group_array(json_object(
+        'id', q.id,
+        'beside', json((
+            SELECT json_object('parent_turn_id', b.parent_turn_id, 'status', b.status, 'started_at', b.started_at)
+              FROM turns b
+             WHERE b.id = q.beside_turn_id AND b.conversation_id = q.conversation_id))) ORDER BY q.ordinal))
+  FROM turns q JOIN conversations c ON c.id = q.conversation_id
+ WHERE q.conversation_id = :conversation AND q.status = 'queued'
+ GROUP BY c.id;
 
 -- name: all_waiting
 SELECT id FROM turns WHERE conversation_id = :conversation AND status = 'queued' ORDER BY ordinal;
 
--- name: waiting_places
--- Waiting turns with their ordinals, the last one first: moved back in this order, no two ever have the same place.
-SELECT id, ordinal FROM turns WHERE conversation_id = :conversation AND status = 'queued' ORDER BY ordinal DESC;
-
 -- name: move_waiting
 UPDATE turns SET ordinal = :ordinal WHERE id = :turn;
-
--- name: conversation_head
-SELECT head_turn_id, deleted_at IS NOT NULL FROM conversations WHERE id = :conversation;
 
 -- name: start_waiting
 -- A waiting turn may run now. Its lease has already ended, so that any worker may adopt it. Readers who left while it
@@ -224,7 +262,7 @@ UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now) WHERE
 UPDATE turns
    SET lease_until = :lease_until
  WHERE id = :turn AND attempt = :attempt AND status = 'running'
-RETURNING cancel_requested_at, files_written;
+RETURNING cancel_requested_at IS NOT NULL, files_written;
 
 -- name: hand_over_turn
 UPDATE turns SET lease_until = 0 WHERE id = :turn AND attempt = :attempt AND status = 'running';
@@ -233,17 +271,22 @@ UPDATE turns SET lease_until = 0 WHERE id = :turn AND attempt = :attempt AND sta
 UPDATE turns INDEXED BY turns_single_flight SET lease_until = 0 WHERE status = 'running' AND worker = :worker;
 
 -- name: expired_turns
--- Turns to adopt: running, and nobody's any more. The longest abandoned come first.
-SELECT id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversation_id, org_id
-  FROM turns INDEXED BY turns_single_flight
- WHERE status = 'running' AND lease_until < :now
- ORDER BY lease_until, id
+-- Turns to adopt: running, and their leases have ended. The longest abandoned come first. The columns are those of
+-- `rules.leases.ExpiredTurn`, in its order.
+SELECT t.id, t.conversation_id, t.org_id,
+       (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
+  FROM turns t INDEXED BY turns_single_flight
+ WHERE t.status = 'running' AND t.lease_until < :now
+ ORDER BY t.lease_until, t.id
  LIMIT :limit;
 
 -- name: expired_turn
-SELECT id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversation_id, org_id
-  FROM turns
- WHERE id = :turn AND status = 'running' AND lease_until < :now;
+SELECT t.id, t.conversation_id, t.org_id,
+       (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
+  FROM turns t
+ WHERE t.id = :turn AND t.status = 'running' AND t.lease_until < :now;
 
 -- name: adopt_turn
 -- The readers of the worker that went silent are forgotten: they were cut off, and have not left. A turn that comes out
@@ -251,7 +294,7 @@ SELECT id, attempt, failures, last_seq, seq_at_adoption, lease_until, conversati
 UPDATE turns
    SET attempt = :attempt, failures = :failures, last_seq = :last_seq, seq_at_adoption = :last_seq,
        worker = :worker, lease_until = :lease_until,
-       watched_until = CASE WHEN :attempt = 1 THEN watched_until END
+       watched_until = CASE WHEN :is_first_start THEN watched_until END
  WHERE id = :turn
 RETURNING {turn_columns};
 

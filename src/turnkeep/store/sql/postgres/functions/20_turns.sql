@@ -164,3 +164,45 @@ BEGIN
      WHERE c.id = p_conversation;
     RETURN v_turn.id;
 END $$;
+
+-- End waiting turns: each with this error and this last event, and with its message taken back from those it was counted
+-- for. The counters are locked in the order of their keys.
+CREATE FUNCTION turnkeep.cancel_turns(p_turns text[], p_now bigint, p_error text, p_event text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH ended AS (
+        UPDATE turnkeep.turns t
+           SET status = 'cancelled', settled_at = p_now, lease_until = NULL, last_seq = t.last_seq + 1, error = p_error
+         WHERE t.id = ANY (p_turns) AND t.status = 'queued'
+        RETURNING t.id, t.last_seq, t.org_id, t.workspace_id, t.user_id, t.key_id, t.source, t.month
+    ), told AS (
+        INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
+        SELECT e.id, e.last_seq, e.org_id, 'error', p_event FROM ended e
+    )
+    INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
+    SELECT e.org_id, s.scope, s.scope_id, e.month, -count(*) FILTER (WHERE e.source = 'ui'),
+           -count(*) FILTER (WHERE e.source = 'api')
+      FROM ended e
+     CROSS JOIN LATERAL (VALUES ('key', e.key_id), ('user', e.user_id), ('workspace', e.workspace_id)) AS s (scope, scope_id)
+     WHERE s.scope_id IS NOT NULL
+     GROUP BY e.org_id, s.scope, s.scope_id, e.month
+     ORDER BY e.org_id, s.scope, s.scope_id, e.month
+    ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
+       SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages;
+END $$;
+
+-- For functions/40_conversations.sql and the append: refuse while a turn runs or waits.
+CREATE FUNCTION turnkeep.must_wait(p_conversation text, p_is_new boolean, p_beside text, p_if_busy text,
+                                   p_queue_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_turn record;
+BEGIN
+    SELECT t.id, t.started_at INTO v_turn FROM turnkeep.turns t
+     WHERE t.conversation_id = p_conversation AND t.status IN ('running', 'queued')
+     ORDER BY t.status DESC, t.ordinal LIMIT 1;
+    IF FOUND THEN
+        PERFORM turnkeep.refuse('TK003', 'The conversation is busy.',
+            json_build_object('turn_id', v_turn.id, 'started_at', v_turn.started_at)::text);
+    END IF;
+    RETURN false;
+END $$;

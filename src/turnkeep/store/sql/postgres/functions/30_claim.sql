@@ -1,268 +1,172 @@
--- Claim a turn: its own transaction, in the order idempotency, conversation, attachments, busy, quota, rows.
+-- Claim a turn: `claim_facts` loads, `rules.claims` decides, `write_claim` locks, makes sure that the facts still hold, and
+-- writes. Each is one statement. No lock is held between them, so that a worker which is stopped in the middle of a claim
+-- keeps no other worker waiting.
 
-CREATE FUNCTION turnkeep.claim(
-    p_org text, p_workspace text, p_user text, p_owner text, p_key text, p_ref text,
-    p_turn text, p_is_repeat boolean, p_worker text, p_lease_ms bigint,
-    p_conversation text, p_is_new boolean, p_kind text, p_agent text, p_new_model text, p_workflow text,
-    p_new_title text, p_new_metadata text,
-    p_message text, p_blocks text, p_attachments text, p_metadata text, p_title text, p_preview text,
-    p_beside text, p_files text[], p_names text[], p_name_keys text[],
-    p_if_busy text, p_queue_limit integer, p_background boolean, p_watched_ms bigint,
-    p_source text, p_model text, p_snapshot text, p_idempotency text, p_hash text
-) RETURNS TABLE (turn turnkeep.turns, user_message_id text, is_new boolean, is_held boolean)
-LANGUAGE plpgsql AS $$
+-- What a claim depends on, as one document (`rules.claims.ClaimFacts`, but for the time). `p_asked` is made by `turns.py`.
+CREATE FUNCTION turnkeep.claim_facts(p_asked json) RETURNS json LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    v_conversation turnkeep.conversations;
-    v_parent       text;
-    v_turns        integer := 0;
-    v_messages     integer := 0;
-    v_now          bigint;
-    v_waits        boolean;
-    v_ordinal      integer;
+    v_org          text;
+    v_workspace    text;
+    v_owner        text;
+    v_ref          text;
+    v_key          text;
+    v_turn         text;
+    v_idempotency  text;
+    v_agent        text;
+    v_conversation text;
+    v_beside       text;
+    v_files        text[];
 BEGIN
-    turn := turnkeep.claimed_before(p_org, p_ref, p_turn, p_idempotency, p_hash);
-    IF turn.id IS NULL THEN
-        IF p_is_new THEN
-            SELECT * INTO v_conversation FROM turnkeep.create_conversation(
-                p_org, p_workspace, p_user, p_conversation, p_kind, p_agent, p_new_model, p_workflow, p_new_title,
-                NULL, p_new_metadata);
-        ELSE
-            SELECT * INTO v_conversation FROM turnkeep.conversations c
-             WHERE c.id = p_conversation AND c.org_id = p_org AND c.workspace_id = p_workspace
-               AND (p_owner IS NULL OR c.user_id = p_owner) AND c.deleted_at IS NULL
-               FOR UPDATE;
-            IF NOT FOUND THEN
-                PERFORM turnkeep.refuse('TK001', 'No such conversation.');
-            END IF;
-            -- Whoever held the lock before may have been this very request, sent twice.
-            turn := turnkeep.claimed_before(p_org, p_ref, p_turn, p_idempotency, p_hash);
+    SELECT a.org, a.workspace, a.owner, a.ref, a.key, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files
+      INTO v_org, v_workspace, v_owner, v_ref, v_key, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
+      FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, key text, turn text,
+                                         idempotency_key text, agent text, conversation text, beside text, files text[]);
+    RETURN json_build_object(
+        'by_key', CASE WHEN v_idempotency IS NOT NULL THEN (
+            SELECT turnkeep.known_turn(t) FROM turnkeep.turns t
+             WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency) END,
+        'by_id', (SELECT turnkeep.known_turn(t) FROM turnkeep.turns t WHERE t.id = v_turn),
+        'limits', (
+            SELECT json_build_object(
+                'workspace', w.monthly_message_limit, 'user', w.user_monthly_message_limit,
+                'key', CASE WHEN v_key IS NOT NULL THEN (
+                    SELECT k.monthly_message_limit FROM turnkeep.api_keys k WHERE k.id = v_key AND k.org_id = v_org) END)
+              FROM turnkeep.workspaces w WHERE w.id = v_workspace AND w.org_id = v_org),
+        'has_agent', v_agent IS NULL OR EXISTS (
+            SELECT 1 FROM turnkeep.agents a
+             WHERE a.id = v_agent AND a.org_id = v_org AND a.workspace_id = v_workspace AND a.deleted_at IS NULL),
+        'conversation', CASE WHEN v_conversation IS NOT NULL THEN (
+            SELECT json_build_object('head_turn_id', c.head_turn_id, 'queue', json_build_object(
+                       'next_ordinal', c.next_ordinal,
+                       'running', (SELECT json_build_object('id', r.id, 'started_at', r.started_at) FROM turnkeep.turns r
+                                    WHERE r.conversation_id = c.id AND r.status = 'running'),
+                       'waiting', coalesce((SELECT json_agg(json_build_object('id', q.id, 'ordinal', q.ordinal)
+                                                            ORDER BY q.ordinal)
+                                              FROM turnkeep.turns q
+                                             WHERE q.conversation_id = c.id AND q.status = 'queued'), '[]')))
+              FROM turnkeep.conversations c
+             WHERE c.id = v_conversation AND c.org_id = v_org AND c.workspace_id = v_workspace
+               AND (v_owner IS NULL OR c.user_id = v_owner) AND c.deleted_at IS NULL) END,
+        'beside', CASE WHEN v_beside IS NOT NULL THEN (
+            SELECT json_build_object('parent_turn_id', b.parent_turn_id, 'status', b.status, 'started_at', b.started_at)
+              FROM turnkeep.turns b WHERE b.id = v_beside AND b.conversation_id = v_conversation) END,
+        'files', CASE WHEN v_files <> '{}' THEN coalesce((
+            SELECT json_agg(json_build_object('id', f.id, 'name', f.name, 'mime_type', f.mime_type, 'size', f.size,
+                                              'status', f.status, 'conversation_id', f.conversation_id,
+                                              'saved_at', f.saved_at))
+              FROM turnkeep.files f
+             WHERE f.id = ANY (v_files) AND f.org_id = v_org AND f.workspace_id = v_workspace AND f.deleted_at IS NULL
+               AND (v_owner IS NULL OR f.user_id = v_owner)), '[]') ELSE '[]' END,
+        'taken_names', CASE WHEN v_files <> '{}' THEN coalesce((
+            SELECT json_agg(f.name_key) FROM turnkeep.files f
+             WHERE f.conversation_id = v_conversation AND f.deleted_at IS NULL), '[]') ELSE '[]' END);
+END $$;
+
+-- A turn as `rules.claims.KnownTurn` has it.
+CREATE FUNCTION turnkeep.known_turn(p_turn turnkeep.turns) RETURNS json LANGUAGE sql STABLE AS $$
+    SELECT json_build_object(
+        'id', p_turn.id, 'conversation_id', p_turn.conversation_id, 'org_id', p_turn.org_id,
+        'principal_ref', p_turn.principal_ref, 'request_hash', p_turn.request_hash, 'status', p_turn.status,
+        'attempt', p_turn.attempt, 'worker', p_turn.worker,
+        'user_message_id',
+        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = p_turn.id AND m.turn_sequence = 0))
+$$;
+
+-- Write what was decided, if the facts are still those that the decision was made of. Returns NULL, or else the facts as
+-- they are now, with nothing written. Raises TK006, with the counters, if one of them is over its limit.
+--
+-- The conversation and the files are locked first, and looked at by a later statement: a single one that waits for a lock
+-- would still see what was there before it waited. `p_claim` holds the columns of the `turn`, of its `message` and of a new
+-- `conversation`, the `event`, the `attachments` under their new names, the waiting turn that it `cancels` and the running
+-- one that it `stops`, the `moves` of waiting turns, and the `scopes` in the order in which they are locked, with
+-- their `limits`. The counters come last, as all claims of a workspace share one.
+CREATE FUNCTION turnkeep.write_claim(p_asked json, p_facts text, p_claim json) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+    v_turn          turnkeep.turns := json_populate_record(NULL::turnkeep.turns, p_claim -> 'turn');
+    v_message       turnkeep.messages := json_populate_record(NULL::turnkeep.messages, p_claim -> 'message');
+    v_facts         json;
+    v_more_turns    integer := 0;
+    v_more_messages integer := 0;
+    v_counted       json;
+    v_is_over       boolean;
+BEGIN
+    PERFORM 1 FROM turnkeep.conversations c WHERE c.id = v_turn.conversation_id FOR UPDATE;
+    IF p_claim ->> 'attachments' IS NOT NULL THEN
+        PERFORM 1 FROM turnkeep.files f
+          WHERE f.id IN (SELECT a.id FROM json_to_recordset(p_claim -> 'attachments') AS a (id text))
+          ORDER BY f.id FOR UPDATE;
+    END IF;
+    v_facts := turnkeep.claim_facts(p_asked);
+    IF v_facts::text <> p_facts THEN
+        RETURN v_facts;
+    END IF;
+    IF p_claim ->> 'conversation' IS NOT NULL THEN
+        INSERT INTO turnkeep.conversations
+               (id, org_id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, metadata, created_at, updated_at)
+        SELECT c.id, c.org_id, c.workspace_id, c.user_id, c.kind, c.agent_id, c.model, c.workflow_id, c.title, c.metadata,
+               c.created_at, c.updated_at
+          FROM json_populate_record(NULL::turnkeep.conversations, p_claim -> 'conversation') c;
+    END IF;
+    IF p_claim ->> 'attachments' IS NOT NULL THEN
+        UPDATE turnkeep.files f
+           SET conversation_id = v_turn.conversation_id, message_id = coalesce(f.message_id, v_message.id),
+               name = a.name, name_key = a.name_key
+          FROM json_to_recordset(p_claim -> 'attachments') AS a (id text, name text, name_key text)
+         WHERE f.id = a.id;
+    END IF;
+    IF p_claim ->> 'cancels' IS NOT NULL THEN
+        PERFORM turnkeep.cancel_turns(ARRAY[p_claim ->> 'cancels'], v_turn.created_at,
+                                      p_claim ->> 'cancel_error', p_claim ->> 'cancel_event');
+    END IF;
+    IF p_claim ->> 'stops' IS NOT NULL THEN
+        UPDATE turnkeep.turns t SET cancel_requested_at = v_turn.created_at
+         WHERE t.id = p_claim ->> 'stops' AND t.cancel_requested_at IS NULL;
+    END IF;
+    IF p_claim ->> 'moves' IS NOT NULL THEN
+        UPDATE turnkeep.turns t SET ordinal = m.ordinal
+          FROM json_to_recordset(p_claim -> 'moves') AS m (id text, ordinal integer)
+         WHERE t.id = m.id;
+    END IF;
+    IF v_turn.status = 'running' THEN
+        IF (p_claim ->> 'is_branch')::boolean THEN
+            SELECT c.more_turns, c.more_messages INTO v_more_turns, v_more_messages
+              FROM turnkeep.show_chain(v_turn.conversation_id, v_turn.parent_turn_id) c;
         END IF;
-    END IF;
-    IF turn.id IS NOT NULL THEN
-        SELECT m.id INTO user_message_id FROM turnkeep.messages m WHERE m.turn_id = turn.id AND m.turn_sequence = 0;
-        is_new := false;
-        -- The answer to this very claim was lost, and its worker still holds the turn. A key that is sent again by
-        -- its client is another matter: whoever came first runs the turn.
-        is_held := turn.id = p_turn AND (p_idempotency IS NULL OR p_is_repeat)
-                   AND turn.status = 'running' AND turn.attempt = 1 AND turn.worker = p_worker;
-        RETURN NEXT;
-        RETURN;
-    END IF;
-
-    v_now := turnkeep.now_ms();
-    PERFORM turnkeep.check_beside(v_conversation.id, p_beside);
-    PERFORM turnkeep.attach(v_conversation, p_owner, p_message, p_files, p_names, p_name_keys);
-    v_waits := turnkeep.must_wait(v_conversation.id, p_is_new, p_beside, p_if_busy, p_queue_limit, v_now);
-    PERFORM turnkeep.reserve(p_org, p_workspace, p_user, p_key, p_source, turnkeep.month_of(v_now));
-
-    IF NOT v_waits THEN
-        SELECT p.parent, p.more_turns + 1, p.more_messages + 1 INTO v_parent, v_turns, v_messages
-          FROM turnkeep.open_place(v_conversation.id, v_conversation.head_turn_id, p_beside) p;
-    END IF;
-    v_ordinal := v_conversation.next_ordinal;
-    IF v_waits AND p_if_busy = 'interrupt' THEN
-        v_ordinal := turnkeep.free_first_place(v_conversation.id, v_ordinal);
+        v_more_turns := v_more_turns + 1;
+        v_more_messages := v_more_messages + 1;
     END IF;
     INSERT INTO turnkeep.turns
            (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id, ordinal, active,
             status, attempt, last_seq, seq_at_adoption, worker, lease_until, watched_until, watched_ms, background,
-            principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata, month,
-            created_at, started_at)
-    VALUES (p_turn, p_org, p_workspace, v_conversation.id, p_user, p_key,
-            v_parent, p_beside, v_ordinal, NOT v_waits,
-            CASE WHEN v_waits THEN 'queued' ELSE 'running' END, CASE WHEN v_waits THEN 0 ELSE 1 END, 1,
-            CASE WHEN v_waits THEN 0 ELSE 1 END, CASE WHEN v_waits THEN NULL ELSE p_worker END,
-            CASE WHEN v_waits THEN NULL ELSE v_now + p_lease_ms END, v_now + p_watched_ms, coalesce(p_watched_ms, 0),
-            p_background,
-            p_ref, p_idempotency, p_hash, p_snapshot, p_source, p_model, p_metadata, turnkeep.month_of(v_now),
-            v_now, CASE WHEN v_waits THEN NULL ELSE v_now END)
-    RETURNING * INTO turn;
-    INSERT INTO turnkeep.messages
-           (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, blocks, attachments, metadata, created_at)
-    VALUES (p_turn, 0, p_message, p_org, v_conversation.id, 'user', false, p_blocks, p_attachments, p_metadata, v_now);
+            principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata, month, created_at, started_at)
+    VALUES (v_turn.id, v_turn.org_id, v_turn.workspace_id, v_turn.conversation_id, v_turn.user_id, v_turn.key_id,
+            v_turn.parent_turn_id, v_turn.beside_turn_id, v_turn.ordinal, v_turn.active, v_turn.status, v_turn.attempt,
+            v_turn.last_seq, v_turn.seq_at_adoption, v_turn.worker, v_turn.lease_until, v_turn.watched_until,
+            v_turn.watched_ms, v_turn.background, v_turn.principal_ref, v_turn.idempotency_key, v_turn.request_hash,
+            v_turn.snapshot, v_turn.source, v_turn.model, v_turn.metadata, v_turn.month, v_turn.created_at,
+            v_turn.started_at);
+    INSERT INTO turnkeep.messages SELECT v_message.*;
     INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
-    VALUES (p_turn, 1, p_org, 'turn',
-            turnkeep.began_json(p_turn, v_conversation.id, p_message, turn.status, turn.attempt));
+    VALUES (v_turn.id, 1, v_turn.org_id, 'turn', p_claim ->> 'event');
     UPDATE turnkeep.conversations c
-       SET next_ordinal = c.next_ordinal + 1, updated_at = v_now,
-           title = coalesce(c.title, p_title), preview = coalesce(c.preview, p_preview),
-           turn_count = c.turn_count + v_turns, message_count = c.message_count + v_messages
-     WHERE c.id = v_conversation.id;
-    user_message_id := p_message;
-    is_new := true;
-    is_held := NOT v_waits;
-    RETURN NEXT;
-END $$;
-
--- The turn that this request has already made, found by its idempotency key or by its turn id; a row of NULLs if none.
-CREATE FUNCTION turnkeep.claimed_before(p_org text, p_ref text, p_turn text, p_idempotency text, p_hash text)
-RETURNS turnkeep.turns LANGUAGE plpgsql AS $$
-DECLARE
-    v_turn turnkeep.turns;
-BEGIN
-    IF p_idempotency IS NOT NULL THEN
-        SELECT * INTO v_turn FROM turnkeep.turns t
-         WHERE t.org_id = p_org AND t.principal_ref = p_ref AND t.idempotency_key = p_idempotency;
-        IF FOUND THEN
-            IF v_turn.request_hash IS DISTINCT FROM p_hash THEN
-                PERFORM turnkeep.refuse('TK004', 'Another request has this key.', v_turn.id);
-            END IF;
-            RETURN v_turn;
-        END IF;
-    END IF;
-    SELECT * INTO v_turn FROM turnkeep.turns t WHERE t.id = p_turn;
-    IF FOUND AND (v_turn.org_id, v_turn.principal_ref) IS DISTINCT FROM (p_org, p_ref) THEN
-        PERFORM turnkeep.refuse('TK007', 'This turn id is taken.');
-    END IF;
-    RETURN v_turn;
-END $$;
-
-CREATE FUNCTION turnkeep.check_beside(p_conversation text, p_beside text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    v_turn record;
-BEGIN
-    IF p_beside IS NULL THEN
-        RETURN;
-    END IF;
-    SELECT t.started_at, t.settled_at INTO v_turn FROM turnkeep.turns t
-     WHERE t.id = p_beside AND t.conversation_id = p_conversation;
-    IF NOT FOUND THEN
-        PERFORM turnkeep.refuse('TK001', 'No such turn.');
-    -- One that has not ended keeps the conversation busy, and `if_busy` says what becomes of that.
-    ELSIF v_turn.settled_at IS NOT NULL AND v_turn.started_at IS NULL THEN
-        PERFORM turnkeep.refuse('TK002', 'A turn that never started cannot be edited or regenerated. Send it again.');
-    END IF;
-END $$;
-
--- Put these files into the conversation's bag, under the names that the caller has chosen for them in this transaction.
-CREATE FUNCTION turnkeep.attach(p_conversation turnkeep.conversations, p_owner text, p_message text,
-                                p_files text[], p_names text[], p_name_keys text[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_file turnkeep.files;
-BEGIN
-    FOR i IN 1 .. coalesce(array_length(p_files, 1), 0) LOOP
-        SELECT * INTO v_file FROM turnkeep.files f
-         WHERE f.id = p_files[i] AND f.org_id = p_conversation.org_id
-           AND f.workspace_id = p_conversation.workspace_id AND f.deleted_at IS NULL
-           AND (p_owner IS NULL OR f.user_id = p_owner)
-           FOR UPDATE;
-        IF NOT FOUND THEN
-            PERFORM turnkeep.refuse('TK001', 'No such file.');
-        ELSIF v_file.status <> 'ready' THEN
-            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' is not complete yet. '
-                                             || 'Attach it once its upload has ended.');
-        ELSIF v_file.saved_at IS NOT NULL THEN
-            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' is one of the workspace''s Files. '
-                                             || 'Save a copy into the conversation first.');
-        ELSIF v_file.conversation_id <> p_conversation.id THEN
-            PERFORM turnkeep.refuse('TK002', 'File ' || v_file.id || ' belongs to another conversation. '
-                                             || 'Upload it again for this one.');
-        END IF;
-        UPDATE turnkeep.files f
-           SET conversation_id = p_conversation.id, message_id = coalesce(f.message_id, p_message),
-               name = CASE WHEN f.conversation_id IS NULL THEN p_names[i] ELSE f.name END,
-               name_key = CASE WHEN f.conversation_id IS NULL THEN p_name_keys[i] ELSE f.name_key END
-         WHERE f.id = v_file.id;
-    END LOOP;
-END $$;
-
--- Whether the turn waits in the queue; refuses when it may not. Under the conversation's lock nobody else can answer.
-CREATE FUNCTION turnkeep.must_wait(p_conversation text, p_is_new boolean, p_beside text, p_if_busy text,
-                                   p_queue_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-    v_replaced   turnkeep.turns;
-    v_running    text;
-    v_started_at bigint;
-    v_first      text;
-    v_waiting    integer;
-BEGIN
-    IF p_is_new THEN
-        RETURN false;
-    END IF;
-    SELECT t.id, t.started_at INTO v_running, v_started_at FROM turnkeep.turns t
-     WHERE t.conversation_id = p_conversation AND t.status = 'running';
-    SELECT count(*), (array_agg(t.id ORDER BY t.ordinal))[1] INTO v_waiting, v_first
-      FROM turnkeep.turns t WHERE t.conversation_id = p_conversation AND t.status = 'queued';
-    IF v_running IS NULL AND v_waiting = 0 THEN
-        RETURN false;
-    END IF;
-    IF p_if_busy = 'reject' THEN
-        PERFORM turnkeep.refuse('TK003', 'The conversation is busy.',
-            json_build_object('turn_id', coalesce(v_running, v_first), 'started_at', v_started_at)::text);
-    END IF;
-    IF p_if_busy = 'interrupt' THEN
-        -- An edit of a waiting turn replaces it. Every other turn goes on waiting.
-        SELECT * INTO v_replaced FROM turnkeep.turns t WHERE t.id = p_beside AND t.status = 'queued' FOR UPDATE;
-        IF FOUND THEN
-            PERFORM turnkeep.cancel_waiting(v_replaced, p_now);
-            v_waiting := v_waiting - 1;
-        END IF;
-    END IF;
-    -- A full queue has one more place, for a turn that interrupts.
-    IF v_waiting >= p_queue_limit + (p_if_busy = 'interrupt')::integer THEN
-        PERFORM turnkeep.refuse('TK005', v_waiting || ' turns wait in this conversation, which is the limit. '
-                                || 'Wait for one of them, or cancel some.');
-    END IF;
-    IF p_if_busy = 'interrupt' THEN
-        UPDATE turnkeep.turns t SET cancel_requested_at = p_now
-         WHERE t.id = v_running AND t.cancel_requested_at IS NULL;
-    END IF;
-    RETURN true;
-END $$;
-
--- Move every waiting turn one place back; return the ordinal that is free in front of them. The last one gets
--- `p_free`, an ordinal that no turn has. Ordinals of turns that have started or ended do not change.
-CREATE FUNCTION turnkeep.free_first_place(p_conversation text, p_free integer) RETURNS integer LANGUAGE plpgsql AS $$
-DECLARE
-    v_first integer;
-BEGIN
-    SELECT min(t.ordinal) INTO v_first FROM turnkeep.turns t
-     WHERE t.conversation_id = p_conversation AND t.status = 'queued';
-    UPDATE turnkeep.turns t SET ordinal = q.place
-      FROM (SELECT w.id, lead(w.ordinal, 1, p_free) OVER (ORDER BY w.ordinal) AS place FROM turnkeep.turns w
-             WHERE w.conversation_id = p_conversation AND w.status = 'queued') q
-     WHERE t.id = q.id;
-    RETURN coalesce(v_first, p_free);
-END $$;
-
--- Count one message for every scope, and refuse if one of them is over its limit then. Each row is locked from here to
--- the commit, so of two that come at limit - 1 one passes.
-CREATE FUNCTION turnkeep.reserve(p_org text, p_workspace text, p_user text, p_key text, p_source text, p_month text)
-RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    v_workspace record;
-    v_key_limit integer;
-    v_scope     record;
-    v_used      integer;
-    v_limit     integer;
-    v_full      text;
-    v_full_at   integer;
-BEGIN
-    SELECT w.monthly_message_limit, w.user_monthly_message_limit INTO v_workspace
-      FROM turnkeep.workspaces w WHERE w.id = p_workspace;
-    IF p_key IS NOT NULL THEN
-        SELECT k.monthly_message_limit INTO v_key_limit FROM turnkeep.api_keys k WHERE k.id = p_key;
-    END IF;
-    FOR v_scope IN SELECT * FROM turnkeep.scopes(p_workspace, p_user, p_key) LOOP
+       SET next_ordinal = c.next_ordinal + 1, updated_at = v_turn.created_at,
+           title = coalesce(c.title, p_claim ->> 'title'), preview = coalesce(c.preview, p_claim ->> 'preview'),
+           turn_count = c.turn_count + v_more_turns, message_count = c.message_count + v_more_messages
+     WHERE c.id = v_turn.conversation_id;
+    WITH counted AS (
         INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
-        VALUES (p_org, v_scope.scope, v_scope.scope_id, p_month,
-                (p_source = 'ui')::integer, (p_source = 'api')::integer)
+        SELECT v_turn.org_id, s.scope, s.scope_id, v_turn.month, (v_turn.source = 'ui')::integer,
+               (v_turn.source = 'api')::integer
+          FROM json_to_recordset(p_claim -> 'scopes') AS s (scope text, scope_id text)
         ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
-           SET ui_messages = u.ui_messages + excluded.ui_messages,
-               api_messages = u.api_messages + excluded.api_messages
-        RETURNING u.ui_messages + u.api_messages INTO v_used;
-        v_limit := CASE v_scope.scope WHEN 'workspace' THEN v_workspace.monthly_message_limit
-                                      WHEN 'user' THEN v_workspace.user_monthly_message_limit
-                                      ELSE v_key_limit END;
-        IF v_used > v_limit THEN
-            v_full := v_scope.scope;
-            v_full_at := v_limit;
-        END IF;
-    END LOOP;
-    IF v_full IS NOT NULL THEN
-        PERFORM turnkeep.refuse('TK006', 'This ' || CASE v_full WHEN 'key' THEN 'API key' ELSE v_full END
-                                || ' has used up its limit of ' || v_full_at
-                                || ' messages a month. Raise the limit, or wait for the next month.');
+           SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
+        RETURNING u.scope, u.ui_messages + u.api_messages AS messages
+    )
+    SELECT json_object_agg(c.scope, c.messages), bool_or(c.messages > (p_claim -> 'limits' ->> c.scope)::integer)
+      INTO v_counted, v_is_over
+      FROM counted c;
+    IF v_is_over THEN
+        PERFORM turnkeep.refuse('TK006', 'over a limit', v_counted::text);
     END IF;
+    RETURN NULL;
 END $$;

@@ -193,6 +193,7 @@ BEGIN
     v_user := turnkeep.become('', '', '');
 END $$;
 
+-- The conversation is looked at first: a foreign one must cost nothing more.
 CREATE FUNCTION turnkeep.my_files(p_org text, p_workspace text, p_user text, p_conversation text)
 RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
 DECLARE
@@ -201,7 +202,8 @@ BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     PERFORM 1 FROM turnkeep.conversations c WHERE c.id = p_conversation;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TK001', MESSAGE = 'No such conversation.';
+        v_user := turnkeep.become('', '', '');
+        RETURN;
     END IF;
     RETURN QUERY
     SELECT * FROM turnkeep.files f
@@ -244,5 +246,95 @@ BEGIN
     SELECT * FROM turnkeep.agents a
      WHERE a.workspace_id = p_workspace AND a.deleted_at IS NULL AND a.id < p_before COLLATE "C"
      ORDER BY a.id DESC LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_page(p_org text, p_workspace text, p_user text, p_page text)
+RETURNS SETOF turnkeep.pages LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY SELECT * FROM turnkeep.pages p WHERE p.id = p_page;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- A page of pages, newest first, before p_before; without their content.
+CREATE FUNCTION turnkeep.my_pages(p_org text, p_workspace text, p_user text, p_before text, p_limit integer)
+RETURNS TABLE (id text, workspace_id text, title text, size integer, created_at bigint, updated_at bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT p.id, p.workspace_id, p.title, length(p.content), p.created_at, p.updated_at FROM turnkeep.pages p
+     WHERE p.workspace_id = p_workspace AND p.id < p_before COLLATE "C"
+     ORDER BY p.id DESC LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_page_texts(p_org text, p_workspace text, p_user text, p_pages text[])
+RETURNS TABLE (id text, title text, content text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY SELECT p.id, p.title, p.content FROM turnkeep.pages p WHERE p.id = ANY (p_pages);
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_table(p_org text, p_workspace text, p_user text, p_table text)
+RETURNS SETOF turnkeep.tables LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY SELECT * FROM turnkeep.tables t WHERE t.id = p_table;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_tables(p_org text, p_workspace text, p_user text, p_before text, p_limit integer)
+RETURNS SETOF turnkeep.tables LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT * FROM turnkeep.tables t
+     WHERE t.workspace_id = p_workspace AND t.deleted_at IS NULL AND t.id < p_before COLLATE "C"
+     ORDER BY t.id DESC LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- Rows of one table behind p_after. The table is looked at first: a foreign one must cost nothing more.
+CREATE FUNCTION turnkeep.my_table_rows(p_org text, p_workspace text, p_user text, p_table text, p_after integer,
+                                       p_limit integer)
+RETURNS TABLE (number integer, cells json, created_at bigint, updated_at bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    PERFORM 1 FROM turnkeep.tables t WHERE t.id = p_table;
+    IF NOT FOUND THEN
+        v_user := turnkeep.become('', '', '');
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT r.number, r.cells, r.created_at, r.updated_at FROM turnkeep.table_rows r
+     WHERE r.table_id = p_table AND r.number > p_after ORDER BY r.number LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_found_rows(p_org text, p_workspace text, p_user text, p_tables text[], p_numbers integer[])
+RETURNS TABLE (table_id text, number integer, cells json, created_at bigint, updated_at bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT r.table_id, r.number, r.cells, r.created_at, r.updated_at
+      FROM unnest(p_tables, p_numbers) AS wanted (table_id, number)
+      JOIN turnkeep.table_rows r ON r.table_id = wanted.table_id AND r.number = wanted.number;
     v_user := turnkeep.become('', '', '');
 END $$;

@@ -1,0 +1,295 @@
+"""Exports of whole conversations: their file format, their making from foreign rows, and new ids for an import.
+
+An id of an export may exist in this database already, in another tenant. So an import never keeps ids: the
+conversation, its turns, messages and files get new ones, and every reference inside follows.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TypeVar, assert_never
+
+import msgspec
+from msgspec import UNSET, Struct, structs
+
+from turnkeep.clock import month_of
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import (
+    ConversationId,
+    FileId,
+    MessageId,
+    TurnId,
+    UserId,
+    WorkspaceId,
+    new_conversation_id,
+    new_file_id,
+    new_message_id,
+    new_turn_id,
+)
+from turnkeep.model.agents import Snapshot
+from turnkeep.model.conversations import Conversation, title_and_preview
+from turnkeep.model.files import File
+from turnkeep.model.messages import Message
+from turnkeep.model.narrate import narrate
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import Exported, TurnTrace
+from turnkeep_client.wire.blocks import Block, FileRef
+from turnkeep_client.wire.events import (
+    Failure,
+    Files,
+    Recorded,
+    Reset,
+    Result,
+    Source,
+    Sources,
+    Step,
+    ToolCalls,
+    TurnBegan,
+    TurnEvent,
+    WrittenFile,
+)
+from turnkeep_client.wire.parts import FilePart, Part
+from turnkeep_client.wire.usage import Usage
+
+Id = TypeVar("Id", bound=str)
+FORMAT = 1
+
+
+class _File(Struct, frozen=True, kw_only=True):
+    turnkeep_export: int
+    exported: Exported
+
+
+def write_export(exported: Exported) -> bytes:
+    """The whole of it as JSON, with the number of the format in front."""
+    return msgspec.json.encode(_File(turnkeep_export=FORMAT, exported=exported))
+
+
+def read_export(data: bytes) -> Exported:
+    """What `write_export` wrote. Raises InvalidRequest for anything else, and for a format of a later release."""
+    try:
+        number = msgspec.json.decode(data, type=_Header).turnkeep_export
+        if number != FORMAT:
+            raise InvalidRequest(f"This export has format {number}; this release reads {FORMAT}. Upgrade Turnkeep.")
+        return msgspec.json.decode(data, type=_File).exported
+    except msgspec.DecodeError as exc:
+        raise InvalidRequest(f"This is not an export of a Turnkeep conversation: {exc}.") from exc
+
+
+class _Header(Struct, frozen=True, kw_only=True):
+    turnkeep_export: int
+
+
+def exported_from_rows(rows: Sequence[Message], *, title: str | None = None) -> Exported:
+    """A conversation made of rows from elsewhere, in which every turn has ended well.
+
+    Rows of one turn stand side by side. The final row of a turn gets the display that a live turn would have left.
+    """
+    if not rows:
+        raise InvalidRequest("There is nothing to import: the history is empty.")
+    conversation_id = new_conversation_id()
+    traces: list[TurnTrace] = []
+    for ordinal, (turn_id, group) in enumerate(groupby(rows, key=lambda row: row.turn_id), start=1):
+        own = [structs.replace(row, conversation_id=conversation_id) for row in group]
+        parent = traces[-1].turn.id if traces else None
+        turn = _ended_turn(own, turn_id, ordinal=ordinal, parent=parent)
+        traces.append(TurnTrace(turn=turn, rows=tuple(_with_display(turn, own)), events=(), logs=()))
+    asked = next((row.blocks for row in rows if row.role == "user" and not row.internal), ())
+    first_words, preview = title_and_preview(asked)
+    return Exported(
+        conversation=Conversation(
+            id=conversation_id,
+            workspace_id=_NOWHERE,
+            user_id=None,
+            kind="chat",
+            agent_id=None,
+            model=None,
+            workflow_id=None,
+            title=title or first_words,
+            preview=preview,
+            message_count=sum(not row.internal for row in rows),
+            turn_count=len(traces),
+            head_turn_id=traces[-1].turn.id,
+            running_turn_id=None,
+            metadata={},
+            created_at=rows[0].created_at,
+            updated_at=rows[-1].created_at,
+        ),
+        turns=tuple(traces),
+    )
+
+
+_NOWHERE = WorkspaceId("")
+"""An import belongs to whoever imports it; until then to nobody."""
+
+
+def _ended_turn(rows: Sequence[Message], turn_id: TurnId, *, ordinal: int, parent: TurnId | None) -> Turn:
+    said = [row.provider for row in rows if row.provider]
+    return Turn(
+        id=turn_id,
+        conversation_id=rows[0].conversation_id,
+        workspace_id=_NOWHERE,
+        user_id=None,
+        parent_turn_id=parent,
+        ordinal=ordinal,
+        active=True,
+        status="succeeded",
+        attempt=1,
+        failures=0,
+        last_seq=0,
+        cancel_requested_at=None,
+        background=False,
+        source="api",
+        model=said[-1] if said else None,
+        snapshot=Snapshot(),
+        usage=Usage(),
+        month=month_of(rows[0].created_at),
+        error=None,
+        metadata={},
+        created_at=rows[0].created_at,
+        started_at=rows[0].created_at,
+        settled_at=rows[-1].created_at,
+    )
+
+
+def _with_display(turn: Turn, rows: Sequence[Message]) -> list[Message]:
+    """Steps of an imported turn are shown as those of a live one: on its final row."""
+    result = narrate(turn, rows)[-1]
+    assert isinstance(result, Result)
+    return [structs.replace(row, display=result.content) if row.id == result.message_id else row for row in rows]
+
+
+def rename(exported: Exported, *, workspace_id: WorkspaceId, user_id: UserId | None) -> Exported:
+    """The same conversation with new ids, in that workspace and owned by that user. Nothing else changes.
+
+    Files become `pending` under a new storage key: their bytes must follow. A reference to something that the export
+    does not hold is left as it is; it names nothing here.
+    """
+    return _Renaming(exported, workspace_id, user_id).exported()
+
+
+class _Renaming:
+    def __init__(self, exported: Exported, workspace_id: WorkspaceId, user_id: UserId | None) -> None:
+        self._exported = exported
+        self._workspace_id = workspace_id
+        self._user_id = user_id
+        self._conversation_id: ConversationId = new_conversation_id()
+        self._turns: dict[TurnId, TurnId] = {trace.turn.id: new_turn_id() for trace in exported.turns}
+        self._messages: dict[MessageId, MessageId] = {
+            row.id: new_message_id() for trace in exported.turns for row in trace.rows
+        }
+        self._files: dict[FileId, FileId] = {file.id: new_file_id() for file in exported.files}
+
+    def exported(self) -> Exported:
+        conversation = self._exported.conversation
+        return Exported(
+            conversation=structs.replace(
+                conversation,
+                id=self._conversation_id,
+                workspace_id=self._workspace_id,
+                user_id=self._user_id,
+                head_turn_id=_renamed(self._turns, conversation.head_turn_id),
+                agent_id=None if conversation.workspace_id != self._workspace_id else conversation.agent_id,
+            ),
+            turns=tuple(self._trace(trace) for trace in self._exported.turns),
+            files=tuple(self._file(file) for file in self._exported.files),
+        )
+
+    def _trace(self, trace: TurnTrace) -> TurnTrace:
+        return TurnTrace(
+            turn=self._turn(trace.turn),
+            rows=tuple(self._row(row) for row in trace.rows),
+            events=tuple(Recorded(seq=each.seq, event=self._event(each.event)) for each in trace.events),
+            logs=trace.logs,
+        )
+
+    def _turn(self, turn: Turn) -> Turn:
+        return structs.replace(
+            turn,
+            id=self._turns[turn.id],
+            conversation_id=self._conversation_id,
+            workspace_id=self._workspace_id,
+            user_id=self._user_id,
+            parent_turn_id=_renamed(self._turns, turn.parent_turn_id),
+        )
+
+    def _row(self, row: Message) -> Message:
+        return structs.replace(
+            row,
+            id=self._messages[row.id],
+            turn_id=self._turns[row.turn_id],
+            conversation_id=self._conversation_id,
+            blocks=tuple(self._block(block) for block in row.blocks),
+            display=None if row.display is None else self._parts(row.display),
+            attachments=tuple(self._ref(ref) for ref in row.attachments),
+            sources=tuple(self._source(source) for source in row.sources),
+        )
+
+    def _event(self, event: TurnEvent) -> TurnEvent:
+        match event:
+            case TurnBegan():
+                return structs.replace(
+                    event,
+                    turn_id=self._turns.get(event.turn_id, event.turn_id),
+                    conversation_id=self._conversation_id,
+                    user_message_id=self._messages.get(event.user_message_id, event.user_message_id),
+                )
+            case Files():
+                return Files(files=tuple(self._written(file) for file in event.files))
+            case Sources():
+                return Sources(sources=tuple(self._source(source) for source in event.sources))
+            case Result():
+                message_id = self._messages.get(event.message_id, event.message_id)
+                return structs.replace(event, message_id=message_id, content=self._parts(event.content))
+            case Failure():
+                if event.message_id is UNSET:
+                    return event
+                return structs.replace(event, message_id=self._messages.get(event.message_id, event.message_id))
+            case ToolCalls() | Step() | Reset():
+                return event
+            case _:
+                assert_never(event)
+
+    def _block(self, block: Block) -> Block:
+        return self._ref(block) if isinstance(block, FileRef) else block
+
+    def _ref(self, ref: FileRef) -> FileRef:
+        return structs.replace(ref, file_id=self._files.get(ref.file_id, ref.file_id))
+
+    def _parts(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        return tuple(
+            structs.replace(part, file_id=self._files.get(part.file_id, part.file_id))
+            if isinstance(part, FilePart)
+            else part
+            for part in parts
+        )
+
+    def _source(self, source: Source) -> Source:
+        if source.file_id is None:
+            return source
+        return structs.replace(source, file_id=self._files.get(FileId(source.file_id), FileId(source.file_id)))
+
+    def _written(self, file: WrittenFile) -> WrittenFile:
+        return structs.replace(
+            file,
+            id=self._files.get(file.id, file.id),
+            conversation_id=None if file.conversation_id is None else self._conversation_id,
+            message_id=_renamed(self._messages, file.message_id),
+        )
+
+    def _file(self, file: File) -> File:
+        file_id = self._files[file.id]
+        return structs.replace(
+            file,
+            id=file_id,
+            workspace_id=self._workspace_id,
+            conversation_id=None if file.conversation_id is None else self._conversation_id,
+            message_id=_renamed(self._messages, file.message_id),
+            storage_key=f"imported/{file_id}",
+            status="pending",
+            turn_id=None,
+            saved_at=None,
+        )
+
+
+def _renamed(names: dict[Id, Id], old: Id | None) -> Id | None:
+    return None if old is None else names.get(old, old)

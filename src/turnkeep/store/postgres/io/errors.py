@@ -1,0 +1,112 @@
+"""What PostgreSQL and asyncpg raise → our own errors, and which of it is worth another try."""
+
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from turnkeep.errors import (
+    Conflict,
+    ConversationBusy,
+    Defect,
+    Forbidden,
+    IdempotencyConflict,
+    InvalidRequest,
+    NotFound,
+    QueueFull,
+    StorageFull,
+    TurnkeepError,
+    Unavailable,
+)
+
+_RETRIED_STATES = frozenset(
+    {
+        "40001",  # serialization failure
+        "40P01",  # deadlock
+        "53300",  # too many connections
+        "55P03",  # lock not available
+        "57P01",  # the server is being stopped,
+        "57P02",  # has crashed,
+        "57P03",  # or is starting
+        "0A000",  # a cached plan must not change its result type: the schema was migrated under us
+    }
+)
+_RETRIED_CONSTRAINTS = frozenset({"turns_idempotency", "turns_pkey"})
+"""Somebody else was quicker. Looked at again, the same request finds what they have written."""
+
+_PLAIN: dict[str, type[TurnkeepError]] = {
+    "TK001": NotFound,
+    "TK002": InvalidRequest,
+    "TK005": QueueFull,
+    "TK007": Conflict,
+}
+
+
+OVER_LIMIT = "TK006"
+"""A counter of messages is over its limit. The verb that counted says so in its own words."""
+
+
+class AlreadyThere(Conflict):
+    """A turn that was to be appended is there already. No error to the caller, who gets its ordinal."""
+
+    def __init__(self, ordinal: int) -> None:
+        super().__init__("This turn is here already.")
+        self.ordinal = ordinal
+
+
+def is_retried(exc: BaseException) -> bool:
+    """Whether the same call may succeed a moment later: the connection broke, or two writers met."""
+    if isinstance(exc, asyncpg.PostgresError):
+        state = exc.sqlstate or ""
+        if state == "0A000":
+            return isinstance(exc, asyncpg.InvalidCachedStatementError)
+        return state in _RETRIED_STATES or state.startswith("08") or is_overtaken(exc)
+    return isinstance(exc, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError)
+
+
+def is_overtaken(exc: BaseException) -> bool:
+    return isinstance(exc, asyncpg.UniqueViolationError) and exc.constraint_name in _RETRIED_CONSTRAINTS
+
+
+def translated(exc: BaseException) -> TurnkeepError:
+    """Our error for one that asyncpg raised. Raise it `from` the original."""
+    if isinstance(exc, asyncpg.PostgresError):
+        return _of_state(exc.sqlstate or "", exc)
+    if isinstance(exc, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
+        return Unavailable("The database cannot be reached just now. Nothing was written; try again.")
+    return Defect(f"The store failed: {exc!r}.")
+
+
+def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
+    message = str(exc.args[0]) if exc.args else "The database refused."
+    match state:
+        case "TK003":
+            busy = _busy(exc.detail)
+            return ConversationBusy(busy["turn_id"], busy["started_at"])
+        case "TK004":
+            return IdempotencyConflict(exc.detail or None)
+        case "TK010":
+            return AlreadyThere(int(exc.detail or 0))
+        case "53100":
+            return StorageFull("The database's disk is full. Reads go on; writes work again once there is room.")
+        case "42501":
+            return Forbidden(f"The database refuses: {message}.")
+        case "28000" | "28P01" | "3D000":
+            return Unavailable(f"The database refuses to be opened: {message}.")
+    if state in _PLAIN:
+        return _PLAIN[state](message)
+    if state.startswith("22"):
+        return InvalidRequest(f"The database cannot keep this value: {message}.")
+    if state in _RETRIED_STATES or state.startswith(("08", "53", "57")):
+        return Unavailable(f"The database is not available just now: {message}. Try again.")
+    return Defect(f"The database refused what the store asked of it: {message} ({state}).")
+
+
+def counted_of(exc: asyncpg.PostgresError) -> dict[Any, int]:
+    """The counters of messages that came with `OVER_LIMIT`."""
+    return msgspec.json.decode(exc.detail or "{}", type=dict[str, int])
+
+
+def _busy(detail: str | None) -> dict[str, Any]:
+    busy: dict[str, Any] = msgspec.json.decode(detail or "{}")
+    return busy

@@ -1,0 +1,236 @@
+"""Connections: a pool that mends itself, and one rule for what is tried again.
+
+A connection carries no state of its own from one call to the next (identities live inside one call, see
+`functions/60_client.sql`), so it goes back to the pool as it is, without a round trip to reset it. One that broke is
+dropped, and the call is repeated on another until the deadline. Verbs are made so that a repeat is safe: a write whose
+commit happened and whose answer was lost is recognised by the database.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
+
+import asyncpg
+
+from turnkeep.errors import TurnkeepError, Unavailable
+from turnkeep.store.postgres.io.errors import is_overtaken, is_retried, translated
+
+T = TypeVar("T")
+Rows = list[Any]
+Isolation = Literal["read_committed", "repeatable_read"]
+
+CONNECT_SECONDS = 5.0
+COMMAND_SECONDS = 60.0
+FIRST_PAUSE_SECONDS = 0.02
+LONGEST_PAUSE_SECONDS = 0.5
+OVERTAKEN_LIMIT = 20
+"""So often a write may meet somebody quicker. More is no coincidence but a bug, and is reported as one."""
+
+_PERHAPS_WRITTEN = (
+    "If it was to write something, that may have happened or not: look before you send it again, "
+    "or send it with the Idempotency-Key that it had."
+)
+
+
+class Connection:
+    """One connection with its prepared statements."""
+
+    def __init__(self, raw: "asyncpg.Connection[asyncpg.Record]", *, prepared: bool) -> None:
+        self.raw = raw
+        self._prepared = prepared
+        self._statements: dict[str, Any] = {}
+
+    async def fetch(self, query: str, *values: Any) -> Rows:
+        """Rows of one statement, in a transaction of its own unless one is open."""
+        if self._prepared:
+            statement = self._statements.get(query)
+            if statement is None:
+                statement = self._statements[query] = await self.raw.prepare(query)
+            rows: Rows = await statement.fetch(*values)
+            return rows
+        if self.raw.is_in_transaction():
+            return await self.raw.fetch(query, *values)
+        # Without named statements asyncpg parses and runs in two steps; a transaction keeps a pooler such as PgBouncer
+        # from giving them to two servers.
+        async with self.raw.transaction():
+            return await self.raw.fetch(query, *values)
+
+    async def fetch_once(self, query: str, *values: Any) -> Rows:
+        """The same for a text that is made for the occasion: it is not kept prepared for good."""
+        if self._prepared:
+            return await self.raw.fetch(query, *values)
+        return await self.fetch(query, *values)
+
+    @asynccontextmanager
+    async def transaction(self, isolation: Isolation = "read_committed") -> AsyncIterator["Connection"]:
+        async with self.raw.transaction(isolation=isolation):
+            yield self
+
+
+class Pool:
+    """At most `size` connections to one address, opened when needed."""
+
+    def __init__(self, url: str, *, size: int, prepared: bool, retry_seconds: float, **options: Any) -> None:
+        self._url = url
+        self._size = size
+        self._prepared = prepared
+        self._retry_seconds = retry_seconds
+        self._options = options
+        self._idle: list[Connection] = []
+        self._open = 0
+        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._is_closed = False
+
+    async def fetch(self, query: str, *values: Any) -> Rows:
+        """Rows of one statement. Repeated until the deadline while the database is away."""
+        if self._idle and not self._is_closed:  # the usual case, without the bookkeeping of repeats
+            connection = self._idle.pop()
+            try:
+                rows = await connection.fetch(query, *values)
+            except Exception as exc:
+                self._drop_or_release(connection, exc)
+                if not is_retried(exc):
+                    raise _ours(exc) from exc
+            except BaseException:
+                self._drop(connection)
+                raise
+            else:
+                self._release(connection)
+                return rows
+
+        async def work(connection: Connection, _: bool) -> Rows:
+            return await connection.fetch(query, *values)
+
+        return await self.run(work)
+
+    async def run(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
+        """What `work` returns. It is told whether an earlier try may have been committed without our knowing.
+
+        Raises our own errors only; Unavailable once the deadline has passed.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._retry_seconds
+        pause = FIRST_PAUSE_SECONDS
+        is_repeat = False
+        overtaken = 0
+        while True:
+            connection: Connection | None = None
+            try:
+                connection = await self._acquire(deadline)
+                answer = await work(connection, is_repeat)
+            except Exception as exc:
+                self._drop_or_release(connection, exc)
+                overtaken += is_overtaken(exc)
+                if not is_retried(exc) or overtaken > OVERTAKEN_LIMIT:
+                    raise _ours(exc) from exc
+                if loop.time() + pause > deadline:
+                    raise Unavailable(
+                        f"The database did not answer within {self._retry_seconds:g} s. {_PERHAPS_WRITTEN}"
+                    ) from exc
+                is_repeat = is_repeat or connection is not None
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            except BaseException:
+                # Cancelled in the middle of a command: nobody knows what the connection is doing.
+                self._drop(connection)
+                raise
+            else:
+                self._release(connection)
+                return answer
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when it comes back."""
+        self._is_closed = True
+        for waiter in self._waiting:
+            waiter.cancel()
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            self._open -= 1
+            try:
+                await connection.raw.close(timeout=CONNECT_SECONDS)
+            except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+                connection.raw.terminate()
+
+    async def _acquire(self, deadline: float) -> Connection:
+        while True:
+            if self._is_closed:
+                raise Unavailable("The store is closed.")
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.raw.is_closed():
+                    return connection
+                self._open -= 1
+            if self._open < self._size:
+                return await self._connect()
+            waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    handed = await waiter
+            except BaseException:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                elif not waiter.cancelled() and waiter.done() and (late := waiter.result()) is not None:
+                    self._release(late)  # it came in the moment in which we gave up
+                raise
+            if handed is not None:
+                return handed
+
+    async def _connect(self) -> Connection:
+        self._open += 1
+        try:
+            raw = await asyncpg.connect(
+                self._url,
+                timeout=CONNECT_SECONDS,
+                command_timeout=COMMAND_SECONDS,
+                statement_cache_size=100 if self._prepared else 0,
+                **self._options,
+            )
+        except BaseException:
+            self._drop_place()
+            raise
+        return Connection(raw, prepared=self._prepared)
+
+    def _release(self, connection: Connection) -> None:
+        if self._is_closed or connection.raw.is_closed():
+            self._drop(connection)
+            return
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        self._idle.append(connection)
+
+    def _drop_or_release(self, connection: Connection | None, exc: Exception) -> None:
+        """A refusal, by the server or by a rule, leaves the connection as good as before; anything else does not."""
+        if connection is None:
+            return
+        is_refusal = isinstance(exc, TurnkeepError | asyncpg.PostgresError) and not isinstance(
+            exc, asyncpg.InvalidCachedStatementError
+        )
+        if is_refusal and not connection.raw.is_in_transaction():
+            self._release(connection)
+        else:
+            self._drop(connection)
+
+    def _drop(self, connection: Connection | None) -> None:
+        if connection is not None:
+            connection.raw.terminate()
+            self._drop_place()
+
+    def _drop_place(self) -> None:
+        """A place is free for a new connection; whoever waits for one makes it."""
+        self._open -= 1
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
+def _ours(exc: Exception) -> Exception:
+    return exc if isinstance(exc, TurnkeepError) else translated(exc)

@@ -1,0 +1,142 @@
+"""Rules of files: the names they get in a bag, who may attach or complete them, and when an upload token is good."""
+
+from collections.abc import Collection, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct, structs
+
+from turnkeep.errors import Conflict, NotFound, Unauthorized
+from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, UserId, WorkspaceId
+from turnkeep.model.files import File, NewFile
+from turnkeep.model.principals import Principal
+from turnkeep.store.rules.names import candidates, name_key
+
+OFFERED = 32
+"""How many names of a file are looked up at first. Where all of them are taken, four times as many are looked up."""
+
+
+class FoundBytes(Struct, frozen=True, kw_only=True):
+    """What was found in the bytes of a pending file, and where they are if not where the row says."""
+
+    size: int
+    sha256: str
+    mime_type: str | None
+    storage_key: str | None
+    crc32: int | None
+
+
+class Bag(Struct, frozen=True, kw_only=True):
+    """Where new files go: the tenant, the user who owns them, and the turn whose sandbox wrote them."""
+
+    org_id: OrgId
+    workspace_id: WorkspaceId
+    user_id: UserId | None
+    turn_id: TurnId | None = None
+
+
+class Upload(Struct, frozen=True):
+    """What is known of an upload token. The fields are in the order of the query `upload`."""
+
+    now: int
+    used_at: int | None
+    expires_at: int
+    attempt: int
+    turn_id: TurnId
+    turn_status: str
+    turn_attempt: int
+    org_id: OrgId
+    workspace_id: WorkspaceId
+    user_id: UserId | None
+    conversation_id: ConversationId
+    deleted_at: int | None
+    known_files: int
+    """How many of the files that come with the token belong to its turn already."""
+
+    @property
+    def bag(self) -> Bag:
+        return Bag(org_id=self.org_id, workspace_id=self.workspace_id, user_id=self.user_id, turn_id=self.turn_id)
+
+
+def is_to_be_spent(upload: Upload, count: int) -> bool:
+    """Whether this token is spent for these files now. False: they were written with it before, and the answer was
+    lost. Raises Unauthorized for a token that cannot be spent."""
+    if upload.used_at is not None:
+        if upload.known_files != count:
+            raise token_refused()
+        return False
+    is_current = upload.turn_status == "running" and upload.turn_attempt == upload.attempt
+    if upload.expires_at <= upload.now or not is_current or upload.deleted_at is not None:
+        raise token_refused()
+    return True
+
+
+def names_to_look_up(names: Sequence[str], offered: int) -> list[str]:
+    """The keys of the first names that each of these files might get."""
+    return [name_key(each) for name in names for each in islice(candidates(name), offered)]
+
+
+def free_names(names: Sequence[str], taken: Collection[str], offered: int) -> list[str] | None:
+    """A name of its own for each file, in order: the first of `name`, `name-1`, … that is free.
+
+    `taken` are keys of names in the bag. None if a file finds none among so many; then more must be looked up.
+    """
+    used = set(taken)
+    chosen = []
+    for name in names:
+        free = next((each for each in islice(candidates(name), offered) if name_key(each) not in used), None)
+        if free is None:
+            return None
+        used.add(name_key(free))
+        chosen.append(free)
+    return chosen
+
+
+def file_record(new: NewFile, bag: Bag, *, name: str, now: int, message_id: MessageId | None = None) -> dict[str, Any]:
+    """The columns of a new file. It is `ready` if its sha256 is known, else `pending`."""
+    record = structs.asdict(new) | structs.asdict(bag)
+    is_saved = record.pop("is_saved")
+    return record | {
+        "name": name,
+        "name_key": name_key(name),
+        "message_id": message_id,
+        "status": "pending" if new.sha256 is None else "ready",
+        "created_at": now,
+        "saved_at": now if is_saved else None,
+    }
+
+
+def imported_files(files: Sequence[File], principal: Principal) -> list[dict[str, Any]]:
+    """The columns of the files of an imported conversation, under names of their own."""
+    bag = Bag(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
+    names = free_names([file.name for file in files], (), len(files) + 1) or []
+    return [
+        structs.asdict(file) | structs.asdict(bag) | {"name": name, "name_key": name_key(name), "saved_at": None}
+        for file, name in zip(files, names, strict=True)
+    ]
+
+
+def same_file(stored: File | None, new: NewFile) -> File:
+    """The file that is there under the id of a new one: the same, sent again. Raises Conflict for another."""
+    if stored is None or stored.storage_key != new.storage_key:
+        raise Conflict("This file id is taken.")
+    return stored
+
+
+def same_bytes(stored: File, sha256: str) -> File:
+    """The file that is complete already. Raises Conflict if it has other bytes."""
+    if stored.sha256 != sha256:
+        raise Conflict(f"File {stored.id} is complete already, with other bytes.")
+    return stored
+
+
+def no_turn_bag() -> NotFound:
+    return NotFound("This turn has ended, or another attempt runs it.")
+
+
+def token_refused() -> Unauthorized:
+    return Unauthorized("This token is not valid. It may have been spent, or its turn has ended.")
+
+
+def ids_of(new: Sequence[NewFile]) -> list[FileId]:
+    return [each.id for each in new]

@@ -1,0 +1,276 @@
+"""The threads of a SQLite store: one that writes, with group commit, and some that read.
+
+The writer runs all jobs that wait in one transaction, each in a savepoint of its own. A caller gets the result of its
+job only after COMMIT has returned, which is one flush of the disk for all of them. A job that fails takes back only its
+own changes. Once handed over, a job is done even if its caller has been cancelled.
+
+A read never waits for the writer. No cursor outlives its job, so that no reader holds back a checkpoint.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import apsw
+from msgspec import Struct
+
+from turnkeep.errors import Unavailable
+from turnkeep.model.principals import Principal
+from turnkeep.store.sqlite.io.session import Session, translated
+
+T = TypeVar("T")
+Job = Callable[[Session], T]
+
+GROUP_LIMIT = 64
+"""More jobs than this do not share a transaction, so that the first of them need not wait for ever."""
+
+
+class Executor(Protocol):
+    """Runs jobs on threads of its own."""
+
+    def ask(self, job: Job[T]) -> "asyncio.Future[T]": ...
+
+    async def close(self) -> None: ...
+
+
+class PendingJob(Struct, eq=False):
+    """A job, the caller's future, and the outcome."""
+
+    job: Job[Any]
+    future: "asyncio.Future[Any]"
+    result: Any = None
+    error: Exception | None = None
+
+
+class Statistics(Struct):
+    """What the writer has done since it started."""
+
+    jobs: int = 0
+    commits: int = 0
+    largest_group: int = 0
+    groups_abandoned: int = 0
+
+
+class Writer:
+    """Runs jobs on its own thread. `after_commit` is called there when callers have been answered."""
+
+    def __init__(self, session: Session, after_commit: Callable[[], None]) -> None:
+        self.statistics = Statistics()
+        self._session = session
+        self._connection = session.connection
+        self._execute = session.connection.execute
+        self._after_commit = after_commit
+        self._queue: SimpleQueue[PendingJob | None] = SimpleQueue()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._work, name="turnkeep-writer", daemon=True)
+        self._thread.start()
+
+    def ask(self, job: Job[T]) -> "asyncio.Future[T]":
+        """Hand a job over; the future tells its result once it is committed."""
+        if self._is_closed:
+            raise Unavailable("The store is closed.")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(PendingJob(job, future))
+        return future
+
+    async def close(self) -> None:
+        """Finish what was handed over, then stop."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        queue = self._queue
+        while (asked := queue.get()) is not None:
+            group = [asked]
+            is_last = False
+            while len(group) < GROUP_LIMIT and not queue.empty():
+                following = queue.get()
+                if following is None:
+                    is_last = True
+                    break
+                group.append(following)
+            self._run(group)
+            answer(group)
+            self._after_commit()
+            if is_last:
+                break
+
+    def _run(self, group: list[PendingJob]) -> None:
+        self.statistics.jobs += len(group)
+        self.statistics.largest_group = max(self.statistics.largest_group, len(group))
+        if len(group) > 1 and self._run_together(group):
+            return
+        for asked in group:
+            self._run_alone(asked)
+
+    def _run_alone(self, asked: PendingJob) -> None:
+        asked.error = None
+        try:
+            self._session.now = self._session.clock()
+            self._execute("BEGIN IMMEDIATE")
+            asked.result = asked.job(self._session)
+            self._execute("COMMIT")
+            self.statistics.commits += 1
+        except Exception as exc:
+            asked.error = exc
+            self._roll_back()
+
+    def _run_together(self, group: Sequence[PendingJob]) -> bool:
+        """Run them in one transaction. False if it was lost as a whole, so that each must be run again alone.
+
+        SQLite may end a transaction by itself (a full disk does), and then a savepoint protects nothing.
+        """
+        try:
+            self._execute("BEGIN IMMEDIATE")
+            for asked in group:
+                if not self._run_in_savepoint(asked):
+                    self.statistics.groups_abandoned += 1
+                    return False
+            self._execute("COMMIT")
+        except Exception:
+            self._roll_back()
+            self.statistics.groups_abandoned += 1
+            return False
+        self.statistics.commits += 1
+        return True
+
+    def _run_in_savepoint(self, asked: PendingJob) -> bool:
+        """False if the whole transaction is gone."""
+        self._execute("SAVEPOINT job")
+        try:
+            self._session.now = self._session.clock()
+            asked.result = asked.job(self._session)
+        except Exception as exc:
+            if not self._connection.in_transaction:
+                return False
+            asked.error = exc
+            self._execute("ROLLBACK TO job")
+        self._execute("RELEASE job")
+        return True
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            # An error here means that SQLite was quicker and has rolled back by itself.
+            with suppress(apsw.Error):
+                self._execute("ROLLBACK")
+
+
+class Readers:
+    """`count` threads at most; another one starts only while all of them are busy."""
+
+    def __init__(self, name: str, count: int, open_session: Callable[[], Session]) -> None:
+        self._name = name
+        self._count = count
+        self._open_session = open_session
+        self._queue: SimpleQueue[PendingJob | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
+
+    def ask(self, job: Job[T]) -> "asyncio.Future[T]":
+        """Hand a job over; the future tells its result."""
+        if self._is_closed:
+            raise Unavailable("The store is closed.")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(PendingJob(job, future))
+        if len(self._threads) < self._count and (not self._threads or self._queue.qsize() > 1):
+            self._start()
+        return future
+
+    async def close(self) -> None:
+        """Finish what was handed over, then stop."""
+        if not self._is_closed:
+            self._is_closed = True
+            for _ in self._threads:
+                self._queue.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"turnkeep-{self._name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        session: Session | None = None
+        while (asked := self._queue.get()) is not None:
+            try:
+                session = session or self._open_session()
+                asked.result = asked.job(session)
+            except Exception as exc:
+                asked.error = exc
+            answer([asked])
+        if session is not None:
+            session.connection.close()
+
+
+class StoreThreads:
+    """Where the work of a verb runs: on the writer, on a reader, or (for a principal) on one behind the boundary.
+
+    The classes with the verbs inherit from this one.
+    """
+
+    def __init__(self, writer: Writer, engine: Executor, client: Executor) -> None:
+        self._writer = writer
+        self._engine = engine
+        self._client = client
+
+    def _write(self, job: Callable[..., T], *values: Any) -> Awaitable[T]:
+        """Run it in a transaction; done means committed and flushed."""
+        return self._writer.ask(lambda session: job(session, *values))
+
+    def _read(self, job: Callable[..., T], *values: Any) -> Awaitable[T]:
+        """Run it on the engine's path, which sees everything."""
+        return self._engine.ask(lambda session: job(session, *values))
+
+    def _see(self, principal: Principal, job: Callable[..., T], *values: Any) -> Awaitable[T]:
+        """Run it on the client path, as this principal."""
+        return self._client.ask(as_principal(principal, job, *values))
+
+
+def as_principal(principal: Principal, job: Callable[..., T], *values: Any) -> Job[T]:
+    """The job as that principal. The identity is unset again after it."""
+
+    def seen(session: Session) -> T:
+        identity = session.identity
+        identity.set(principal)
+        try:
+            return job(session, *values)
+        finally:
+            identity.unset()
+
+    return seen
+
+
+def answer(asked: Sequence[PendingJob]) -> None:
+    """Tell the callers, with one call for each event loop among them."""
+    waiting: dict[asyncio.AbstractEventLoop, list[PendingJob]] = {}
+    for each in asked:
+        waiting.setdefault(each.future.get_loop(), []).append(each)
+    for loop, those in waiting.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, those)
+        except RuntimeError:  # the loop was closed, and its callers with it
+            continue
+
+
+def _resolve(asked: Sequence[PendingJob]) -> None:
+    for each in asked:
+        if each.future.done():  # its caller was cancelled
+            continue
+        if each.error is None:
+            each.future.set_result(each.result)
+        else:
+            each.future.set_exception(ours(each.error))
+
+
+def ours(exc: Exception) -> Exception:
+    """Our error, with what SQLite said as its cause."""
+    ours = translated(exc)
+    if ours is not exc:
+        ours.__cause__ = exc
+    return ours

@@ -1,0 +1,426 @@
+"""Turns on SQLite: claimed, recorded, settled and appended.
+
+Each verb checks its input and runs as one job on the writer's thread: it loads facts, lets `store/rules` decide, and
+writes. What a holder writes is turned into columns by the caller's thread (`Entries`), so that the writer's thread has
+little to do but write.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from turnkeep.clock import month_of
+from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
+from turnkeep.model.conversations import title_and_preview
+from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Held, Turn
+from turnkeep.store import checks
+from turnkeep.store.commands import (
+    ROW_LIMIT,
+    Adopted,
+    Appended,
+    Claim,
+    Claimed,
+    Receipt,
+    Renewal,
+    Settled,
+    Settlement,
+    TurnTrace,
+    Window,
+)
+from turnkeep.store.rows import event_values, json_text, message_values, to_turn, turn_values
+from turnkeep.store.rules import appends, claims, fence, quota
+from turnkeep.store.rules.appends import AppendFacts
+from turnkeep.store.rules.attachments import FileFacts
+from turnkeep.store.rules.claims import ClaimFacts, NewIds, NewTurn, Repeat
+from turnkeep.store.rules.fence import TurnState
+from turnkeep.store.rules.quota import Scope, call_mark
+from turnkeep.store.rules.refusals import check_service
+from turnkeep.store.sqlite import history, leases
+from turnkeep.store.sqlite.conversations import insert_conversation
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.leases import cancel_waiting, insert_events, one_message, promote_next, show_chain
+from turnkeep.store.sqlite.ownership import owner_of
+from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
+from turnkeep_client.wire.usage import Usage
+
+Columns = list[tuple[Any, ...]]
+
+_claim_facts = msgspec.json.Decoder(ClaimFacts, strict=False).decode
+_files = msgspec.json.Decoder(tuple[FileFacts, ...]).decode
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class TurnVerbs(StoreThreads):
+    """Turns, their rows and their events. Promises are those of `ports.TurnStore`."""
+
+    async def claim(self, claim: Claim) -> Claimed:
+        checks.check_claim(claim)
+        return await self._write(_claim, claim)
+
+    async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
+        checks.check_append(conversation_id, turn)
+        rows = _rows_for_append(principal, conversation_id, turn)
+        return await self._write(_append, principal, conversation_id, turn, rows)
+
+    async def record(
+        self,
+        held: Held,
+        *,
+        after: int,
+        rows: Sequence[Message] = (),
+        events: Sequence[TurnEvent] = (),
+        logs: Sequence[LogLine] = (),
+    ) -> Receipt:
+        checks.check_record(held, rows, events, logs)
+        return await self._write(_record, held, after, _entries_of(rows, events, logs))
+
+    async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
+        checks.check_settlement(held, settlement)
+        entries = _entries_of(settlement.all_rows, settlement.all_events, settlement.logs)
+        return await self._write(_settle, held, after, settlement, entries)
+
+    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+        if not held:
+            return []
+        return await self._write(leases.renew, list(held), lease_seconds)
+
+    async def adopt(
+        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
+    ) -> list[Adopted]:
+        checks.check_adopt(worker, turn_id)
+        return await self._write(leases.adopt, worker, lease_seconds, limit, turn_id)
+
+    async def hand_over(self, held: Sequence[Held]) -> None:
+        if held:
+            await self._write(leases.hand_over, list(held))
+
+    async def release(self, workers: Sequence[str]) -> None:
+        if workers:
+            await self._write(leases.release, list(workers))
+
+    async def promote_waiting(self) -> list[TurnId]:
+        return await self._write(leases.promote_waiting)
+
+    async def request_cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
+        check_id(turn_id, "turn")
+        return await self._write(leases.request_cancel, principal, turn_id)
+
+    async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+        if turn_ids:
+            await self._write(leases.watch, list(turn_ids), seconds)
+
+    async def cancel_unwatched(self) -> list[TurnId]:
+        return await self._write(leases.cancel_unwatched)
+
+    async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
+        check_id(turn_id, "turn")
+        return await self._see(principal, history.my_turn, turn_id)
+
+    async def claimed_turn(self, turn_id: TurnId) -> Turn:
+        return await self._read(history.claimed_turn, check_id(turn_id, "turn"))
+
+    async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        return await self._read(history.running_turn, check_id(turn_id, "turn"), attempt)
+
+    async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
+        check_id(turn_id, "turn")
+        checks.check_usage(usage)
+        return await self._write(_count_usage, turn_id, attempt, usage, call_mark(turn_id, call_id))
+
+    async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
+        return await self._read(history.events, check_id(turn_id, "turn"), after, limit)
+
+    async def turn_rows(self, turn_id: TurnId) -> list[Message]:
+        return await self._read(history.turn_rows, check_id(turn_id, "turn"))
+
+    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
+        return await self._read(history.window, check_id(conversation_id, "conv"), turns, row_limit)
+
+    async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
+        check_service(principal)
+        return await self._read(history.trace, principal, check_id(turn_id, "turn"))
+
+
+def _claim(session: Session, claim: Claim) -> Claimed:
+    ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
+    decided = claims.decide(claim, _facts_of_claim(session, claim), ids)
+    if isinstance(decided, Repeat):
+        return decided.claimed(history.claimed_turn(session, decided.turn_id))
+    _write_claim(session, claim, decided)
+    quota.check(decided.limits, _count_message(session, claim, decided.turn))
+    return decided.claimed()
+
+
+def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
+    principal = claim.principal
+    owner = owner_of(principal)
+    values = owner | {
+        "now": session.now,
+        "ref": principal.ref,
+        "key": principal.key_id,
+        "turn": claim.turn_id,
+        "idempotency_key": claim.idempotency_key,
+        "agent": claim.new.agent_id if claim.conversation_id is None else None,
+        "conversation": claim.conversation_id,
+        "beside": claim.beside,
+    }
+    [(document,)] = session.rows("claim_facts", values)
+    facts = _claim_facts(document)
+    if not claim.attachment_ids:
+        return facts
+    wanted = owner | {"conversation": claim.conversation_id, "files": json_text(claim.attachment_ids)}
+    [(files, names)] = session.rows("attachment_facts", wanted)
+    return msgspec.structs.replace(facts, files=_files(files), taken_names=_names(names))
+
+
+def _write_claim(session: Session, claim: Claim, new: NewTurn) -> None:
+    """The turn, its question, event 1 and the conversation's counts. A turn that waits counts nothing yet."""
+    turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
+    if claim.conversation_id is None:
+        insert_conversation(session, claim.principal, claim.new, turn.conversation_id)
+    for each in new.attachments:
+        session.run(
+            "attach_file",
+            {
+                "file": each.ref.file_id,
+                "conversation": turn.conversation_id,
+                "message": new.question.id,
+                "name": each.ref.name,
+                "key": each.name_key,
+            },
+        )
+    if entry.cancels is not None:
+        cancel_waiting(session, entry.cancels)
+    if entry.stops is not None:
+        session.run("request_cancel", {"turn": entry.stops, "now": session.now})
+    for move in entry.moves:
+        session.run("move_waiting", {"turn": move.id, "ordinal": move.ordinal})
+    turns, messages = 0, 0
+    if new.place is not None:
+        if new.place.is_branch:
+            turns, messages = show_chain(session, turn.conversation_id, new.place.parent)
+        turns, messages = turns + 1, messages + 1
+    session.run("insert_turn", turn_values(turn) | claims.turn_columns(claim, new))
+    session.run("insert_message", (*message_values(new.question), org_id))
+    insert_events(session, turn.id, org_id, 0, [new.began])
+    session.run(
+        "conversation_claimed",
+        {
+            "conversation": turn.conversation_id,
+            "turns": turns,
+            "messages": messages,
+            "now": session.now,
+            "title": new.title,
+            "preview": new.preview,
+        },
+    )
+
+
+def _count_message(session: Session, claim: Claim, turn: Turn) -> Mapping[Scope, int]:
+    """Count the message in every scope; how many there are then. A refusal afterwards takes the count back."""
+    principal = claim.principal
+    counted: dict[Scope, int] = {}
+    for scope, scope_id in quota.scopes(principal.workspace_id, principal.user_id, principal.key_id):
+        which = {"org": principal.org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
+        [(counted[scope],)] = session.rows("count_message", which | one_message(claim.source))
+    return counted
+
+
+class Entries(Struct):
+    """Rows, events and logs as columns, in order."""
+
+    rows: Columns
+    events: list[tuple[str, str]]
+    logs: Columns
+
+
+def _entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
+    return Entries(
+        [message_values(row) for row in rows],
+        [event_values(event) for event in events],
+        [(line.after_seq, line.level, line.message, line.ts) for line in logs],
+    )
+
+
+def _record(session: Session, held: Held, after: int, entries: Entries) -> Receipt:
+    """Commit all of it or none, as events `after + 1` …; a repeat is recognised."""
+    state = _state_of(session, held.turn_id)
+    stand = fence.stand_of(state, held, after)
+    if state is None or stand not in {"held", "ahead"}:
+        raise fence.refusal(stand, held, after, None)
+    last_seq = state.last_seq
+    if not _is_known(session, held, after, entries, last_seq):
+        if stand == "ahead":
+            raise fence.refusal(stand, held, after, last_seq)
+        _insert(session, held, after, entries, state.org_id)
+        last_seq = after + len(entries.events)
+        if entries.events:
+            session.run("advance_turn", (held.turn_id, last_seq))
+    return Receipt(
+        last_seq=last_seq, cancel_requested=bool(state.is_cancel_requested), files_written=state.files_written
+    )
+
+
+def _settle(session: Session, held: Held, after: int, settlement: Settlement, entries: Entries) -> Settled:
+    """End the turn and let the next one run. The last of `entries.events` is the terminal one."""
+    state = _state_of(session, held.turn_id)
+    stand = fence.stand_of(state, held, after)
+    last = after + len(entries.events)
+    if stand == "settled" and state is not None and state.last_seq == last:
+        stored = session.rows("events_between", {"turn": held.turn_id, "after": last - 1, "last": last})
+        if stored == entries.events[-1:]:
+            return Settled(turn=history.claimed_turn(session, held.turn_id), promoted=None)
+    if state is None or stand != "held":
+        raise fence.refusal(stand, held, after, None if state is None else state.last_seq)
+    _insert(session, held, after, entries, state.org_id)
+    usage, now = settlement.usage, session.now
+    [(*columns, key_id)] = session.rows(
+        "settle_turn",
+        {
+            "turn": held.turn_id,
+            "status": settlement.status,
+            "last_seq": last,
+            "now": now,
+            "error": None if settlement.error is None else json_text(settlement.error),
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cache_read": usage.cache_read_tokens,
+            "cache_write": usage.cache_write_tokens,
+        },
+    )
+    turn = to_turn(columns)
+    said = int(settlement.final is not None)
+    session.run(
+        "conversation_settled",
+        {"conversation": state.conversation_id, "turn": turn.id, "messages": said, "now": now},
+    )
+    _count_tokens(session, state.org_id, turn, key_id)
+    session.run("expire_tokens", {"turn": turn.id, "now": now})
+    if state.files_written and settlement.final is not None:
+        session.run("carry_written_files", {"turn": turn.id, "message": settlement.final.id})
+    return Settled(turn=turn, promoted=promote_next(session, state.conversation_id))
+
+
+def _count_usage(session: Session, turn_id: TurnId, attempt: int, usage: Usage, call: bytes) -> bool:
+    """Tokens that a call outside of the holder spent for a running turn, under the same fence; counted once."""
+    turn = {"turn": turn_id, "attempt": attempt}
+    if session.row("remember_call", {**turn, "hash": call, "now": session.now}) is None:
+        return session.row("running_turn", turn) is not None
+    row = session.row(
+        "count_usage",
+        {
+            **turn,
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cache_read": usage.cache_read_tokens,
+            "cache_write": usage.cache_write_tokens,
+        },
+    )
+    return row is not None
+
+
+def _count_tokens(session: Session, org_id: str, turn: Turn, key_id: Any) -> None:
+    """Add what the turn consumed to all scopes it is counted for, in the month in which it was claimed."""
+    usage = turn.usage
+    if not (usage.input_tokens or usage.output_tokens):
+        return
+    counted = {"org": org_id, "month": turn.month, "input": usage.input_tokens, "output": usage.output_tokens}
+    session.many(
+        "count_tokens",
+        [
+            counted | {"scope": scope, "scope_id": scope_id}
+            for scope, scope_id in quota.scopes(turn.workspace_id, turn.user_id, key_id)
+        ],
+    )
+
+
+def _state_of(session: Session, turn_id: TurnId) -> TurnState | None:
+    row = session.row("fence", (turn_id,))
+    return None if row is None else TurnState(*row)
+
+
+def _is_known(session: Session, held: Held, after: int, entries: Entries, last_seq: int) -> bool:
+    """Whether this very record is stored already, because its answer was lost."""
+    if entries.events:
+        last = after + len(entries.events)
+        if last_seq < last:
+            return False
+        stored = session.rows("events_between", {"turn": held.turn_id, "after": after, "last": last})
+        return stored == entries.events
+    if entries.rows:
+        _, sequence, message_id, *_ = entries.rows[0]
+        stored = session.rows("message_at", {"turn": held.turn_id, "sequence": sequence})
+        return stored == [(message_id,)]
+    if entries.logs:
+        stored = session.rows("logs_from", {"turn": held.turn_id, "n": _log_count(session, held) - len(entries.logs)})
+        return stored == entries.logs
+    return False
+
+
+def _insert(session: Session, held: Held, after: int, entries: Entries, org_id: str) -> None:
+    turn_id = held.turn_id
+    if entries.rows:
+        session.many("insert_message", [(*row, org_id) for row in entries.rows])
+    if entries.events:
+        numbered = enumerate(entries.events, start=after + 1)
+        session.many("insert_event", [(turn_id, seq, org_id, kind, payload) for seq, (kind, payload) in numbered])
+    if entries.logs:
+        lines = enumerate(entries.logs, start=_log_count(session, held) + 1)
+        session.many("insert_log", [(turn_id, n, org_id, *line) for n, line in lines])
+
+
+def _log_count(session: Session, held: Held) -> int:
+    [(count,)] = session.rows("last_log", {"turn": held.turn_id})
+    return int(count)
+
+
+def _rows_for_append(principal: Principal, conversation_id: ConversationId, turn: Appended) -> Columns:
+    """The rows as columns, under the turn's own ids."""
+    return [
+        (turn.turn_id, sequence, message_id, conversation_id, *rest, principal.org_id)
+        for _, sequence, message_id, _, *rest in map(message_values, turn.rows)
+    ]
+
+
+def _append(
+    session: Session, principal: Principal, conversation_id: ConversationId, turn: Appended, rows: Columns
+) -> int:
+    owner = owner_of(principal)
+    row = session.row("append_facts", (conversation_id, owner["org"], owner["workspace"], owner["user"], turn.turn_id))
+    facts = appends.check(None if row is None else AppendFacts(*row), conversation_id)
+    if facts.known_ordinal is not None:
+        return facts.known_ordinal
+    usage = turn.usage
+    session.run(
+        "insert_whole_turn",
+        (
+            turn.turn_id,
+            principal.org_id,
+            principal.workspace_id,
+            conversation_id,
+            principal.user_id,
+            principal.key_id,
+            facts.head_turn_id,
+            facts.next_ordinal,
+            principal.ref,
+            turn.source,
+            turn.model,
+            month_of(turn.started_at),
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            turn.started_at,
+            turn.settled_at,
+        ),
+    )
+    session.many("insert_message", rows)
+    title, preview = title_and_preview(turn.asked) if facts.is_nameless else (None, None)
+    visible = sum(not row.internal for row in turn.rows)
+    session.run("conversation_appended", (conversation_id, turn.turn_id, visible, session.now, title, preview))
+    return facts.next_ordinal

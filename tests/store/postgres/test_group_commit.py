@@ -1,0 +1,221 @@
+"""Grouping: what comes while a write is under way goes out together, and nobody pays for a neighbour."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from msgspec import structs
+
+from tests.store.databases import CLIENT_PASSWORD
+from tests.store.factories import (
+    Tenant,
+    a_conversation,
+    a_row,
+    a_tenant,
+    answered,
+    begin,
+    elsewhere,
+    finish,
+    kinds,
+    step,
+)
+from turnkeep.errors import ConversationBusy, Defect, InvalidRequest, NotFound, TurnkeepError, Unavailable
+from turnkeep.store.postgres import PostgresStore
+from turnkeep.store.postgres.io.group_commit import Groups
+
+
+class Flushes:
+    """Remembers its groups, and holds each back until it is let go."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failing: dict[str, TurnkeepError] = {}
+
+    async def flush(self, jobs: Sequence[str]) -> Sequence[str | TurnkeepError]:
+        self.groups.append(list(jobs))
+        await self.gate.wait()
+        for job in jobs:
+            if job in self.failing:
+                raise self.failing[job]
+        return [f"done {job}" for job in jobs]
+
+
+class TestGroups:
+    async def test_a_lone_job_goes_out_at_once_and_alone(self) -> None:
+        flushes = Flushes()
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=1)
+        assert await groups.submit("a", "1") == "done 1"
+        assert flushes.groups == [["1"]]
+
+    async def test_jobs_that_come_meanwhile_go_together_but_one_for_each_key(self) -> None:
+        flushes = Flushes()
+        flushes.gate.clear()
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=1)
+        first = asyncio.create_task(groups.submit("a", "a1"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        rest = [asyncio.create_task(groups.submit(name[0], name)) for name in ("a2", "b1", "a3", "c1", "b2")]
+        await asyncio.sleep(0)
+        flushes.gate.set()
+        assert await asyncio.gather(first, *rest) == [f"done {name}" for name in ("a1", "a2", "b1", "a3", "c1", "b2")]
+        assert flushes.groups == [["a1"], ["a2", "b1", "c1"], ["a3", "b2"]]
+
+    async def test_a_key_is_never_in_two_lanes(self) -> None:
+        flushes = Flushes()
+        flushes.gate.clear()
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=3)
+        tasks = [asyncio.create_task(groups.submit("a", f"a{n}")) for n in range(3)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert flushes.groups == [["a0"]]
+        flushes.gate.set()
+        await asyncio.gather(*tasks)
+        assert flushes.groups == [["a0"], ["a1"], ["a2"]]
+
+    async def test_no_lane_takes_the_work_of_the_others(self) -> None:
+        flushes = Flushes()
+        flushes.gate.clear()
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=2)
+        tasks = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(6)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert flushes.groups == [["0", "1", "2"], ["3", "4", "5"]]
+        flushes.gate.set()
+        await asyncio.gather(*tasks)
+
+    async def test_only_the_guilty_job_fails(self) -> None:
+        flushes = Flushes()
+        flushes.failing["b"] = InvalidRequest("no")
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=1)
+        answers = await asyncio.gather(*(groups.submit(name, name) for name in "abc"), return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["done a", "no", "done c"]
+
+    async def test_a_database_that_is_away_fails_them_all_once(self) -> None:
+        flushes = Flushes()
+        flushes.failing["b"] = Unavailable("away")
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=1)
+        answers = await asyncio.gather(*(groups.submit(name, name) for name in "abc"), return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["away"] * 3
+        assert len(flushes.groups) == 1
+
+    async def test_a_job_that_comes_as_the_last_lane_ends_is_not_forgotten(self) -> None:
+        flushes = Flushes()
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=1)
+
+        async def again_and_again(key: str) -> None:
+            for n in range(200):
+                await groups.submit(key, f"{key}{n}")
+
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(again_and_again(key) for key in "abcdefgh"))
+
+    async def test_closing_waits_for_what_has_begun(self) -> None:
+        flushes = Flushes()
+        flushes.gate.clear()
+        groups: Groups[str, str] = Groups(flushes.flush, lanes=1)
+        task = asyncio.create_task(groups.submit("a", "a"))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(groups.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        flushes.gate.set()
+        await closing
+        assert await task == "done a"
+
+
+class TestOnTheDatabase:
+    async def test_appends_of_many_conversations_share_statements_and_are_all_there(
+        self, store: PostgresStore, tenant: Tenant
+    ) -> None:
+        conversations = [await a_conversation(store, tenant.ann) for _ in range(20)]
+
+        async def fill(conversation_id: str) -> None:
+            for ordinal in range(1, 6):
+                turn = elsewhere(conversation_id, "q", "between", "a")  # type: ignore[arg-type]
+                assert await store.append(tenant.ann, turn.rows[0].conversation_id, turn) == ordinal
+
+        await asyncio.gather(*(fill(each.id) for each in conversations))
+        for each in conversations:
+            found = await store.conversation(tenant.ann, each.id)
+            assert (found.turn_count, found.message_count) == (5, 10)
+            window = await store.window(each.id)
+            assert [row.turn_sequence for row in window.rows] == [0, 1, 2] * 5
+            exported = await store.export_conversation(tenant.service, each.id)
+            turns = [trace.turn for trace in exported.turns]
+            assert [turn.parent_turn_id for turn in turns] == [None, *(turn.id for turn in turns[:-1])]
+
+    async def test_a_refused_append_harms_none_of_its_neighbours(self, store: PostgresStore, tenant: Tenant) -> None:
+        good = [await a_conversation(store, tenant.ann) for _ in range(6)]
+        foreign = await a_conversation(store, tenant.bob)
+        busy = await begin(store, tenant.ann)
+        known = elsewhere(good[0].id)
+        await store.append(tenant.ann, good[0].id, known)
+        turns = [(each.id, elsewhere(each.id)) for each in good[1:]]
+        turns[2:2] = [(foreign.id, elsewhere(foreign.id)), (busy.conversation_id, elsewhere(busy.conversation_id))]
+        turns[4:4] = [(good[0].id, known)]
+        answers = await asyncio.gather(
+            *(store.append(tenant.ann, conversation_id, turn) for conversation_id, turn in turns),
+            return_exceptions=True,
+        )
+        assert [type(answer) if isinstance(answer, Exception) else answer for answer in answers] == [
+            1, 1, NotFound, ConversationBusy, 1, 1, 1, 1,
+        ]  # fmt: skip
+        for each in good:
+            assert (await store.conversation(tenant.ann, each.id)).turn_count == 1
+
+    async def test_a_user_without_a_name_appends_nowhere_alone_or_in_a_group(
+        self, store: PostgresStore, tenant: Tenant
+    ) -> None:
+        conversations = [await a_conversation(store, tenant.ann) for _ in range(6)]
+        nobody = structs.replace(tenant.ann, user_id=None, role="admin")
+        answers = await asyncio.gather(
+            *(store.append(nobody, each.id, elsewhere(each.id)) for each in conversations), return_exceptions=True
+        )
+        assert [type(answer) for answer in answers] == [NotFound] * 6
+        for each in conversations:
+            assert (await store.conversation(tenant.ann, each.id)).turn_count == 0
+
+    async def test_a_separator_inside_a_name_is_refused(self, store: PostgresStore, tenant: Tenant) -> None:
+        conversations = [await a_conversation(store, tenant.ann) for _ in range(4)]
+        turns = [elsewhere(each.id, model="a\x1fb") for each in conversations]
+        rows = structs.replace(turns[0], model=None, rows=(structs.replace(turns[0].rows[0], provider="a\x1fb"),))
+        with pytest.raises(InvalidRequest):
+            await store.append(tenant.ann, conversations[0].id, rows)
+        appends = (store.append(tenant.ann, turn.rows[0].conversation_id, turn) for turn in turns)
+        assert await asyncio.gather(*appends) == [1] * 4
+        assert (await store.export_conversation(tenant.service, conversations[0].id)).turns[0].turn.model == "a\x1fb"
+
+    async def test_a_record_with_a_taken_place_fails_alone(self, store: PostgresStore, tenant: Tenant) -> None:
+        held = [await begin(store, tenant.ann) for _ in range(8)]
+        bad = held[3]
+        answers = await asyncio.gather(
+            *(
+                store.record(each, after=1, rows=[a_row(each, 0 if each is bad else 1)], events=[step("a")])
+                for each in held
+            ),
+            return_exceptions=True,
+        )
+        assert [isinstance(answer, Defect) for answer in answers] == [each is bad for each in held]
+        for each in held:
+            expected = ["turn"] if each is bad else ["turn", "step"]
+            assert kinds(await store.events(each.turn_id)) == expected
+
+    async def test_settlements_of_many_count_every_token(self, store: PostgresStore, tenant: Tenant) -> None:
+        held = [await begin(store, by) for by in (tenant.ann, tenant.bob, tenant.service) for _ in range(7)]
+        settled = await asyncio.gather(*(store.settle(each, after=1, settlement=answered(each)) for each in held))
+        assert {each.turn.status for each in settled} == {"succeeded"}
+        usage = await store.usage(tenant.service)
+        assert (usage.messages, usage.input_tokens, usage.output_tokens) == (21, 210, 105)
+        assert (await store.usage(tenant.ann)).input_tokens == 70
+
+    @pytest.mark.parametrize("prepared", [True, False])
+    async def test_the_same_without_prepared_statements(self, uri: str, prepared: bool) -> None:
+        store = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, prepared_statements=prepared)
+        tenant = await a_tenant(store)
+        turns = await asyncio.gather(*(finish(store, tenant.ann, f"question {n}") for n in range(10)))
+        for turn in turns:
+            assert len((await store.transcript(tenant.ann, turn.conversation_id)).data) == 2
+        assert len((await store.conversations(tenant.ann, query="quest")).data) == 10
+        await store.close()
