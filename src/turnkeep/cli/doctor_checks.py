@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -23,11 +24,13 @@ from turnkeep.client.finding import Place
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
+from turnkeep.knowledge.extraction import EXTRA, PARSERS
 
 State = Literal["ok", "warn", "fail", "skip"]
 SECONDS = 5.0
 """How long any one part is waited for."""
 FREE_BYTES = 500_000_000
+OTEL_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 SKEW_SECONDS = 5.0
 _DOWN = "is compared with the server's, which is down"
 
@@ -68,6 +71,8 @@ async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list
             await run_check("redis", local.redis),
             await run_check("runner", local.runner),
         ]
+        extras = await run_check("extras", local.extras)
+        findings += [extras] if extras.state != "skip" else []
     findings.append(await run_check("models", server.models) if is_up else _models_of(os.environ))
     findings.append(
         await run_check("clock", server.clock) if is_up else Finding(name="clock", state="skip", says=_DOWN)
@@ -170,6 +175,8 @@ class LocalChecks:
     async def _remote_bucket(self) -> str:
         from turnkeep.files.objects import open_objects
 
+        if not _is_installed("obstore"):
+            raise CheckFailed("the library is not installed", "Install `turnkeep[s3]`.")
         settings = self._settings
         objects = open_objects(settings.files_url, folder=settings.files_path)
         key = f"doctor/{os.getpid()}-{time.time_ns()}"
@@ -250,6 +257,27 @@ class LocalChecks:
         if answer.status_code != 200:
             raise CheckFailed(f"{url} answers with {answer.status_code}", "Is it a sandbox runner? See its log.")
         return f"{url} answers"
+
+    async def extras(self) -> None:
+        """Raises CheckFailed for an extra that is not installed, unless another check tells of it."""
+        if any(os.environ.get(name) for name in OTEL_VARIABLES) and not _is_installed("opentelemetry"):
+            raise CheckFailed(
+                "OpenTelemetry has an endpoint, and its library is not installed",
+                "Install `turnkeep[otel]`, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
+            )
+        if not all(_is_installed(parser) for parser in PARSERS.values()):
+            raise CheckFailed(
+                "PDF and Office files can be attached, but not read or searched",
+                f"Install `turnkeep[{EXTRA}]`.",
+                state="warn",
+            )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
 
 
 def _existing(folder: Path) -> Path:

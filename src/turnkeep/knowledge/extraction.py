@@ -1,8 +1,8 @@
 """The text of one file, in a process of its own: `python -I -m turnkeep.knowledge.extraction KIND < file`.
 
-Prints one line of JSON, `{"text": …}` or `{"problem": …}`. Files come from anybody, so this process has little memory
-and time, no secrets in its environment, no network, and no way to write or to start anything; whatever goes wrong
-costs nobody but itself.
+It prints one line of JSON: `{"text": …}`, or `{"problem": …}`, with `"extra"` if only an extra is not installed. Files
+are not trusted, so this process has little memory and time, no secrets in its environment, no network, and no way to
+write files or to start programs. A crash ends only this process.
 """
 
 import io
@@ -11,8 +11,11 @@ import resource
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, BinaryIO, Final
 
+EXTRA: Final = "documents"
+"""The extra that brings the parsers of PDF and Office files. A server runs without it."""
 MEMORY_BYTES: Final = 1024 * 1024 * 1024
 CPU_SECONDS: Final = 60
 TEXT_CHARS: Final = 1_000_000
@@ -20,6 +23,7 @@ MAX_PAGES: Final = 2_000
 UNPACKED_BYTES: Final = 200 * 1024 * 1024
 MAX_ENTRIES: Final = 5_000
 
+PARSERS: Final = {"pdf": "pypdf", "docx": "docx", "xlsx": "openpyxl", "pptx": "pptx"}
 _REFUSED: Final = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "shutil.", "ftplib.")
 _WRITING: Final = frozenset("wax+")
 
@@ -28,11 +32,17 @@ class Unreadable(Exception):
     """There is no text to be had; the message says why."""
 
 
+class MissingExtra(Unreadable):
+    """The parser of this kind is not installed. The file may be read once it is."""
+
+
 def main() -> None:
     confine()
     kind = sys.argv[1]
     try:
         answer = {"text": text_of(kind, sys.stdin.buffer)}
+    except MissingExtra as exc:
+        answer = {"problem": str(exc), "extra": EXTRA}
     except Unreadable as exc:
         answer = {"problem": str(exc)}
     except MemoryError:
@@ -61,7 +71,15 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def text_of(kind: str, file: BinaryIO) -> str:
-    """The text of a file of that kind; pages, slides and sheets are separated by form feeds."""
+    """The text of a file of that kind; pages, slides and sheets are separated by form feeds.
+
+    Raises Unreadable, and MissingExtra where the parser is not installed.
+    """
+    if (parser := PARSERS.get(kind)) is not None:
+        try:
+            import_module(parser)
+        except ImportError as exc:
+            raise MissingExtra(f"it is not readable: install turnkeep[{EXTRA}]") from exc
     pieces: list[str] = []
     size = 0
     for piece in _READERS[kind](file):

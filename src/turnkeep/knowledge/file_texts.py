@@ -97,19 +97,20 @@ class FileTexts:
             return FileText(sha256=sha256, text="", problem="it is too large to be read")
         try:
             async with self._turn:
-                text = await self._extracted(kind, file, sha256)
+                answer = await self._extracted(kind, file)
         except NotFound:
             return FileText(sha256=sha256, text="", problem="its bytes are gone")
-        await self._store.save_file_text(org_id, text, title=file.name, unit=unit_of(file))
+        text = FileText(sha256=sha256, text=answer.get("text", ""), problem=answer.get("problem"))
+        if "extra" not in answer:  # once the extra is installed, the file is read
+            await self._store.save_file_text(org_id, text, title=file.name, unit=unit_of(file))
         return text
 
-    async def _extracted(self, kind: str, file: File, sha256: str) -> FileText:
+    async def _extracted(self, kind: str, file: File) -> dict[str, str]:
         with tempfile.TemporaryFile() as bytes_:
             async for chunk in self._files.content(file):
                 await asyncio.to_thread(bytes_.write, chunk)
             bytes_.seek(0)
-            answer = await run_worker(kind, bytes_)
-        return FileText(sha256=sha256, text=answer.get("text", ""), problem=answer.get("problem"))
+            return await run_worker(kind, bytes_)
 
 
 async def run_worker(kind: str, file: BinaryIO, *, seconds: float = EXTRACTION_SECONDS) -> dict[str, str]:
