@@ -29,7 +29,7 @@ _WRITING: Final = frozenset("wax+")
 
 
 class Unreadable(Exception):
-    """There is no text to be had; the message says why."""
+    """The file has no text that can be read; the message says why."""
 
 
 class MissingExtra(Unreadable):
@@ -49,13 +49,13 @@ def main() -> None:
         answer = {"problem": "it needs too much memory"}
     except RecursionError:
         answer = {"problem": "it is nested too deeply"}
-    except Exception as exc:  # parsers raise whatever they like
+    except Exception as exc:  # parsers raise errors of any type
         answer = {"problem": f"it is damaged ({type(exc).__name__})"}
     sys.stdout.write(json.dumps(answer))
 
 
 def confine() -> None:
-    """Give up what a parser does not need, before any byte of the file is looked at."""
+    """Give up every right that a parser does not need, before the file is read."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -155,7 +155,7 @@ def _pptx(file: BinaryIO) -> Iterator[str]:
 
 
 def _plain(file: BinaryIO) -> Iterator[str]:
-    """UTF-8 or UTF-16; anything else is shown as Latin-1, which reads every byte."""
+    """UTF-8 or UTF-16; anything else is read as Latin-1, which accepts every byte."""
     raw = file.read(TEXT_CHARS * 4)
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         yield raw.decode("utf-16", "replace")
@@ -170,7 +170,7 @@ def _plain(file: BinaryIO) -> Iterator[str]:
 
 
 def _checked_zip(file: BinaryIO) -> BinaryIO:
-    """The same file, if what it unpacks to is not absurd."""
+    """The same file, unless it is too large when it is unpacked. Raises Unreadable."""
     whole = file.read()
     raw = io.BytesIO(whole)
     if whole.startswith(b"\xd0\xcf\x11\xe0"):
