@@ -188,6 +188,25 @@ class TestASlowFile:
         assert library.shelf.reads == 1
 
 
+@on_sqlite
+class TestAMissingExtra:
+    async def test_is_named_and_the_file_is_read_once_it_is_there(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answers = [{"problem": "it is not readable: install turnkeep[documents]", "extra": "documents"}]
+        answers.append({"text": "saffron at last"})
+
+        async def worker(kind: str, file: object) -> dict[str, str]:
+            return answers.pop(0)
+
+        monkeypatch.setattr(file_texts, "run_worker", worker)
+        await library.add_file("report.pdf", b"x", PDF)
+        without = await library.call("search_files", {"query": "saffron"})
+        assert "report.pdf (it is not readable: install turnkeep[documents])" in str(without.result)
+        found = await library.call("search_files", {"query": "saffron"})
+        assert [passage.source.title for passage in found.passages] == ["report.pdf"]
+
+
 class TestWhoMayRead:
     async def test_the_files_of_another_user_are_not_searched(self, library: Library) -> None:
         await library.add_file("mine.txt", b"my saffron")

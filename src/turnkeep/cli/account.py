@@ -1,4 +1,4 @@
-"""`turnkeep models` and `turnkeep usage`: what the server can reach, and what a month has used."""
+"""`turnkeep models` and `turnkeep usage`: the models that the server can reach, and the usage of a month."""
 
 from typing import Annotated
 

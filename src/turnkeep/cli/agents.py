@@ -236,7 +236,7 @@ def run(
 
 
 def _tool_count(agent: Agent) -> str:
-    """Members are not told, nor when the agent was changed."""
+    """Empty for members: the server does not show them the tools, nor the time of the last change."""
     return "" if not agent.updated_at else str(len(agent.tools))
 
 
@@ -255,7 +255,7 @@ def find_agent(turnkeep: Turnkeep, named: str) -> Agent:
 
 
 def read_spec(file: Path) -> dict[str, Any]:
-    """The fields of an agent that a file gives. What the server adds itself is passed over, so `show --json` fits."""
+    """The fields of an agent in a file. Fields that the server adds are ignored, so output of `show --json` fits."""
     text = read_text(file)
     try:
         spec = tomllib.loads(text) if file.suffix == ".toml" else msgspec.json.decode(text)

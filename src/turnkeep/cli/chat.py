@@ -21,7 +21,7 @@ from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.parts import StepPart
 
 CHAT_PATIENCE_SECONDS = 300.0
-"""Somebody sits there and sees that the connection is lost, and may leave at any time."""
+"""Longer than for other commands: the user sees that the connection is lost, and may leave at any time."""
 
 
 @asks_a_server
@@ -71,7 +71,7 @@ def chat(
         message = sys.stdin.read()
     with server.connected(patience_seconds=CHAT_PATIENCE_SECONDS) as turnkeep:
         conversation_id = _conversation(turnkeep, conversation)
-        wanted = _Wanted(
+        wanted = _Options(
             conversation_id=conversation_id,
             model=model,
             agent_id=find_agent(turnkeep, agent).id if agent else None,
@@ -84,8 +84,8 @@ def chat(
             _ask_once(turnkeep, message, wanted, as_json=as_json, events=events)
 
 
-class _Wanted(Struct, frozen=True, kw_only=True):
-    """Where a chat or a question goes, and with what."""
+class _Options(Struct, frozen=True, kw_only=True):
+    """The conversation, model, agent and files that the options name."""
 
     conversation_id: str | None
     model: str | None
@@ -94,7 +94,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     files: tuple[Path, ...]
 
 
-def _talk(turnkeep: Turnkeep, wanted: _Wanted) -> None:
+def _talk(turnkeep: Turnkeep, wanted: _Options) -> None:
     from turnkeep.cli.chat_session import ChatSession
 
     ChatSession(
@@ -107,7 +107,7 @@ def _talk(turnkeep: Turnkeep, wanted: _Wanted) -> None:
     ).run()
 
 
-def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Wanted, *, as_json: bool, events: bool) -> None:
+def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Options, *, as_json: bool, events: bool) -> None:
     if not message.strip() and not wanted.files:
         raise InvalidRequest("There is no message: standard input is empty.")
     uploaded = [turnkeep.files.upload(path, conversation_id=wanted.conversation_id) for path in wanted.files]
@@ -119,12 +119,12 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Wanted, *, as_json: boo
         attachment_ids=[file.id for file in uploaded],
         kind=wanted.kind,
         if_busy="enqueue",
-        on_trouble=_tell,
+        on_trouble=_report_trouble,
     )
     with stream:
         try:
             if sys.stdout.isatty() and not (as_json or events):
-                _paint(stream)
+                _draw(stream)
             else:
                 _print_plain(stream, as_json=as_json, events=events)
         except KeyboardInterrupt:
@@ -138,7 +138,7 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Wanted, *, as_json: boo
         raise failed(answer)
 
 
-def _paint(stream: Stream) -> None:
+def _draw(stream: Stream) -> None:
     from turnkeep.cli.live_view import LiveView
     from turnkeep.cli.screen import Screen
 
@@ -148,7 +148,7 @@ def _paint(stream: Stream) -> None:
 
 
 def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
-    """Text for a pipe: only words that are true, so that what a file holds is the answer and nothing else."""
+    """Print to a pipe only text that is final, so that a file holds the answer and nothing else."""
     for event in stream:
         if events:
             print_lines([_line(event, stream.cursor)])
@@ -170,7 +170,7 @@ def _line(event: object, cursor: str) -> JsonObject:
     return name | {"id": cursor, "data": fields}
 
 
-def _tell(trouble: Trouble) -> None:
+def _report_trouble(trouble: Trouble) -> None:
     remark(f"{trouble.reason} Trying again in {trouble.pause_seconds:.1f} s.")
 
 

@@ -1,4 +1,4 @@
-"""The chat itself: a prompt, its commands, and turns that are drawn while they run."""
+"""An interactive chat: the prompt, its commands, and turns that are drawn while they run."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ SHOWN_MESSAGES = 6
 
 
 class ChatSession:
-    """One chat, from the first prompt to the last."""
+    """One chat, from the first prompt to the end."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class ChatSession:
         self._prompt = Prompt([f"/{name}" for name in self._commands], ChatCompletion(turnkeep))
 
     def run(self) -> None:
-        """Until the user leaves."""
-        self._say(f"Turnkeep at {self._turnkeep.place.url}. /help lists the commands, Ctrl-D leaves.")
+        """Read and answer messages until the user leaves."""
+        self._print_note(f"Turnkeep at {self._turnkeep.place.url}. /help lists the commands, Ctrl-D leaves.")
         for path in self._waiting_files:
             self._guarded(partial(self._attach, shlex.quote(str(path))))
         if self._conversation_id is not None:
@@ -79,28 +79,28 @@ class ChatSession:
             if line is None:
                 break
             if line.strip() or self._attached:
-                self._guarded(partial(self._obey, line))
+                self._guarded(partial(self._handle_line, line))
         self._prompt.save()
         if self._conversation_id is not None:
-            self._say(f"Go on with it: turnkeep chat -c {self._conversation_id}")
+            self._print_note(f"Go on with it: turnkeep chat -c {self._conversation_id}")
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """What goes wrong is a line, and the chat goes on."""
+        """Run this. An error is printed as one line, and the chat goes on."""
         try:
             work()
         except TurnkeepError as exc:
-            self._complain(exc.detail)
+            self._print_error(exc.detail)
         except KeyboardInterrupt:
-            self._say("Never mind.")
+            self._print_note("Never mind.")
 
-    def _obey(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         name, _, rest = line.strip().partition(" ")
         if not name.startswith("/") or name.count("/") > 1:
             self._ask(line)
             return
         known = self._commands.get(name[1:])
         if known is None:
-            self._say(f"There is no command {name}. /help lists them; begin with a space to send such a line.")
+            self._print_note(f"There is no command {name}. /help lists them; begin with a space to send such a line.")
             return
         known[0](rest.strip())
 
@@ -124,7 +124,7 @@ class ChatSession:
             self._watch(stream)
         except TurnkeepError:
             if stream.turn_id is None:
-                self._attached = files  # nothing was sent, so they still wait
+                self._attached = files  # nothing was sent, so they go with the next message
             raise
 
     def _watch(self, stream: Stream) -> None:
@@ -148,9 +148,9 @@ class ChatSession:
         if stream.is_over:
             answer = stream.settled()
             if answer.status == "cancelled":
-                self._say("Stopped. What was said is kept.")
+                self._print_note("Stopped. What was said is kept.")
             elif answer.error is not None:
-                self._complain(f"{answer.error.message} ({answer.error.code})")
+                self._print_error(f"{answer.error.message} ({answer.error.code})")
 
     def _stop(self, stream: Stream) -> None:
         try:
@@ -169,18 +169,18 @@ class ChatSession:
         for name in _split(rest):
             file = self._turnkeep.files.upload(Path(name).expanduser(), conversation_id=self._conversation_id)
             self._attached.append(file)
-            self._say(f"attached {file.name} ({size_of(file.size)})")
+            self._print_note(f"attached {file.name} ({size_of(file.size)})")
         if not rest:
             named = ", ".join(file.name for file in self._attached)
-            self._say(f"attached: {named}" if named else "Which file? /attach report.pdf")
+            self._print_note(f"attached: {named}" if named else "Which file? /attach report.pdf")
 
     def _download(self, rest: str) -> None:
         file_id, _, path = rest.partition(" ")
         if not file_id.startswith("file_"):
-            self._say("Which file? /download file_…, as an answer shows it.")
+            self._print_note("Which file? /download file_…, as an answer shows it.")
             return
         target = Path(path.strip()).expanduser() if path.strip() else None
-        self._say(f"written to {self._turnkeep.files.download(file_id, target)}")
+        self._print_note(f"written to {self._turnkeep.files.download(file_id, target)}")
 
     def _choose_model(self, name: str) -> None:
         names = [model.id for model in self._turnkeep.models.list()]
@@ -192,13 +192,13 @@ class ChatSession:
         if name not in names and "/" not in name:
             near = [one for one in names if name.casefold() in one.casefold()]
             if len(near) != 1:
-                self._say(
+                self._print_note(
                     f"{'Several models have' if near else 'No model has'} {name!r} in their name. /model lists them."
                 )
                 return
             name = near[0]
         self._model = name
-        self._say(f"From here on {name} answers.")
+        self._print_note(f"From here on {name} answers.")
 
     def _choose_agent(self, name: str) -> None:
         if not name:
@@ -207,7 +207,7 @@ class ChatSession:
             return
         agent = find_agent(self._turnkeep, name)
         self._agent_id, self._conversation_id = agent.id, None
-        self._say(f"A new conversation with {agent.name}.")
+        self._print_note(f"A new conversation with {agent.name}.")
 
     def _show_history(self, words: str) -> None:
         self._listed = list(self._turnkeep.conversations.list(words or None, limit=HISTORY))
@@ -217,13 +217,13 @@ class ChatSession:
         ]
         self._list(lines, "No conversation has these words." if words else "There are no conversations yet.")
         if lines:
-            self._say("/open NUMBER goes on with one.")
+            self._print_note("/open NUMBER goes on with one.")
 
     def _open(self, which: str) -> None:
         if which.isdigit() and 0 < int(which) <= len(self._listed):
             which = self._listed[int(which) - 1].id
         elif not which.startswith("conv_"):
-            self._say("Which one? /history lists them; then /open 1.")
+            self._print_note("Which one? /history lists them; then /open 1.")
             return
         self._show(which)
 
@@ -240,7 +240,7 @@ class ChatSession:
 
     def _retry(self, _: str) -> None:
         if self._conversation_id is None or self._last_turn is None:
-            self._say("There is no question yet to ask again.")
+            self._print_note("There is no question yet to ask again.")
             return
         self._watch(
             self._turnkeep.turns.regenerate(
@@ -254,11 +254,11 @@ class ChatSession:
 
     def _begin(self, _: str) -> None:
         self._conversation_id, self._last_turn = None, None
-        self._say("A new conversation.")
+        self._print_note("A new conversation.")
 
     def _help(self, _: str) -> None:
         self._list([text for _, text in self._commands.values()], "")
-        self._say("Ctrl-C stops an answer. A line that ends with \\ goes on in the next one.")
+        self._print_note("Ctrl-C stops an answer. A line that ends with \\ goes on in the next one.")
 
     def _quit(self, _: str) -> None:
         self._is_leaving = True
@@ -269,28 +269,28 @@ class ChatSession:
         files = f" +{len(self._attached)}" if self._attached else ""
         return f"{self._model or ''}{files}".strip()
 
-    def _say(self, text: str) -> None:
+    def _print_note(self, text: str) -> None:
         self._screen.print(Text(clean_line(text), style="dim"))
 
-    def _complain(self, text: str) -> None:
+    def _print_error(self, text: str) -> None:
         self._screen.print(Text(clean_line(text), style="red"))
 
     def _list(self, lines: Sequence[str], nothing: str) -> None:
         for line in lines:
             self._screen.print(Text(clean_line(line)), no_wrap=True, overflow="ellipsis")
         if not lines and nothing:
-            self._say(nothing)
+            self._print_note(nothing)
 
 
 def short_reason(reason: str) -> str:
-    """The first sentence, which is what fits beside a spinner."""
+    """The first sentence, which fits beside a spinner."""
     if "connection" in reason.lower():
         return "The connection is lost."
     return reason.partition(". ")[0].rstrip(".") + "."
 
 
 def _split(rest: str) -> list[str]:
-    """Names as a shell would read them; one that exists as it stands (with blanks) is taken as it is."""
+    """File names, split as a shell does; a text that is the name of one existing file, with spaces, is not split."""
     if not rest or os.path.exists(os.path.expanduser(rest)):
         return [rest] if rest else []
     try:

@@ -1,4 +1,4 @@
-"""`turnkeep completion`: what a shell needs to complete our commands and options."""
+"""`turnkeep completion`: the script with which a shell completes commands and options."""
 
 import os
 from typing import Annotated, Literal
@@ -21,6 +21,6 @@ def completion(
     """
     from turnkeep.cli.main import COMPLETE_VARIABLE, main
 
-    # The same protocol by which the shell asks for completions also yields the script that makes it ask.
+    # Typer prints the completion script through the same variable by which a shell asks for completions.
     os.environ[COMPLETE_VARIABLE] = f"source_{shell}"
     main([])

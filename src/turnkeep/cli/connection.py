@@ -1,4 +1,4 @@
-"""How a command reaches a server: which one, with which key, and for whom. The options are the same for all of them."""
+"""The connection of a command to a server: its options (address, key, user, workspace) and its client."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer as JSON on standard
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """Which server a command talks to, as its options say it."""
+    """The server that a command talks to, as its options name it."""
 
     url: Url = None
     key: Key = None
@@ -55,7 +55,7 @@ class Server(Struct, frozen=True, kw_only=True):
     def connected(
         self, *, patience_seconds: float = PATIENCE_SECONDS, on_trouble: OnTrouble | None = None
     ) -> Iterator[Turnkeep]:
-        """A client of that server. Raises Unauthorized where no key is known."""
+        """A client of that server. Raises Unavailable if no server is known, and Unauthorized if no key is known."""
         place = find_server(self.url, self.key, data_dir=self.data_dir)
         if place.key is None and place.found_in == DEFAULT:
             raise Unavailable(
@@ -78,7 +78,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 def asks_a_server(command: Callable[Concatenate[Server, Given], None]) -> Callable[Given, None]:
-    """The command with the options that name a server, in the place of its first argument."""
+    """Replace the first argument of the command (`server`) by the options that name a server."""
     own = inspect.signature(command, eval_str=True)
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -79,7 +79,7 @@ def check_schema(settings: Settings) -> None:
 
 
 async def check_schema_now(settings: Settings) -> None:
-    """The same, inside a loop."""
+    """The same, inside an event loop."""
     if settings.is_sqlite:
         _check_sqlite(settings)
         return
@@ -108,4 +108,4 @@ def _check_sqlite(settings: Settings) -> None:
 
 
 async def _nothing(store: Store) -> None:
-    """Opening is what migrates."""
+    """Nothing to do: opening the store migrates it."""

@@ -1,7 +1,7 @@
-"""`turnkeep doctor`: whether the installation works. `turnkeep doctor FILE`: what is wrong with a transcript.
+"""`turnkeep doctor` checks an installation. `turnkeep doctor FILE` judges a transcript and repairs it.
 
-The question that the second answers is the one that a stuck thread asks: if the user sends one more message, will the
-provider refuse, and why? So a transcript that ends with an answer is judged as if another question followed.
+The second answers: if the user sends one more message, will the provider refuse it, and why? So a transcript that ends
+with an answer is judged as if another question followed.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _NEXT = {"role": "user", "content": "And then?"}
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """What was found, and the transcript that was made of it."""
+    """The violations in a transcript, the repairs, and the repaired transcript."""
 
     transcript: Transcript
     violations: list[Violation]
@@ -130,7 +130,7 @@ def _examine_installation(
 
 
 def diagnose(document: Any, *, form: Form | None = None) -> Diagnosis:
-    """Judge the transcript, repair it, and judge the result: what leaves here is accepted."""
+    """Judge the transcript, repair it, and judge the result. Raises Defect if the result would still be refused."""
     transcript = read_transcript(document, form=form)
     violations = _judge(transcript, document)
     compiled = compile(
@@ -155,7 +155,7 @@ def _thinking(transcript: Transcript) -> Thinking:
 
 
 def _settled(document: Any, compiled: Compiled) -> Any:
-    """A request body's other fields, where the messages cannot be right without them."""
+    """The request body with other fields corrected, where the repaired messages need it."""
     if compiled.target != "anthropic" or not isinstance(document, dict):
         return document
     settled = dict(document)
@@ -167,7 +167,7 @@ def _settled(document: Any, compiled: Compiled) -> Any:
 
 
 def _judge(transcript: Transcript, document: Any) -> list[Violation]:
-    """The verdict on the next request, with what a bare list cannot say (tools, thinking) given the benefit."""
+    """The violations of the next request. Fields that a bare list does not have (tools, thinking) are assumed valid."""
     body = dict(document) if isinstance(document, dict) else {transcript.key: document}
     messages = [_unwrapped(item) for item in body[transcript.key]] if isinstance(body[transcript.key], list) else []
     last = messages[-1] if messages else {}

@@ -1,7 +1,7 @@
-"""The check-up: every part of an installation, whether it works, and what to do if it does not.
+"""The checks of `turnkeep doctor`: whether each part of an installation works, and what to do if it does not.
 
-It works while the server is down: what can be asked without it (database, bucket, Redis, runner) is asked directly. It
-changes nothing, but for a small object that it writes to the bucket and removes again.
+They run while the server is down too: database, bucket, Redis and runner are checked directly. They change nothing,
+except for a small object that is written to the bucket and removed again.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -21,19 +22,21 @@ from turnkeep.cli.database import check_schema_now
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
+from turnkeep.knowledge.extraction import EXTRA, PARSERS
 from turnkeep_client.discovery import Place
 from turnkeep_client.wire import ModelName, Page
 
 State = Literal["ok", "warn", "fail", "skip"]
 SECONDS = 5.0
-"""How long any one part is waited for."""
+"""Timeout of one request to one part."""
 FREE_BYTES = 500_000_000
+OTEL_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 SKEW_SECONDS = 5.0
 _DOWN = "is compared with the server's, which is down"
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What was found about one part. `todo` is what to do about it, where it is not well."""
+    """The result for one part. `todo` says what to do if the part does not work."""
 
     name: str
     state: State
@@ -42,7 +45,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class CheckFailed(Exception):
-    """A check that did not pass, with what to do."""
+    """A check did not pass; `todo` says what to do."""
 
     def __init__(self, says: str, todo: str, *, state: State = "fail") -> None:
         super().__init__(says)
@@ -52,7 +55,7 @@ class CheckFailed(Exception):
 
 
 async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list[Finding]:
-    """All findings, in the order in which one would look. Of a remote server only its own answers are known."""
+    """All findings, in the order in which an operator would look. A remote server is only asked over HTTP."""
     server = ServerChecks(place)
     findings = [await run_check("server", server.is_ready)]
     is_up = findings[0].state == "ok"
@@ -68,6 +71,8 @@ async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list
             await run_check("redis", local.redis),
             await run_check("runner", local.runner),
         ]
+        extras = await run_check("extras", local.extras)
+        findings += [extras] if extras.state != "skip" else []
     findings.append(await run_check("models", server.models) if is_up else _models_of(os.environ))
     findings.append(
         await run_check("clock", server.clock) if is_up else Finding(name="clock", state="skip", says=_DOWN)
@@ -76,7 +81,7 @@ async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list
 
 
 async def run_check(name: str, check: Callable[[], Awaitable[str | None]]) -> Finding:
-    """What the check came to. It says what is well, says nothing of what is not used, or raises CheckFailed."""
+    """Run a check. It returns a text if the part works, None if the part is not used, or raises CheckFailed."""
     try:
         async with asyncio.timeout(2 * SECONDS):
             says = await check()
@@ -106,7 +111,7 @@ def _models_of(environ: Mapping[str, str]) -> Finding:
 
 
 class LocalChecks:
-    """What can be seen from this machine, with the settings that the server would have."""
+    """Checks from this machine, with the settings that a server would have here."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -126,7 +131,7 @@ class LocalChecks:
             raise CheckFailed(exc.detail, "`turnkeep migrate` brings it to this release.") from exc
         except (OSError, TurnkeepError) as exc:
             raise CheckFailed(
-                f"{mask_url(settings.database_url)} cannot be reached: {words_of(exc)}", "Check TURNKEEP_DATABASE_URL."
+                f"{mask_url(settings.database_url)} cannot be reached: {reason_of(exc)}", "Check TURNKEEP_DATABASE_URL."
             ) from exc
         return f"{mask_url(settings.database_url)} is at this release"
 
@@ -170,6 +175,8 @@ class LocalChecks:
     async def _remote_bucket(self) -> str:
         from turnkeep.files.objects import open_objects
 
+        if not _is_installed("obstore"):
+            raise CheckFailed("the library is not installed", "Install `turnkeep[s3]`.")
         settings = self._settings
         objects = open_objects(settings.files_url, folder=settings.files_path)
         key = f"doctor/{os.getpid()}-{time.time_ns()}"
@@ -182,14 +189,16 @@ class LocalChecks:
             await objects.delete([key])
         except (OSError, TurnkeepError) as exc:
             raise CheckFailed(
-                f"{mask_url(settings.files_url)}: {words_of(exc)}",
+                f"{mask_url(settings.files_url)}: {reason_of(exc)}",
                 "Check TURNKEEP_FILES_URL and the AWS_* variables; the key must be allowed to write and delete.",
             ) from exc
         return f"{mask_url(settings.files_url)} can be written"
 
     async def files(self) -> str | None:
-        """While no server runs, the rows are read from here. A database of another release is not opened: it would be
-        migrated."""
+        """Compare rows with objects while no server runs.
+
+        A database of another release is not opened, because opening would migrate it.
+        """
         from turnkeep.files.objects import open_objects
         from turnkeep.files.orphans import check_bag
         from turnkeep.runtime import open_store
@@ -205,7 +214,7 @@ class LocalChecks:
             finally:
                 await store.close()
         except (OSError, TurnkeepError) as exc:
-            raise CheckFailed(f"could not be compared: {words_of(exc)}", "See above.", state="warn") from exc
+            raise CheckFailed(f"could not be compared: {reason_of(exc)}", "See above.", state="warn") from exc
         return judge_files(report)
 
     async def redis(self) -> str | None:
@@ -222,7 +231,7 @@ class LocalChecks:
             await client.ping()
         except (OSError, RedisError) as exc:
             raise CheckFailed(
-                f"{mask_url(url)}: {words_of(exc)}", "Readers on other workers get their words late until it is back."
+                f"{mask_url(url)}: {reason_of(exc)}", "Readers on other workers get their words late until it is back."
             ) from exc
         finally:
             await client.aclose()
@@ -251,9 +260,30 @@ class LocalChecks:
             raise CheckFailed(f"{url} answers with {answer.status_code}", "Is it a sandbox runner? See its log.")
         return f"{url} answers"
 
+    async def extras(self) -> None:
+        """Raises CheckFailed for an extra that is not installed, unless another check reports it."""
+        if any(os.environ.get(name) for name in OTEL_VARIABLES) and not _is_installed("opentelemetry"):
+            raise CheckFailed(
+                "OpenTelemetry has an endpoint, and its library is not installed",
+                "Install `turnkeep[otel]`, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
+            )
+        if not all(_is_installed(parser) for parser in PARSERS.values()):
+            raise CheckFailed(
+                "PDF and Office files can be attached, but not read or searched",
+                f"Install `turnkeep[{EXTRA}]`.",
+                state="warn",
+            )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """The folder, or its nearest parent that exists."""
     return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
 
 
@@ -267,7 +297,7 @@ def _check_room(folder: Path) -> None:
 
 
 class ServerChecks:
-    """What the server itself tells."""
+    """Checks of a running server, over HTTP."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -360,5 +390,5 @@ def judge_files(report: BagReport) -> str:
     return f"{report.files} files, all of them there"
 
 
-def words_of(exc: Exception) -> str:
+def reason_of(exc: Exception) -> str:
     return exc.detail if isinstance(exc, TurnkeepError) else str(exc) or type(exc).__name__

@@ -1,7 +1,7 @@
-"""A turn on a terminal: what is true is printed once and scrolls away; what may still change is drawn in place.
+"""A running turn on a terminal. Final parts are printed once; parts that may still change are redrawn in place.
 
-Words are printed a block at a time, as soon as Markdown cannot change them any more. If they turn out to be void (the
-model started again), the live_view says so and begins that part anew: a terminal cannot unsay what it printed.
+Text is printed one Markdown block at a time, as soon as later text cannot change its rendering. If the model starts
+again, printed text is void. A terminal cannot take it back, so a note says so, and that part is printed again.
 """
 
 import time
@@ -27,16 +27,16 @@ MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red")}
 
 
 class LiveView:
-    """Draws one turn. Call `show` after every event, and leave the block at its end."""
+    """Draws one turn. Use it as a context manager, and call `show` after every event."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._began = time.monotonic()
         self._printed = 0
-        """Parts that are printed whole."""
+        """The number of parts that are printed completely."""
         self._flushed = ""
-        """What is printed of the text of the next part."""
-        self._last: Literal["words", "line"] | None = None
+        """The text of the next part that is already printed."""
+        self._last: Literal["text", "line"] | None = None
         self._tail: tuple[Part, ...] = ()
         self._note: str | None = None
         self._is_waiting = False
@@ -56,12 +56,12 @@ class LiveView:
         self._live.stop()
 
     def show(self, view: View) -> None:
-        """Print what has become true since the last call; the rest is drawn until it does."""
+        """Print parts that became final since the last call, and redraw the rest."""
         self.recovered()
         self._is_waiting = view.began is not None and view.began.status == "queued"
         content = view.content
-        if not self._goes_on(content):
-            self._say("the model starts again")
+        if not self._continues(content):
+            self._print_note("the model starts again")
             self._flushed = ""
         is_over = view.ending is not None
         while self._printed < len(content):
@@ -76,33 +76,33 @@ class LiveView:
         self._tail = content[self._printed :]
 
     def note(self, text: str | None) -> None:
-        """Shown beside the spinner until something arrives."""
+        """Show this beside the spinner until the next event."""
         self._note = text
 
     def recovered(self) -> None:
         if self._note is not None:
             self._note = None
-            self._say("connected again; nothing was lost")
+            self._print_note("connected again; nothing was lost")
 
-    def _goes_on(self, content: tuple[Part, ...]) -> bool:
+    def _continues(self, content: tuple[Part, ...]) -> bool:
         if not self._flushed:
             return True
         part = content[self._printed] if self._printed < len(content) else None
         return isinstance(part, TextPart) and part.text.startswith(self._flushed)
 
     def _flush(self, part: Part) -> None:
-        """Print the blocks of a text that nothing can change any more."""
+        """Print the blocks of a text that are final."""
         if not isinstance(part, TextPart):
             return
         end = finished_until(part.text)
         if end > len(self._flushed):
-            self._print_words(part.text[len(self._flushed) : end])
+            self._print_text(part.text[len(self._flushed) : end])
             self._flushed = part.text[:end]
 
     def _print(self, part: Part) -> None:
         match part:
             case TextPart():
-                self._print_words(part.text[len(self._flushed) :])
+                self._print_text(part.text[len(self._flushed) :])
             case ReasoningPart():
                 self._space("line")
                 self._screen.print(Text(f"∴ {short(part.text, 200)}", style="dim italic"))
@@ -116,18 +116,18 @@ class LiveView:
             case _:
                 assert_never(part)
 
-    def _print_words(self, text: str) -> None:
+    def _print_text(self, text: str) -> None:
         if text.strip():
-            self._space("words")
+            self._space("text")
             self._screen.print(_Lines(markdown(text)))
 
-    def _space(self, kind: Literal["words", "line"]) -> None:
-        """A blank line between blocks of words, and between words and steps; none between steps."""
-        if self._last is not None and "words" in {kind, self._last}:
+    def _space(self, kind: Literal["text", "line"]) -> None:
+        """Print a blank line between blocks of text, and between text and steps; none between steps."""
+        if self._last is not None and "text" in {kind, self._last}:
             self._screen.print()
         self._last = kind
 
-    def _say(self, text: str) -> None:
+    def _print_note(self, text: str) -> None:
         self._screen.print(Text(f"↻ {text}", style="dim yellow"))
 
     def _drawn(self) -> RenderableType:
@@ -161,7 +161,7 @@ class LiveView:
 
 
 class _Lines:
-    """Something without blank lines at its ends; of what is taller than `at_most`, the last lines."""
+    """A renderable without blank lines at its ends, cut to its last `at_most` lines."""
 
     def __init__(self, inner: RenderableType, *, at_most: int | None = None) -> None:
         self._inner = inner
@@ -183,9 +183,9 @@ def _is_blank(line: list[Segment]) -> bool:
 
 
 def finished_until(text: str) -> int:
-    """Up to where Markdown is done with this text: a blank line outside of a fence, and not inside a list or table.
+    """The length of the text whose rendering is final: up to a blank line outside of fences, lists and tables.
 
-    What follows a list item or a table's row may still belong to it, so those are kept until something else begins.
+    Text after a list item or a table row may still belong to it, so these are kept until another block begins.
     """
     end = place = 0
     is_fenced = False

@@ -1,10 +1,10 @@
-"""`turnkeep`: the table of commands, and how an error reaches the terminal.
+"""`turnkeep`: the table of commands, the first page of help, and the printing of errors.
 
-Only the command that was asked for is imported, so `turnkeep --help` waits neither for a database driver nor for the
-library that parses options. Each command is a function for typer, or a `typer.Typer` with commands of its own, in a
-module of its own.
+Only the command that was asked for is imported. `turnkeep --help` is made of the table alone and imports no library,
+because it is the first thing that people try. Each command is a function for typer, or a `typer.Typer` with commands of
+its own.
 
-Exit codes: 0 it worked, 1 it failed, 2 it was asked in a way that cannot work.
+Exit codes: 0 success, 1 failure, 2 wrong usage.
 """
 
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """A line of the table: the name, one sentence, where the command is, and under which heading it stands."""
+    """A command: its name, one sentence, its module and attribute, and its heading in the help."""
 
     name: str
     summary: str
@@ -85,7 +85,7 @@ NAME_WIDTH = 15
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code. Our own errors are one line on stderr, without a traceback."""
+    """Run a command and exit with its code. Our own errors are one line on stderr, without a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if COMPLETE_VARIABLE not in os.environ and (not arguments or arguments[0] in {"--help", "-h"}):
         print(overview(_groups()))
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def build(arguments: Sequence[str]) -> "typer.Typer":
-    """The app for these arguments: commands that they name are loaded, the others are only listed."""
+    """The app for these arguments. Commands that they name are imported, the others are only listed."""
     import typer
 
     app = typer.Typer(
@@ -127,7 +127,7 @@ def build(arguments: Sequence[str]) -> "typer.Typer":
 
 
 def overview(groups: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
-    """Help for a reader who knows nothing yet: what it is, what to type first, and every command in a line."""
+    """The first page of help, for new users: what it is, what to type first, and one line for each command."""
     bold, dim, plain = _styles()
     lines = [
         f"{bold}Usage:{plain} turnkeep COMMAND [OPTIONS]",
@@ -173,7 +173,7 @@ def _group() -> "type[TyperGroup]":
     from turnkeep.cli.terminal_text import clean_line
 
     class Commands(TyperGroup):
-        """An error about arguments quotes them, and a shell may have made them of file names."""
+        """Cleans errors about arguments. They quote the arguments, which a shell may have made of file names."""
 
         def invoke(self, ctx: Any) -> Any:
             try:
@@ -186,7 +186,7 @@ def _group() -> "type[TyperGroup]":
 
 
 def _completed_words() -> list[str]:
-    """What stands on the line that a shell wants to be completed; each shell says it in a variable of its own."""
+    """The words of the line that a shell wants to complete. Each shell passes it in a variable of its own."""
     if COMPLETE_VARIABLE not in os.environ:
         return []
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
@@ -200,7 +200,7 @@ def _load(command: Command) -> Any:
 
 
 def _unloaded() -> None:
-    """Stands in the list for a command that was not asked for."""
+    """The placeholder in the list for a command that was not asked for."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -216,7 +216,7 @@ def _show_version(wanted: bool) -> None:
 def _options() -> Any:
     import typer
 
-    # typer reads annotations at run time, so the function is made where typer is.
+    # typer reads annotations at run time, so the function is defined where typer is imported.
     def options(
         shown: Annotated[
             bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")

@@ -22,7 +22,7 @@ def conversation_as_markdown(conversation: Conversation, messages: Iterable[Mess
 
 
 def message_as_markdown(message: Message) -> str:
-    """A heading with who and when, then what was said and done, in order."""
+    """A heading with role and time, then the parts of the message in order."""
     heading = f"## {NAMES.get(message.role, message.role)} · {moment(message.created_at)}"
     parts = [heading, *(part_as_markdown(part) for part in message.content)]
     shown = {part.file_id for part in message.content if isinstance(part, FilePart)}
@@ -57,7 +57,7 @@ def part_as_markdown(part: Part) -> str:
 
 
 def step_in_words(step: StepPart) -> str:
-    """`lookup(city: Bern)`, and what became of it."""
+    """`lookup (city: Bern)` with its state, error and duration."""
     mark = {"running": "…", "succeeded": "✓", "failed": "✗"}.get(step.status, "?")
     said = f"{mark} `{clean_line(step.name)}`{arguments_of(step)}"
     if step.error is not UNSET and step.error:
@@ -74,7 +74,7 @@ def arguments_of(step: StepPart) -> str:
 
 
 def short(value: Any, limit: int = SHOWN_CHARS) -> str:
-    """A value on one line, cut where it would be too much."""
+    """A value on one line, cut at `limit` characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     words = " ".join(text.split())
     return words if len(words) <= limit else words[: limit - 1] + "…"

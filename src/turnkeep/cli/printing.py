@@ -1,7 +1,7 @@
-"""What commands print: JSON for scripts, tables and times for people. Results go to stdout, remarks to stderr.
+"""Output of commands: JSON for scripts, tables and times for people. Results go to stdout, remarks to stderr.
 
-Everything that a command prints goes through here or through a `Screen`, so that no text from outside reaches the
-terminal as it came (`terminal_text.py`). The linter refuses `print` in other modules.
+Everything that a command prints goes through here or through a `Screen`, so that every text from outside is
+cleaned first (`terminal_text.py`). The linter refuses `print` in other modules.
 """
 
 import sys
@@ -30,7 +30,7 @@ def print_text(text: str, *, end: str = "\n") -> None:
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
-    """One JSON document, field for field as the API has it; on one line unless it is indented."""
+    """One JSON document, with the fields of the API; on one line unless it is indented."""
     encoded = msgspec.json.encode(value)
     if indent is not None:
         encoded = msgspec.json.format(encoded, indent=indent)

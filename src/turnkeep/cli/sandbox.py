@@ -1,4 +1,4 @@
-"""`turnkeep sandbox`: run agent loops for a server, and their tools in boxes."""
+"""`turnkeep sandbox`: a runner, which runs agent loops for a server and their tools in sandboxes."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The terminal as Rich draws on it: whatever is drawn, only clean text reaches it."""
+"""A Rich console that cleans all text before it reaches the terminal."""
 
 from collections.abc import Iterable
 
@@ -10,9 +10,9 @@ from turnkeep.cli.terminal_text import clean_text
 
 
 class Screen(Console):
-    """A console that cleans what it draws, at the last moment: Markdown can spell a character as `&#x202e;`.
+    """Cleans text after rendering, because Markdown can spell a control character as `&#x202e;`.
 
-    Movements and colours are Rich's own and stay.
+    Cursor movements and colours come from Rich itself, and stay.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -21,5 +21,5 @@ class Screen(Console):
 
 
 def markdown(text: str) -> Markdown:
-    """Markdown in which a link is followed by its address: one behind words could lead anywhere."""
+    """Markdown that shows the address of each link, because a link text can hide where it leads."""
     return Markdown(text, hyperlinks=False)

@@ -1,4 +1,4 @@
-"""Options that are made of tables: one for each setting, so that the table of settings is the only list of them."""
+"""Command line options made from the table of settings, so that each setting is declared once."""
 
 import inspect
 from collections.abc import Callable, Iterable

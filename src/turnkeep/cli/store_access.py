@@ -1,6 +1,6 @@
-"""How the command line reaches the database: directly, or through the server that owns it.
+"""Access of operator commands to the database: directly, or through the server that owns it.
 
-A SQLite file belongs to one process. While a server runs on it, commands ask that server, with the local key.
+A SQLite file belongs to one process. While a server uses it, commands ask that server, with the local key.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ def settings_of(data_dir: str | None, database_url: str | None) -> Settings:
 
 
 def with_store(settings: Settings, work: Callable[[Store], Awaitable[Outcome]]) -> Outcome:
-    """Open the database, do this, close it. Raises Conflict while a server owns the file."""
+    """Open the database, do this work, and close it. Raises Conflict while a server owns the file."""
     from turnkeep.runtime import home_org, open_store
 
     async def run() -> Outcome:
         store = await open_store(settings)
         try:
-            await home_org(store)  # before any other: the first org is the operator's own
+            await home_org(store)  # first, because the first org is the operator's own
             return await work(store)
         finally:
             await store.close()
@@ -46,7 +46,7 @@ def with_store(settings: Settings, work: Callable[[Store], Awaitable[Outcome]]) 
 
 
 def ask_server(settings: Settings, method: str, path: str, body: Any = None) -> Any:
-    """The answer of the server that owns the database."""
+    """The response of the server that owns the database, decoded."""
     import httpx
 
     from turnkeep.api.keyfiles import local_key
@@ -65,7 +65,7 @@ def ask_server(settings: Settings, method: str, path: str, body: Any = None) -> 
 
 
 def list_from_server(settings: Settings, path: str) -> list[Any]:
-    """All pages of a list."""
+    """All items of a list, page by page."""
     found: list[Any] = []
     cursor: str | None = None
     while True:
@@ -77,7 +77,7 @@ def list_from_server(settings: Settings, path: str) -> list[Any]:
 
 
 def either(settings: Settings, direct: Callable[[Store], Awaitable[Outcome]], ask: Callable[[], Outcome]) -> Outcome:
-    """Work on the database itself, or ask the server where one owns it."""
+    """Work on the database itself, or ask the server that owns it."""
     try:
         return with_store(settings, direct)
     except Conflict:
@@ -87,20 +87,20 @@ def either(settings: Settings, direct: Callable[[Store], Awaitable[Outcome]], as
 
 
 def remember_server(settings: Settings, port: int) -> None:
-    """Write down where the server of this data directory is."""
+    """Write the address of the server of this data directory to a file."""
     url = http_address(settings.host, port)
     _server_file(settings).write_bytes(msgspec.json.encode(RunningServer(url=url, pid=os.getpid())))
 
 
 def forget_server(settings: Settings) -> None:
-    """Remove what this very process wrote."""
+    """Remove that file, if this process wrote it."""
     server = running_server(settings)
     if server is not None and server.pid == os.getpid():
         _server_file(settings).unlink(missing_ok=True)
 
 
 def running_server(settings: Settings) -> RunningServer | None:
-    """The server that wrote itself down, if its process lives."""
+    """The server in that file, if its process is alive."""
     return discovery.running_server(settings.data_dir)
 
 

@@ -1,4 +1,4 @@
-"""`turnkeep tables`: rows that agents search; CSV in with a progress bar, CSV out."""
+"""`turnkeep tables`: rows that agents search; import of CSV with a progress bar, and export."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -102,7 +102,7 @@ def import_(
     with server.connected() as turnkeep:
         table_id = None if table is None else find_table(turnkeep, table).id
         wanted = None if table_id is not None else name or file.stem
-        with _Bar(size_of_source(file)) as bar:
+        with _ProgressBar(size_of_source(file)) as bar:
             steps = turnkeep.tables.import_csv(
                 file, table_id=table_id, name=wanted, charset=charset, delimiter=delimiter, on_sent=bar.sent
             )
@@ -166,7 +166,7 @@ def find_table(turnkeep: Turnkeep, named: str) -> Table:
 
 
 def condition(text: str) -> JsonObject:
-    """`Price>=10` as the API wants it."""
+    """`Price>=10` as a filter of the API. Raises InvalidRequest."""
     for sign in ("!=", "<=", ">=", "=", "<", ">", "~"):
         column, found, value = text.partition(sign)
         if found and column.strip():
@@ -179,8 +179,8 @@ def _cells(table: Table, row: Row) -> list[str]:
     return [str(row.row), *("" if value is None else str(value) for value in values)]
 
 
-class _Bar:
-    """How an import goes on, on stderr: bytes sent, then rows looked at, then rows written. Silent in a pipe."""
+class _ProgressBar:
+    """The progress of an import on stderr: bytes sent, then rows checked, then rows written. Silent in a pipe."""
 
     def __init__(self, size: int) -> None:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -200,7 +200,7 @@ class _Bar:
         )
         self._task = self._progress.add_task("sending", total=max(1, size), said="")
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "_ProgressBar":
         self._progress.start()
         return self
 

@@ -7,7 +7,8 @@ its *bag*; files that a user keeps beyond a conversation are the workspace's Fil
 - `bag.py` is the entry point: receive, promise, complete, read, archive, save.
 - `uploads.py` inspects bytes while they arrive and completes two-step uploads; `multipart.py` parses HTTP forms.
 - `names.py` and `media_types.py` decide which names and types are accepted; `keys.py` builds object keys from ids.
-- `ports.py` is the interface of an object store; `objects.py` implements it for a local disk and for S3.
+- `ports.py` is the interface of an object store; `objects.py` implements it for a local disk, `bucket.py` for S3 (the
+  extra `turnkeep[s3]`).
 - `orphans.py` compares rows with objects, and removes what uploads left behind.
 - `zip_writer.py` and `zip_reader.py` stream archives out, and check archives that come from outside.
 - `images.py` makes thumbnails, and images that every model accepts. `signing.py` signs upload and download addresses.

@@ -1,7 +1,7 @@
-"""The bag: rows in the store and bytes among the objects, kept together.
+"""The bag: the files of conversations, each a row in the store and an object among the bytes.
 
-Bytes come first and rows after them, so that a row always has its object; what is left over when something fails in
-between is an object that no row names, which is removed here if possible and by the sweeper otherwise.
+The object is written before the row, so a row always has its object. If something fails in between, an object without a
+row remains. It is deleted at once if possible, and by the orphan sweep otherwise.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -24,14 +24,14 @@ from turnkeep.store.ports import FileStore
 
 
 class Archive(Struct, frozen=True):
-    """A zip that is made while it is read."""
+    """A zip archive that is written while it is read."""
 
     size: int
     blocks: AsyncIterator[bytes]
 
 
 class Bag:
-    """Takes files in, hands them out. Who may do it is the store's to say, except where a token says it."""
+    """Stores files and reads them. The store checks permissions; a write-back is authorised by its token."""
 
     def __init__(self, store: FileStore, objects: Objects, *, max_file_bytes: int) -> None:
         self.objects = objects
@@ -39,31 +39,33 @@ class Bag:
         self._max_file_bytes = max_file_bytes
         self._completion = UploadCompletion(store, objects, max_file_bytes=max_file_bytes)
 
-    # In, at once
+    # Uploads in one request
 
     async def receive(
         self, principal: Principal, conversation_id: ConversationId, parts: AsyncIterator[FilePart]
     ) -> list[File]:
-        """All files of a form, or none of them."""
+        """Store all files of a form, or none of them."""
         folder = Folder(principal.workspace_id, conversation_id)
         new = await self._take_all(parts, partial(self._take, folder=folder))
         return await commit(self.objects, _keys(new), lambda: self._store.add_files(principal, new))
 
     async def write_back(self, token_hash: bytes, folder: Folder, parts: AsyncIterator[FilePart]) -> list[File]:
-        """What a sandbox made, for the turn of this token, which is spent with the rows: all of it or none.
+        """Store all files that a sandbox made, or none, for the turn of this token.
 
-        A form that is refused or cut off does not spend the token. Of many forms that come at once exactly one is
-        kept; the others raise Unauthorized.
+        The rows and the use of the token are one transaction.
+
+        A form that is refused or cut off does not use up the token. Of several forms sent at once exactly one is kept;
+        the others raise Unauthorized.
         """
         new = await self._take_all(parts, partial(self._take, folder=folder, is_output=True))
         return await commit(self.objects, _keys(new), lambda: self._store.write_back(token_hash, new))
 
-    # In, by a PUT that goes elsewhere
+    # Uploads in two steps: a promise, a PUT to a signed address, a completion
 
     async def promise(
         self, principal: Principal, conversation_id: ConversationId | None, *, name: str, size: int, mime_type: str
     ) -> File:
-        """A row for a file whose bytes will come; it is pending until `complete`."""
+        """Create the row of a file whose bytes will follow. It is pending until `complete`."""
         name = clean_name(name)
         if size > self._max_file_bytes:
             raise too_large(self._max_file_bytes)
@@ -80,7 +82,7 @@ class Bag:
         return file
 
     async def accept(self, file_id: FileId, size: int, chunks: AsyncIterator[bytes]) -> None:
-        """The bytes of a promised file, where the server itself takes them. More or fewer than these change nothing."""
+        """Store the bytes of a promised file, where the server itself receives them. Another size is refused."""
         if file_id not in await self._store.pending_files([file_id]):
             raise Conflict("This file is complete, or its upload was given up.")
         await self.objects.put(incoming_key(file_id), exactly(size, chunks))
@@ -88,28 +90,28 @@ class Bag:
     async def complete(
         self, principal: Principal, file_id: FileId, *, size: int | None = None, sha256: str | None = None
     ) -> File:
-        """The promised bytes have come: look at them, and make the file ready. The same again changes nothing.
+        """Inspect the uploaded bytes and make the file ready. A repeated call changes nothing.
 
-        A ready file has the bytes whose sha256 its row tells, whatever is put meanwhile and however many workers are
-        asked at once: one of them decides. Who comes later with the same bytes gets the same answer, with other bytes
-        a Conflict.
+        A ready file has exactly the bytes whose sha256 is in its row, even if a client uploads again meanwhile or
+        several workers complete the file at once. A later call with the same size and sha256 returns the same file; a
+        call with others is refused.
 
-        Raises Conflict while there are no bytes, and whatever is wrong with them; they are erased then, and may be sent
-        again for as long as the address holds.
+        Raises Conflict if no bytes have arrived. If the bytes are refused, they are deleted, and the client may upload
+        again while the address is valid.
         """
         return await self._completion.complete(principal, file_id, size=size, sha256=sha256)
 
-    # Out
+    # Reading
 
     def content(self, file: File, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         return self.objects.read(file.storage_key, start=start, end=file.size if end is None else end)
 
     async def beginning(self, file: File, *, limit: int) -> bytes:
-        """The first bytes, up to a limit that fits into memory."""
+        """The first bytes of the file, at most `limit`, in memory."""
         return b"".join([block async for block in self.content(file, end=min(file.size, limit))])
 
     def archive(self, files: Sequence[File]) -> Archive:
-        """These files as a zip, in the order in which they came into the bag."""
+        """These files as a zip, oldest first."""
         by_name = {file.name: file for file in sorted(files, key=lambda file: (file.created_at, file.id))}
         entries = [
             ZipEntry(name=file.name, size=file.size, modified_at=file.created_at, crc32=file.crc32)
@@ -118,7 +120,7 @@ class Bag:
         return Archive(length_of(entries), zipped(entries, lambda entry: self.content(by_name[entry.name])))
 
     async def save(self, principal: Principal, file_id: FileId, conversation_id: ConversationId | None) -> File:
-        """A copy among the workspace's Files, or in the bag of a conversation."""
+        """Copy a file to the workspace's Files, or to the bag of a conversation."""
         file = await self._store.file(principal, file_id)
         if file.status != "ready":
             raise Conflict("This file is not complete yet. Save it once its upload has ended.")
@@ -140,7 +142,7 @@ class Bag:
         [saved] = await commit(self.objects, [new.storage_key], lambda: self._store.add_files(principal, [new]))
         return saved
 
-    # Both together
+    # Helpers of uploads
 
     async def _take_all(
         self, parts: AsyncIterator[FilePart], take: Callable[[FilePart], Awaitable[NewFile]]
@@ -148,7 +150,7 @@ class Bag:
         taken: list[NewFile] = []
         try:
             async for part in parts:
-                taken.append(await take(part))  # noqa: PERF401 - what was taken before a failure must be known
+                taken.append(await take(part))  # noqa: PERF401 - after a failure, these are discarded
         except BaseException:
             await discard(self.objects, _keys(taken))
             raise

@@ -1,7 +1,7 @@
-"""Pictures: a small one to look at, and one that every model takes.
+"""Images: thumbnails, and images in a form that every model accepts.
 
-Files that pretend to be pictures are a favourite bait. So only plain raster formats are opened, only up to a number of
-pixels that fits into memory, one at a time, and off the event loop. Whatever cannot be read is no picture.
+A hostile file may pretend to be an image. So only four raster formats are opened, only up to a number of pixels that
+fits into memory, one at a time, and outside of the event loop. A file that cannot be decoded is not an image.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from turnkeep.errors import UnsupportedMediaType
 RASTER_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 THUMBNAIL_SIDE = 320
 MODEL_SIDE = 2_000
-"""Providers make larger ones smaller themselves, or refuse them."""
+"""Pixels of the longer side. Providers shrink larger images themselves, or refuse them."""
 MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 40_000_000
 
@@ -36,36 +36,36 @@ _BROKEN = (
 
 
 class Picture(Struct, frozen=True):
-    """A picture as bytes."""
+    """An encoded image."""
 
     media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
     data: bytes
 
 
 class ImageConverter:
-    """Works on one picture at a time, in a thread."""
+    """Converts one image at a time, in a thread."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Semaphore(1)
+        self._one_at_a_time = asyncio.Semaphore(1)
 
     async def thumbnail(self, data: bytes) -> Picture:
-        """The picture within a small square. Raises UnsupportedMediaType if there is none to be seen."""
+        """The image, shrunk to a small square. Raises UnsupportedMediaType if it cannot be decoded."""
         made = await self._work(_thumbnail, data)
         if made is None:
             raise UnsupportedMediaType("This picture cannot be shown small: it is broken, or too large to be opened.")
         return made
 
     async def for_model(self, data: bytes) -> Picture | None:
-        """The picture as models take it, made smaller if need be; None if it is broken or too large to be opened.
+        """The image, shrunk if it is too large for models; None if it is broken or too large to be decoded.
 
-        A provider refuses a request with a broken picture, and would refuse every later one of the conversation too.
+        A provider refuses a request with a broken image, and would refuse every later one of the conversation too.
         """
         return await self._work(_for_model, data)
 
     async def _work(self, work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Picture | None:
         if len(data) > MAX_BYTES:
             return None
-        async with self._turn:
+        async with self._one_at_a_time:
             return await asyncio.to_thread(_opened, work, data)
 
 
@@ -74,7 +74,7 @@ def _opened(work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Pictu
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-                # Opening reads no more than the header; nothing is unpacked before its size is known.
+                # Opening reads only the header. Nothing is decoded before the size is known.
                 if not 0 < image.width * image.height <= MAX_PIXELS:
                     return None
                 return work(image, data)
@@ -102,7 +102,7 @@ def _for_model(image: Image.Image, data: bytes) -> Picture:
 
 
 def _smaller(image: Image.Image, side: int) -> Picture:
-    image.draft("RGB", (side * 2, side * 2))  # lets a JPEG be unpacked at a fraction of its size
+    image.draft("RGB", (side * 2, side * 2))  # a JPEG can be decoded at a fraction of its size
     upright = ImageOps.exif_transpose(image)
     has_alpha = upright.mode in {"RGBA", "LA", "PA"} or "transparency" in upright.info
     upright = upright.convert("RGBA" if has_alpha else "RGB")

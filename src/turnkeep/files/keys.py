@@ -1,4 +1,4 @@
-"""Keys of objects. They are made of ids and of a known extension: a name that somebody gave never reaches the store."""
+"""Keys of objects: ids and a known extension. A name that a person chose is never part of a key."""
 
 from msgspec import Struct
 
@@ -7,12 +7,12 @@ from turnkeep.files.names import extension_of
 from turnkeep.ids import ConversationId, FileId, WorkspaceId
 
 INCOMING = "incoming"
-"""Where promised bytes wait until somebody has looked at them."""
+"""The prefix for uploads that were not inspected yet."""
 PREFIXES = ("bag", "files", INCOMING)
 
 
 class Folder(Struct, frozen=True):
-    """Where the objects of one bag are, or those of the workspace's Files."""
+    """The place of the objects of one bag, or of the workspace's Files."""
 
     workspace_id: WorkspaceId
     conversation_id: ConversationId | None
@@ -26,7 +26,7 @@ class Folder(Struct, frozen=True):
 
 
 def storage_key(folder: Folder, file_id: FileId, name: str, *, attempt: str = "") -> str:
-    """Where the bytes of a file live. With `attempt` a place that nobody else has, until the row names it."""
+    """The key of a file's object. `attempt` makes it unique to one attempt of completing an upload."""
     extension = extension_of(name)
     known = extension if extension in BY_EXTENSION else "bin"
     return f"{folder.path}/{file_id}{attempt and '-'}{attempt}.{known}"

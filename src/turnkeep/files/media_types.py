@@ -14,12 +14,12 @@ from turnkeep.errors import UnsupportedMediaType
 from turnkeep.files.names import extension_of
 
 HEAD_BYTES = 64 * 1024
-"""So much of a file is looked at."""
+"""How much of a file is inspected."""
 UNKNOWN = "application/octet-stream"
 
 
 class Family(StrEnum):
-    """What kind of thing a file is. Types of one family may stand for each other; those of two may not."""
+    """The kind of a file. A name and a content may differ in type, but only within one family."""
 
     IMAGE = "image"
     PDF = "pdf"
@@ -100,13 +100,13 @@ _FAMILY_OF_MAIN_TYPE = {
 
 
 def family_of(mime_type: str) -> Family | None:
-    """The family of a type; None for a type that is not taken."""
+    """The family of a type; None for a type that is not accepted."""
     known = mime_type.lower()
     return _FAMILY_OF.get(known) or _FAMILY_OF_MAIN_TYPE.get(known.partition("/")[0])
 
 
 class Magic(Struct, frozen=True):
-    """Bytes at a place, and what a file is that has them there."""
+    """Bytes at an offset, and the type of a file that has them there."""
 
     place: int
     pattern: bytes
@@ -191,17 +191,17 @@ _BRANDS: dict[bytes, str] = {
     b"qt  ": "video/quicktime",
 }
 _ALSO_WORDS = frozenset({b"MZ", b"ID3", b"BZh", b"fLaC", b"OggS", b"MThd", b"dex\n"})
-"""A text may begin with these just so."""
+"""Signatures that are also the beginning of ordinary texts."""
 _OLE = frozenset({"doc", "dot", "xls", "xlt", "ppt", "pot", "pps", "msg"})
 _GENERAL = frozenset(
     {"text/plain", "text/html", "application/zip", "audio/ogg", "video/mp4", "video/x-matroska", "video/webm"}
 )
-"""What the name may say more exactly."""
+"""Types that the name may refine."""
 _CONTROLS = bytes(set(range(32)) - {8, 9, 10, 11, 12, 13, 27})
 
 
 def type_of(name: str, declared: str | None, head: bytes) -> str:
-    """The type under which this file is kept. Raises UnsupportedMediaType if it is not one of those we take."""
+    """The type under which this file is stored. Raises UnsupportedMediaType if it is not accepted."""
     is_text = _is_text(head)
     for program in _found(PROGRAMS, head, is_text=is_text):
         raise _refused(name, f"it is {program}")
@@ -217,7 +217,7 @@ def type_of(name: str, declared: str | None, head: bytes) -> str:
 
 
 def type_of_output(name: str, head: bytes) -> str:
-    """The same for what a sandbox made, where nothing is refused: a file of no known type is just bytes."""
+    """The same for a file that a sandbox made. Nothing is refused: a file of an unknown type is plain bytes."""
     try:
         return type_of(name, None, head)
     except UnsupportedMediaType:
@@ -225,9 +225,9 @@ def type_of_output(name: str, head: bytes) -> str:
 
 
 def claimed_type(name: str, declared: str | None) -> str | None:
-    """What the name says, else what the sender says; None where neither says anything that we know.
+    """The type by the name, else the declared type; None if neither is known.
 
-    Raises UnsupportedMediaType for what calls itself a program: no content makes that one of the types we take.
+    Raises UnsupportedMediaType for a name or type of a program: no content makes such a file acceptable.
     """
     extension = extension_of(name)
     by_name = BY_EXTENSION.get(extension)
@@ -265,7 +265,7 @@ def _sniffed(name: str, head: bytes, *, is_text: bool) -> str | None:
 
 
 def _inside_zip(name: str, head: bytes) -> str:
-    """Office files are archives: those of LibreOffice and EPUB say first what they are, those of Microsoft by name."""
+    """Office files are zip archives. LibreOffice and EPUB name the type in the first entry, Microsoft does not."""
     if head[30:38] == b"mimetype":
         said = head[38:138].split(b"PK", 1)[0].decode("ascii", "replace")
         if family_of(said) is not None:
@@ -296,7 +296,7 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError as exc:
         if exc.end >= len(head) - 3 and len(head) >= HEAD_BYTES:
             return True  # cut in the middle of a character
-        # An older encoding: letters with accents among plain ones, not noise.
+        # Perhaps an older encoding: mostly ASCII, with accented letters between.
         return sum(byte < 128 for byte in head) >= 0.7 * len(head) and not any(0x80 <= byte < 0x90 for byte in head)
     return True
 
@@ -312,7 +312,7 @@ def _agree(claimed: Family | None, found: Family, mime_type: str) -> bool:
 
 
 def _refined(found: str, claimed: str | None) -> str:
-    """The more telling of two that agree."""
+    """The more precise of two types that agree."""
     if claimed is None:
         return found
     return claimed if found in _GENERAL else found

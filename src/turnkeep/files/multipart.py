@@ -1,4 +1,4 @@
-"""Forms with files in them (`multipart/form-data`), read as they arrive. Knows no HTTP library: bytes in, parts out."""
+"""Files of an HTTP form (`multipart/form-data`), parsed while they arrive. Bytes in, parts out; no HTTP library."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -21,14 +21,14 @@ HEADER_BYTES = 4_096
 HEADERS = 8
 BOUNDARY_CHARS = 200
 IDLE_BYTES = 1024 * 1024
-"""So much may come in which there is no part of the form."""
+"""Maximum number of bytes before, between and after the parts of a form."""
 
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 _STARRED = re.compile(r"filename\*\s*=\s*([\w-]+)'[\w-]*'([^;\s]+)", re.IGNORECASE)
 
 
 class FilePart(Struct, frozen=True):
-    """One file of a form: the name and type that its sender gave it, and its bytes as they arrive."""
+    """One file of a form: the name and type that the client declared, and its bytes as they arrive."""
 
     name: str
     declared_type: str | None
@@ -36,7 +36,7 @@ class FilePart(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """The beginning of a part, as its headers tell it."""
+    """The headers of a part."""
 
     field: str
     disposition: str
@@ -50,10 +50,10 @@ async def file_parts(
     max_files: int,
     advice: str = "Send the rest with the next request.",
 ) -> AsyncIterator[FilePart]:
-    """The files of a form, one after the other; the bytes of each must be read before the next is asked for.
+    """The files of a form, one after the other. The caller must read the bytes of one before it asks for the next.
 
-    Raises TooManyFiles, with this advice, at the first one over the limit, and InvalidRequest for whatever is no form
-    of files.
+    Raises TooManyFiles, with this advice, at the first file over the limit. Raises InvalidRequest if the body is not a
+    form of files.
     """
     events = _Events(_boundary(content_type), body)
     found = 0
@@ -69,11 +69,11 @@ async def file_parts(
 
 
 class _Events:
-    """What the parser finds, pulled one by one: a part, its bytes, `b""` at its end, and None at the end of all."""
+    """Events of the parser, one by one: a part, its bytes, `b""` at the end of a part, None at the end of the form."""
 
     def __init__(self, boundary: str, body: AsyncIterator[bytes]) -> None:
         self._body = body
-        # Not strict: that refuses the line break which most clients send after the last boundary.
+        # Not strict: strict mode refuses the line break that most clients send after the last boundary.
         self._parser = PushMultipartParser(boundary, max_header_size=HEADER_BYTES, max_header_count=HEADERS)
         self._ready: Iterator[Any] = iter(())
         self._idle = 0
@@ -83,7 +83,7 @@ class _Events:
             while True:
                 for event in self._ready:
                     self._idle = 0
-                    return _told(event)
+                    return _event(event)
                 if self._parser.closed:
                     return None
                 chunk = await anext(self._body, b"")
@@ -101,7 +101,7 @@ class _Events:
             raise InvalidRequest(f"The form is malformed or was cut off: {exc}.") from exc
 
 
-def _told(event: Any) -> _Part | bytes:
+def _event(event: Any) -> _Part | bytes:
     if event is None:
         return b""
     if isinstance(event, bytes | bytearray):
@@ -128,7 +128,7 @@ def _boundary(content_type: str) -> str:
 
 
 def _name(part: _Part) -> str:
-    """The name that the sender gave the file. Some libraries write it in the way of mails (`filename*=`)."""
+    """The name that the client gave the file. Some libraries encode it as in e-mails (`filename*=`)."""
     if part.field != FIELD:
         raise InvalidRequest(f"The form has a field {part.field[:100]!r}. Send every file as the field `{FIELD}`.")
     starred = _STARRED.search(_QUOTED.sub('""', part.disposition))
@@ -137,7 +137,7 @@ def _name(part: _Part) -> str:
             return unquote_to_bytes(starred[2]).decode(starred[1])
         except (LookupError, UnicodeDecodeError) as exc:
             raise InvalidRequest("The name of a file is not valid Unicode.") from exc
-    # Read here and not by the library, which quietly cuts a path off a name; a path is to be refused.
+    # Parsed here, because the library silently cuts a path off a name. A path must be refused.
     _, options = parse_options_header(part.disposition, unquote=lambda value, _: content_disposition_unquote(value))
     name = options.get("filename", "")
     if not name:

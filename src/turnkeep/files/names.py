@@ -1,8 +1,8 @@
-"""Names of files as people give them, made fit for every system that may see them.
+"""Names of files, made safe for every operating system.
 
-A name is kept as it is but for Unicode form, control characters and characters that some system reads as part of a
-path. What looks like an attempt to leave the folder, to name a device or to hide an extension is refused, with a
-sentence that says why. When two names are the same is the store's to say.
+A name is kept, except for its Unicode normal form, control characters, and characters that some system reads as part of
+a path. A name that leads out of its folder, names a device or hides its extension is refused with the reason. The store
+decides when two names are equal.
 """
 
 import re
@@ -16,11 +16,11 @@ _ABSOLUTE = re.compile(r"[/\\]|~[^/\\]*[/\\]|[A-Za-z]:[/\\]")
 _PATH_CHARACTERS = re.compile(r'[/\\:*?"<>|]')
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _JOINERS = frozenset("\u200c\u200d")
-"""Part of words in some scripts, and of many emoji."""
+"""These belong to words in some scripts, and to many emoji."""
 
 
 def clean_name(name: str) -> str:
-    """The name under which the file is kept. Raises InvalidRequest for one that cannot be made fit."""
+    """The name under which the file is stored. Raises InvalidRequest for a name that cannot be made safe."""
     _check_characters(name)
     name = unicodedata.normalize("NFC", name)
     _check_path(name)
@@ -28,7 +28,7 @@ def clean_name(name: str) -> str:
     name = _PATH_CHARACTERS.sub("_", name).strip().rstrip(". ")
     if not name.strip("._ "):
         raise InvalidRequest("The file has no name. Give it one.")
-    # The name that a system with other rules would see: full-width letters, for example, are folded.
+    # Some systems fold compatibility characters, such as full-width letters.
     stem = unicodedata.normalize("NFKC", name).partition(".")[0].strip()
     if _RESERVED.fullmatch(stem):
         raise InvalidRequest(f"{name!r} names a device on some systems. Rename the file.")
@@ -38,7 +38,7 @@ def clean_name(name: str) -> str:
 
 
 def extension_of(name: str) -> str:
-    """`pdf` for `Report.PDF`; empty where there is none."""
+    """`pdf` for `Report.PDF`; empty if there is none."""
     stem, _, extension = name.rpartition(".")
     return extension.lower() if stem else ""
 

@@ -1,7 +1,7 @@
-"""Sweeping: rows and objects compared, and what belongs to neither removed.
+"""The orphan sweep: compare rows with objects, and remove objects without a row and uploads that were never finished.
 
-Every part may run on all workers at once and at any time: what is young is left alone, since somebody may just be
-bringing its other half.
+Any worker may run any part at any time. Objects and rows younger than a day are left alone, because their upload may
+still be running.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from turnkeep.ids import FileId
 from turnkeep.store.ports import FileStore
 
 GRACE_MS = 24 * 3_600_000
-"""Longer than any upload takes."""
+"""Longer than any upload may take."""
 FULL_EVERY = 144
-"""Of so many rounds one compares everything; with one round in ten minutes that is once a day."""
+"""A full comparison runs once in this many rounds: once a day, with a round every ten minutes."""
 SHOWN = 100
 ASKED_AT_ONCE = 16
 
@@ -54,7 +54,7 @@ async def check_bag(store: FileStore, objects: Objects, *, clock: Clock = system
 
 
 class BagSweeper:
-    """Removes what uploads left behind that were never finished, and objects that no row names."""
+    """Removes unfinished uploads, and objects that no row names."""
 
     def __init__(self, store: FileStore, objects: Objects, *, clock: Clock = system_clock) -> None:
         self._store = store
@@ -63,8 +63,10 @@ class BagSweeper:
         self._rounds = 0
 
     async def tidy(self, erased: Sequence[str]) -> None:
-        """Erase the objects of rows that are gone, then look for what is left over. Raises WorldError when the bucket
-        is away; what was missed is found by a later round."""
+        """Delete the objects of deleted rows, then unfinished uploads, and once a day all orphans.
+
+        Raises WorldError if the bucket cannot be reached. A later round finds what was missed.
+        """
         self._rounds += 1
         await self._objects.delete(erased)
         await self.drop_unfinished()
@@ -72,14 +74,14 @@ class BagSweeper:
             await self.sweep()
 
     async def drop_unfinished(self) -> None:
-        """Uploads that nobody completed within a day: their rows, and whatever came of their bytes."""
+        """Delete uploads that were not completed within a day: their rows and their bytes."""
         before = self._clock() - GRACE_MS
         while dropped := await self._store.drop_unfinished(created_before=before):
             for file_id, key in dropped:
                 await self._objects.delete([incoming_key(file_id), key])
 
     async def sweep(self) -> BagReport:
-        """Remove objects that no row names and drafts of killed uploads; report rows that have no object."""
+        """Remove objects that no row names, and drafts of killed uploads; report rows that have no object."""
         await self._objects.discard_unfinished(before=self._clock() - GRACE_MS)
         seen, removed = 0, list[str]()
         async for found, orphans in _compared(self._store, self._objects, before=self._clock() - GRACE_MS):
@@ -95,7 +97,7 @@ class BagSweeper:
 
 
 async def _compared(store: FileStore, objects: Objects, *, before: int) -> AsyncIterator[tuple[int, list[str]]]:
-    """For each page of objects how many there are, and those that no row names."""
+    """For each page of objects: their number, and the keys that no row names."""
     for prefix in PREFIXES:
         async for page in objects.list(prefix):
             old = [found.key for found in page if found.modified_at < before]
@@ -110,7 +112,7 @@ async def _unreferenced(store: FileStore, keys: Sequence[str]) -> list[str]:
 
 
 async def _missing(store: FileStore, objects: Objects) -> tuple[int, list[FileId]]:
-    """How many rows should have an object, and the first of those that have none."""
+    """The number of rows that should have an object, and the first ids of those that have none."""
     asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def is_there(key: str) -> bool:

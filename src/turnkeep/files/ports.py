@@ -1,7 +1,7 @@
-"""Objects: where the bytes of files live, behind a few verbs. A name given by a person never reaches them.
+"""The object store: the bytes of files, by key, on a disk or in a bucket.
 
-Each verb may raise `Unavailable` when the disk or the bucket cannot be used, and `StorageFull`. An object that is not
-there raises `Missing`.
+Each verb may raise `Unavailable` when the disk or the bucket cannot be used, and `StorageFull`. An object that does not
+exist raises `Missing`.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
@@ -12,7 +12,7 @@ from msgspec import Struct
 from turnkeep.errors import NotFound
 
 BLOCK = 1024 * 1024
-"""Bytes travel in pieces of about this size, whatever the length of a file."""
+"""Bytes are passed on in blocks of about this size."""
 
 
 class Missing(NotFound):
@@ -20,7 +20,7 @@ class Missing(NotFound):
 
 
 class StoredObject(Struct, frozen=True, kw_only=True):
-    """What a listing tells of an object. `modified_at` is in Unix epoch milliseconds."""
+    """An object in a listing. `modified_at` is in Unix epoch milliseconds."""
 
     key: str
     size: int
@@ -28,32 +28,34 @@ class StoredObject(Struct, frozen=True, kw_only=True):
 
 
 class Objects(Protocol):
-    """A flat space of immutable objects."""
+    """Immutable objects by key. A key may be put again, which replaces its object as a whole."""
 
     async def put(self, key: str, blocks: AsyncIterable[bytes]) -> None:
-        """Store these bytes: whole and durable once this returns.
+        """Store these bytes. The object is complete and durable when this returns.
 
-        If `blocks` raises, or the caller is cancelled, nothing is left behind.
+        If `blocks` raises, or the caller is cancelled, no object is stored.
         """
 
     def read(self, key: str, *, start: int, end: int) -> AsyncIterator[bytes]:
-        """The bytes from `start` up to `end`, in pieces, with constant memory. Fewer are not taken for the whole: an
-        object that was cut raises Unavailable."""
+        """The bytes from `start` up to `end`, in blocks, with constant memory.
+
+        Raises Unavailable if the object is shorter than `end`.
+        """
 
     async def size(self, key: str) -> int | None:
-        """How many bytes it has; None if it does not exist."""
+        """The number of bytes; None if the object does not exist."""
 
     async def copy(self, source: str, target: str) -> None:
         """The same bytes under another key, durable once this returns."""
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Erase these objects. Those that are not there are passed over."""
+        """Delete these objects. Keys without an object are ignored."""
 
     def list(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
-        """Every object under this folder, in pages, in no promised order."""
+        """All objects under this prefix, in pages, in any order."""
 
     async def discard_unfinished(self, *, before: int) -> int:
-        """Remove what puts that were killed before that moment left behind; return how many there were."""
+        """Remove drafts of puts that were killed before this time; return their number."""
 
     async def upload_url(self, key: str, *, seconds: int) -> str | None:
-        """Where anybody may PUT this object for so long; None where only the server can take it."""
+        """An address at which a client may PUT this object for a while; None if only the server can receive it."""

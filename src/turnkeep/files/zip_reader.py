@@ -1,7 +1,7 @@
-"""A zip from outside, distrusted: everything is looked at before the first byte is unpacked.
+"""A reader for zip archives that are not trusted. The whole archive is checked before the first byte is unpacked.
 
-Refused are names that lead elsewhere, links, devices and other things that are no files, entries that occur twice or
-share bytes, encryption, sizes that do not hold, and more than there is room for. It is all or nothing.
+It refuses paths that leave the folder, links, devices and other entries that are no files, entries that occur twice or
+share bytes, encryption, wrong sizes, and more bytes or files than allowed. One bad entry refuses the whole archive.
 """
 
 import stat
@@ -30,7 +30,7 @@ class NotAZip(ZipRefused):
 
 
 class ZipMember(Struct, frozen=True, kw_only=True):
-    """A file of the archive: where it goes, and how large it says it is."""
+    """A file in the archive: its path, and its declared size."""
 
     path: str
     size: int
@@ -38,7 +38,7 @@ class ZipMember(Struct, frozen=True, kw_only=True):
 
 
 class ZipReader:
-    """A zip that has passed. `entries` are its files, folders aside."""
+    """An archive that has passed the checks. `entries` are its files, without folders."""
 
     def __init__(self, file: IO[bytes], *, max_bytes: int, max_files: int) -> None:
         try:
@@ -55,7 +55,7 @@ class ZipReader:
         refuse_collisions([entry.path for entry in self.entries])
 
     def pieces(self, entry: ZipMember) -> Iterator[bytes]:
-        """The bytes of a file, exactly as many as it said, with the right checksum. Raises ZipRefused."""
+        """The bytes of a file. Raises ZipRefused if its size or checksum is not as declared."""
         left = entry.size
         try:
             with self._zip.open(entry.info) as file:
@@ -73,7 +73,7 @@ class ZipReader:
 
 
 def safe_path(path: str) -> str:
-    """The path itself if it leads straight down from a folder. Raises ZipRefused."""
+    """The path, if it stays inside its folder. Raises ZipRefused otherwise."""
     parts = path.split("/")
     is_straight = all(part not in {"", ".", ".."} for part in parts)
     is_clean = path.isprintable() and "\\" not in path and not (len(path) > 1 and path[1] == ":")
@@ -87,7 +87,7 @@ def safe_path(path: str) -> str:
 
 
 def refuse_collisions(paths: Sequence[str]) -> None:
-    """No file twice, and none where another needs a folder. Raises ZipRefused."""
+    """Raises ZipRefused if a path occurs twice, or if a file has the path of a folder that another file needs."""
     files: set[str] = set()
     for path in paths:
         if path in files:
@@ -107,12 +107,12 @@ def _entry(info: zipfile.ZipInfo) -> ZipMember:
         raise ZipRefused(f"{info.filename!r} in the zip is encrypted.")
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise ZipRefused(f"{info.filename!r} in the zip is compressed in a way that is not accepted.")
-    # orig_filename is what was written; ZipInfo cuts names at a NUL.
+    # orig_filename is the name in the archive; ZipInfo.filename is cut at a NUL.
     return ZipMember(path=safe_path(info.orig_filename), size=info.file_size, info=info)
 
 
 def _refuse_overlaps(infos: list[zipfile.ZipInfo], end: int) -> None:
-    """Two entries that share compressed bytes make a small zip very large."""
+    """Entries that share compressed bytes would make a small archive very large."""
     ordered = sorted(infos, key=lambda info: info.header_offset)
     starts = [info.header_offset for info in ordered] + [end]
     for info, next_offset in zip(ordered, starts[1:], strict=True):

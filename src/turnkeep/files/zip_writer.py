@@ -1,8 +1,8 @@
-"""The bag as a zip, made while it is sent: nothing is compressed, nothing is kept, and its length is known before.
+"""A writer for zip archives that are sent while they are made, without compression, with a length known in advance.
 
-Pure bytes but for `zipped`, which asks for the contents of one entry after the other. An entry whose checksum is known
-says it before its bytes; one whose checksum is not has it computed on the way, and says it after them. Entries larger
-than 4 GiB, and archives that are, use ZIP64.
+`zipped` reads the contents of one entry after the other; everything else is pure bytes. A known checksum is written
+before the bytes of an entry. An unknown one is computed while they are sent, and written after them. Entries and
+archives above 4 GiB use ZIP64.
 """
 
 import asyncio
@@ -25,8 +25,10 @@ _REGULAR_FILE = 0o100644 << 16
 
 
 class ZipEntry(Struct, frozen=True, kw_only=True):
-    """A file to be: its name inside the archive, its size, when it was made (Unix epoch milliseconds), and the checksum
-    of its bytes if that is known. Bytes that do not have it make an archive that every reader refuses."""
+    """A file of the archive: name, size, time (Unix epoch milliseconds), and the checksum of its bytes if it is known.
+
+    If the bytes do not have that checksum, every reader refuses the archive.
+    """
 
     name: str
     size: int
@@ -43,7 +45,7 @@ class ZipEntry(Struct, frozen=True, kw_only=True):
 
 
 class WrittenEntry(Struct, frozen=True):
-    """An entry that was written: where it begins, and the checksum of its bytes."""
+    """An entry that was written: its offset, and the checksum of its bytes."""
 
     entry: ZipEntry
     offset: int
@@ -51,7 +53,7 @@ class WrittenEntry(Struct, frozen=True):
 
 
 class Checksum:
-    """A CRC-32: the known one, or one that another thread computes while the block is already on its way."""
+    """A CRC-32 that is known, or that another thread computes while the block is sent."""
 
     def __init__(self, known: int | None) -> None:
         self._is_known = known is not None
@@ -71,7 +73,7 @@ class Checksum:
 
 
 def length_of(entries: Sequence[ZipEntry]) -> int:
-    """How many bytes the archive will have."""
+    """The length of the archive in bytes."""
     placed, offset = [], 0
     for entry in entries:
         placed.append(WrittenEntry(entry, offset, 0))
@@ -82,9 +84,11 @@ def length_of(entries: Sequence[ZipEntry]) -> int:
 async def zipped(
     entries: Sequence[ZipEntry], contents: Callable[[ZipEntry], AsyncIterator[bytes]]
 ) -> AsyncIterator[bytes]:
-    """The archive in pieces, its entries in the given order. Raises if an entry has more or fewer bytes than it said:
-    the archive then has no end, and nobody can take it for a whole one. If the first entry cannot be read at all, that
-    is raised before there is any piece."""
+    """The archive in pieces, its entries in the given order.
+
+    Raises Unavailable if an entry does not have its declared size. The archive then has no directory, so no reader
+    accepts it as complete. If the first entry cannot be read, the error is raised before the first piece.
+    """
     placed, offset = [], 0
     for entry in entries:
         header, blocks = local_header(entry), contents(entry)
@@ -109,9 +113,9 @@ async def zipped(
 
 def local_header(entry: ZipEntry) -> bytes:
     name = entry.name.encode()
-    told = 0 if entry.crc32 is None else entry.size
-    extra = struct.pack("<HHQQ", 1, 16, told, told) if entry.is_large else b""
-    size = _LARGE if entry.is_large else told
+    size_in_header = 0 if entry.crc32 is None else entry.size
+    extra = struct.pack("<HHQQ", 1, 16, size_in_header, size_in_header) if entry.is_large else b""
+    size = _LARGE if entry.is_large else size_in_header
     return (
         struct.pack(
             "<4sHHHIIIIHH",
@@ -132,7 +136,7 @@ def local_header(entry: ZipEntry) -> bytes:
 
 
 def descriptor(entry: ZipEntry, crc: int) -> bytes:
-    """What follows the bytes of an entry; nothing where its header has told it."""
+    """The data descriptor after the bytes of an entry; empty if the header had the checksum."""
     if entry.crc32 is not None:
         return b""
     form = "<4sIQQ" if entry.is_large else "<4sIII"
@@ -140,7 +144,7 @@ def descriptor(entry: ZipEntry, crc: int) -> bytes:
 
 
 def directory(placed: Sequence[WrittenEntry], offset: int) -> bytes:
-    """The list of all entries, which begins at `offset`, and the end of the archive."""
+    """The central directory, which begins at `offset`, and the end of the archive."""
     listed = b"".join(map(_listed, placed))
     ending = struct.pack(
         "<4sHHHHIIH",
@@ -195,7 +199,7 @@ def _listed(placed: WrittenEntry) -> bytes:
 
 
 def _dos_time(milliseconds: int) -> int:
-    """Date and time as MS-DOS wrote them, in UTC; it knows the years 1980 to 2107."""
+    """Date and time in the format of MS-DOS, in UTC. Its range is 1980 to 2107."""
     moment = time.gmtime(min(max(milliseconds // 1000, 315_532_800), 4_354_819_198))
     date = (moment.tm_year - 1980) << 9 | moment.tm_mon << 5 | moment.tm_mday
     return date << 16 | moment.tm_hour << 11 | moment.tm_min << 5 | moment.tm_sec // 2

@@ -1,6 +1,6 @@
-"""CSV: reading files as they come, row by row, and writing them so that a spreadsheet runs none of it.
+"""CSV files: read row by row, and written so that a spreadsheet runs no formula in them.
 
-A cell that a spreadsheet would take for a formula is written with a `'` before it, and read back without.
+A cell that a spreadsheet would take for a formula is written with a `'` before it, and read back without it.
 """
 
 import codecs
@@ -36,7 +36,7 @@ _CHARSETS = {"utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso8859-1", "iso8859-
 
 
 class CsvFile:
-    """An open file of CSV. Its rows can be read more than once; each time they come in order, with their lines."""
+    """An open CSV file. Its rows can be read more than once, each time in order, with their line numbers."""
 
     def __init__(self, file: BinaryIO, *, charset: str | None = None, delimiter: str | None = None) -> None:
         self._file = file
@@ -49,7 +49,7 @@ class CsvFile:
         _check_header(self.header)
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """`(line, cells)`. Raises InvalidRequest, which names the line, for what is no table."""
+        """`(line, cells)`. Raises InvalidRequest, which names the line, if a row does not fit the header."""
         rows = self._all()
         next(rows)
         for line, cells in rows:
@@ -66,7 +66,7 @@ class CsvFile:
                 if cells:
                     yield reader.line_num, cells
         except csv.Error as exc:
-            raise InvalidRequest(f"Line {reader.line_num} is no CSV: {_words(exc)}. Nothing was imported.") from exc
+            raise InvalidRequest(f"Line {reader.line_num} is no CSV: {_reason(exc)}. Nothing was imported.") from exc
 
     def _lines(self) -> Iterator[str]:
         self._file.seek(0)
@@ -86,11 +86,11 @@ class CsvFile:
                 "its encoding as charset. Nothing was imported."
             ) from exc
         finally:
-            with suppress(ValueError):  # the file was closed before somebody had read to the end
+            with suppress(ValueError):  # the file was closed before all of it was read
                 text.detach()
 
     def _unreadable_line(self) -> int:
-        """The first line that the encoding cannot read. A reader of text knows only the block in which it lies."""
+        """The first line that the encoding cannot decode. TextIOWrapper reports only the block that contains it."""
         self._file.seek(0)
         decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(self._encoding)(), translate=True)
         line = 1
@@ -127,7 +127,7 @@ class CsvRows:
 
 
 class Inference:
-    """The columns of a file, learned from every one of its rows."""
+    """Infers the columns of a file from all of its rows."""
 
     def __init__(self, header: Sequence[str]) -> None:
         self._header = header
@@ -148,7 +148,7 @@ class Inference:
 
 
 def csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
-    """These rows as lines of CSV, as RFC 4180 and every spreadsheet want them."""
+    """These rows as CSV by RFC 4180, which every spreadsheet reads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerows([_text(cell) for cell in row] for row in rows)
@@ -156,7 +156,7 @@ def csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text as a spreadsheet shows it instead of running it."""
+    """The text, marked so that a spreadsheet shows it instead of running it."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -216,7 +216,7 @@ def _unquoted(line: str) -> str:
     return re.sub(r'"[^"]*"', "", line)
 
 
-def _words(exc: csv.Error) -> str:
+def _reason(exc: csv.Error) -> str:
     words = str(exc)
     if "field larger" in words:
         return f"a cell has over {csv.field_size_limit():,} characters"

@@ -1,8 +1,8 @@
 """The text of one file, in a process of its own: `python -I -m turnkeep.knowledge.extraction KIND < file`.
 
-Prints one line of JSON, `{"text": …}` or `{"problem": …}`. Files come from anybody, so this process has little memory
-and time, no secrets in its environment, no network, and no way to write or to start anything; whatever goes wrong
-costs nobody but itself.
+It prints one line of JSON: `{"text": …}`, or `{"problem": …}`, with `"extra"` if only an extra is not installed. Files
+are not trusted, so this process has little memory and time, no secrets in its environment, no network, and no way to
+write files or to start programs. A crash ends only this process.
 """
 
 import io
@@ -11,8 +11,11 @@ import resource
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, BinaryIO, Final
 
+EXTRA: Final = "documents"
+"""The extra that brings the parsers of PDF and Office files. A server runs without it."""
 MEMORY_BYTES: Final = 1024 * 1024 * 1024
 CPU_SECONDS: Final = 60
 TEXT_CHARS: Final = 1_000_000
@@ -20,12 +23,17 @@ MAX_PAGES: Final = 2_000
 UNPACKED_BYTES: Final = 200 * 1024 * 1024
 MAX_ENTRIES: Final = 5_000
 
+PARSERS: Final = {"pdf": "pypdf", "docx": "docx", "xlsx": "openpyxl", "pptx": "pptx"}
 _REFUSED: Final = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "shutil.", "ftplib.")
 _WRITING: Final = frozenset("wax+")
 
 
 class Unreadable(Exception):
-    """There is no text to be had; the message says why."""
+    """The file has no text that can be read; the message says why."""
+
+
+class MissingExtra(Unreadable):
+    """The parser of this kind is not installed. The file may be read once it is."""
 
 
 def main() -> None:
@@ -33,19 +41,21 @@ def main() -> None:
     kind = sys.argv[1]
     try:
         answer = {"text": text_of(kind, sys.stdin.buffer)}
+    except MissingExtra as exc:
+        answer = {"problem": str(exc), "extra": EXTRA}
     except Unreadable as exc:
         answer = {"problem": str(exc)}
     except MemoryError:
         answer = {"problem": "it needs too much memory"}
     except RecursionError:
         answer = {"problem": "it is nested too deeply"}
-    except Exception as exc:  # parsers raise whatever they like
+    except Exception as exc:  # parsers raise errors of any type
         answer = {"problem": f"it is damaged ({type(exc).__name__})"}
     sys.stdout.write(json.dumps(answer))
 
 
 def confine() -> None:
-    """Give up what a parser does not need, before any byte of the file is looked at."""
+    """Give up every right that a parser does not need, before the file is read."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -61,7 +71,15 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def text_of(kind: str, file: BinaryIO) -> str:
-    """The text of a file of that kind; pages, slides and sheets are separated by form feeds."""
+    """The text of a file of that kind; pages, slides and sheets are separated by form feeds.
+
+    Raises Unreadable, and MissingExtra where the parser is not installed.
+    """
+    if (parser := PARSERS.get(kind)) is not None:
+        try:
+            import_module(parser)
+        except ImportError as exc:
+            raise MissingExtra(f"it is not readable: install turnkeep[{EXTRA}]") from exc
     pieces: list[str] = []
     size = 0
     for piece in _READERS[kind](file):
@@ -137,7 +155,7 @@ def _pptx(file: BinaryIO) -> Iterator[str]:
 
 
 def _plain(file: BinaryIO) -> Iterator[str]:
-    """UTF-8 or UTF-16; anything else is shown as Latin-1, which reads every byte."""
+    """UTF-8 or UTF-16; anything else is read as Latin-1, which accepts every byte."""
     raw = file.read(TEXT_CHARS * 4)
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         yield raw.decode("utf-16", "replace")
@@ -152,7 +170,7 @@ def _plain(file: BinaryIO) -> Iterator[str]:
 
 
 def _checked_zip(file: BinaryIO) -> BinaryIO:
-    """The same file, if what it unpacks to is not absurd."""
+    """The same file, unless it is too large when it is unpacked. Raises Unreadable."""
     whole = file.read()
     raw = io.BytesIO(whole)
     if whole.startswith(b"\xd0\xcf\x11\xe0"):

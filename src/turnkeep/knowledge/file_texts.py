@@ -1,4 +1,4 @@
-"""Texts of files: extracted once for the same bytes, in a process with limits, and kept in the store."""
+"""Texts of files: extracted once per content (sha256), in a confined process, and kept in the store."""
 
 import asyncio
 import os
@@ -17,11 +17,11 @@ from turnkeep.model.knowledge import FileText
 from turnkeep.store.ports import KnowledgeStore
 
 Unit = Literal["page", "sheet", "slide"]
-"""What the parts of a text are called that form feeds divide."""
+"""The name of the parts of a text, which form feeds separate."""
 
 EXTRACTION_SECONDS = 60.0
 AT_ONCE = 1
-"""Extractions of one server. They are heavy, and turns have the machine too."""
+"""Extractions at the same time on one worker. They are heavy, and turns need the machine too."""
 MAX_BYTES = 64 * 1024 * 1024
 ANSWER_BYTES = 8 * 1024 * 1024
 
@@ -38,7 +38,7 @@ _UNITS: dict[str, Unit] = {"pptx": "slide", "xlsx": "sheet"}
 
 
 def kind_of(file: File) -> str | None:
-    """How its text is read; None for what has none."""
+    """How the text of the file is read; None for a file without text."""
     if kind := _KINDS.get(file.mime_type):
         return kind
     if file.mime_type.startswith("text/") or file.mime_type in _TEXTUAL:
@@ -63,30 +63,30 @@ class FileTexts:
     def __init__(self, store: KnowledgeStore, files: FileBytes) -> None:
         self._store = store
         self._files = files
-        self._turn = asyncio.Semaphore(AT_ONCE)
-        self._under_way: dict[tuple[OrgId, str], asyncio.Task[FileText]] = {}
+        self._limit = asyncio.Semaphore(AT_ONCE)
+        self._running: dict[tuple[OrgId, str], asyncio.Task[FileText]] = {}
 
     async def close(self) -> None:
-        """End what is under way. It is begun again when somebody asks."""
-        for task in self._under_way.values():
+        """Cancel running extractions. The next request for such a text starts over."""
+        for task in self._running.values():
             task.cancel()
-        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def of(self, org_id: OrgId, files: Sequence[File]) -> dict[str, FileText]:
-        """The texts by sha256. Of each that cannot be read it says why; that is kept too, and not tried again."""
+        """The texts by sha256. A file that cannot be read has a `problem`. It is kept too, and not tried again."""
         known = await self._store.file_texts(org_id, [file.sha256 for file in files if file.sha256])
         for file in files:
             if file.sha256 and file.sha256 not in known:
-                known[file.sha256] = await self._begun(org_id, file, file.sha256)
+                known[file.sha256] = await self._start_or_join(org_id, file, file.sha256)
         return known
 
-    async def _begun(self, org_id: OrgId, file: File, sha256: str) -> FileText:
-        """The extraction goes on when its caller loses patience, so that the next one finds its text."""
+    async def _start_or_join(self, org_id: OrgId, file: File, sha256: str) -> FileText:
+        """Start the extraction, or join a running one. It goes on when this caller is cancelled, for the next one."""
         key = (org_id, sha256)
-        task = self._under_way.get(key)
+        task = self._running.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(self._extract(org_id, file, sha256))
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            task = self._running[key] = asyncio.create_task(self._extract(org_id, file, sha256))
+            task.add_done_callback(lambda _: self._running.pop(key, None))
         return await asyncio.shield(task)
 
     async def _extract(self, org_id: OrgId, file: File, sha256: str) -> FileText:
@@ -96,24 +96,25 @@ class FileTexts:
         if file.size > MAX_BYTES:
             return FileText(sha256=sha256, text="", problem="it is too large to be read")
         try:
-            async with self._turn:
-                text = await self._extracted(kind, file, sha256)
+            async with self._limit:
+                answer = await self._extracted(kind, file)
         except NotFound:
             return FileText(sha256=sha256, text="", problem="its bytes are gone")
-        await self._store.save_file_text(org_id, text, title=file.name, unit=unit_of(file))
+        text = FileText(sha256=sha256, text=answer.get("text", ""), problem=answer.get("problem"))
+        if "extra" not in answer:  # not kept: the file is read once the extra is installed
+            await self._store.save_file_text(org_id, text, title=file.name, unit=unit_of(file))
         return text
 
-    async def _extracted(self, kind: str, file: File, sha256: str) -> FileText:
+    async def _extracted(self, kind: str, file: File) -> dict[str, str]:
         with tempfile.TemporaryFile() as bytes_:
             async for chunk in self._files.content(file):
                 await asyncio.to_thread(bytes_.write, chunk)
             bytes_.seek(0)
-            answer = await run_worker(kind, bytes_)
-        return FileText(sha256=sha256, text=answer.get("text", ""), problem=answer.get("problem"))
+            return await run_worker(kind, bytes_)
 
 
 async def run_worker(kind: str, file: BinaryIO, *, seconds: float = EXTRACTION_SECONDS) -> dict[str, str]:
-    """What the extraction answers, or what became of it."""
+    """The answer of the extraction process; a `problem` if it was killed or did not answer in time."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
@@ -145,7 +146,7 @@ async def run_worker(kind: str, file: BinaryIO, *, seconds: float = EXTRACTION_S
 
 
 async def _read(stream: asyncio.StreamReader) -> bytes:
-    """All of it, up to a limit beyond which it is no answer."""
+    """The whole output, or nothing if it is over the limit."""
     pieces: list[bytes] = []
     size = 0
     while piece := await stream.read(65_536):

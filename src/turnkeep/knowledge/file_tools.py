@@ -19,7 +19,7 @@ from turnkeep_client.wire.events import Source
 AT_ONCE = 5
 FILES_SEARCHED = 1_000
 PREPARED_SECONDS = 20.0
-"""So long may a search wait for files that were never read before."""
+"""How long a search waits for files that were never read before."""
 NAMED = 8
 
 
@@ -29,7 +29,7 @@ class Read(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class VisibleFiles:
-    """What a turn may read: the bag of its conversation first, then the workspace's Files."""
+    """The files that a turn may read: the bag of its conversation first, then the workspace's Files."""
 
     def __init__(self, store: FileStore) -> None:
         self._store = store
@@ -91,7 +91,7 @@ def read_file(visible: VisibleFiles, texts: FileTexts) -> Tool:
 
 
 def _part(file: File, text: str, offset: int, context: CallContext) -> Outcome:
-    """The text from `offset` on, to the end of the last paragraph, line or word that the limit holds."""
+    """The text from `offset` on, up to the last end of a paragraph, line or word within the limit."""
     if offset >= len(text):
         raise InvalidRequest(f"{file.name} has {len(text):,} characters; offset {offset:,} is behind its end.")
     end = min(len(text), offset + room_for(context, 1))
@@ -108,7 +108,7 @@ def _part(file: File, text: str, offset: int, context: CallContext) -> Outcome:
 
 
 async def _prepared(texts: FileTexts, org_id: OrgId, files: Sequence[File]) -> tuple[dict[str, FileText], list[str]]:
-    """The texts that can be had in time, and a word about each file that is passed over."""
+    """The texts that are ready in time, and notes about the files that are left out."""
     known: dict[str, FileText] = {}
     late: list[str] = []
     try:

@@ -1,7 +1,8 @@
-"""Importing CSV: the whole file is looked at before its first row is written, and nobody sees a row before the last.
+"""Import of a CSV file into a table: all rows or none.
 
-A file comes as a stream and lies on the disk while it is read, twice; in memory there is one batch. Rows are parsed
-and tokenised in threads and written in small batches, so that turns go on beside it.
+The whole file is checked before its first row is written, and readers see no row before the last is written. The upload
+is spooled to the disk and read twice; memory holds one batch. Rows are parsed in threads and written in small batches,
+so that turns go on meanwhile.
 """
 
 import asyncio
@@ -23,16 +24,16 @@ WRITTEN_AT_ONCE = 200
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int | None], Awaitable[None]]
-"""Hears of the stage (`checked`, `imported`), the rows so far, and how many there are if that is known."""
+"""Called with the stage (`checked`, `imported`), the rows so far, and the total if it is known."""
 
 
 async def unheard(stage: str, rows: int, total: int | None) -> None:
-    """For those who do not ask."""
+    """The default: progress is not reported."""
 
 
 @asynccontextmanager
 async def spooled(chunks: AsyncIterator[bytes], *, limit: int) -> AsyncIterator[BinaryIO]:
-    """The stream as a file on the disk, until the end of the block."""
+    """The stream as a temporary file, until the end of the block. Raises FileTooLarge."""
     with tempfile.TemporaryFile() as file:
         size = 0
         async for chunk in chunks:
@@ -44,17 +45,17 @@ async def spooled(chunks: AsyncIterator[bytes], *, limit: int) -> AsyncIterator[
 
 
 class Importer:
-    """Brings CSV files into tables of a workspace."""
+    """Imports CSV files into tables of a workspace."""
 
     def __init__(self, store: KnowledgeStore) -> None:
         self._store = store
 
     async def open(self, file: BinaryIO, *, charset: str | None, delimiter: str | None) -> CsvFile:
-        """The file, its first line read. Raises InvalidRequest for what is no CSV."""
+        """Read the header of the file. Raises InvalidRequest if it is not CSV."""
         return await asyncio.to_thread(CsvFile, file, charset=charset, delimiter=delimiter)
 
     async def columns(self, csv: CsvFile, progress: Progress = unheard) -> list[Column]:
-        """Columns that fit every row of the file."""
+        """The columns, with types that fit every row of the file."""
         inference = Inference(csv.header)
 
         def learn(rows: list[tuple[int, list[str]]]) -> None:
@@ -79,8 +80,10 @@ class Importer:
         batch: str | None = None,
         digest: str | None = None,
     ) -> KnowledgeTable:
-        """Add all rows of the file, or none, and keep them as this batch. Raises InvalidRequest, naming the line, for
-        what does not fit."""
+        """Add all rows of the file, or none, and record them as this batch.
+
+        Raises InvalidRequest, which names the line, if a row does not fit the table.
+        """
         rows = CsvRows(csv, table)
         total = await self._check(rows, progress)
         if not total:
@@ -91,7 +94,7 @@ class Importer:
             await self._write(table, import_id, first, iter(rows), total, progress)
             return await self._store.finish_import(table, import_id=import_id, batch=batch, digest=digest)
         except BaseException:
-            # What cannot be taken back now is hidden, and cleared away by a sweep.
+            # If this fails too, the rows stay hidden, and a sweep removes them later.
             with suppress(TurnkeepError):
                 await asyncio.shield(self._store.abandon_import(table, import_id=import_id))
             raise
@@ -123,5 +126,5 @@ class Importer:
 
 
 async def _some(items: Iterator[T], count: int) -> list[T]:
-    """The next ones, read in a thread; none at the end."""
+    """The next items, read in a thread; empty at the end."""
     return await asyncio.to_thread(lambda: list(islice(items, count)))

@@ -46,7 +46,7 @@ _HINTS: Mapping[ColumnType, str] = {
 
 
 def cells_of(table: KnowledgeTable, values: Mapping[str, JsonValue]) -> list[Cell]:
-    """The cells of a row that is given by the names of its columns. What is not named is empty."""
+    """The cells of a row, given by column names. Columns that are not named are empty."""
     cells: list[Cell] = [None] * (max(column.key for column in table.columns) + 1)
     for name, value in values.items():
         column = table.column(name)
@@ -58,12 +58,12 @@ def cells_of(table: KnowledgeTable, values: Mapping[str, JsonValue]) -> list[Cel
 
 
 def values_of(table: KnowledgeTable, cells: Sequence[Cell]) -> dict[str, Cell]:
-    """The row as callers see it, in the order of the columns."""
+    """The row as callers see it, by column name, in the order of the columns."""
     return {column.name: cells[column.key] if column.key < len(cells) else None for column in table.columns}
 
 
 def cell_of(column: Column, value: JsonValue) -> Cell:
-    """The value as this column keeps it. Raises InvalidRequest, which names the column, for any other."""
+    """The value in the type of the column. Raises InvalidRequest, which names the column, if it does not fit."""
     if value is None or (value == "" and column.type != "text"):
         return None
     cell = _converted(column.type, value)
@@ -77,14 +77,14 @@ def cell_of(column: Column, value: JsonValue) -> Cell:
 
 
 def cell_of_text(column: Column, text: str) -> Cell:
-    """The same for a cell of a CSV file, where an empty one is no value at all."""
+    """The same for a cell of a CSV file, in which an empty text means no value."""
     if not text or (column.type != "text" and not text.strip()):
         return None
     return cell_of(column, text)
 
 
 def narrowed(kinds: list[ColumnType], text: str) -> list[ColumnType]:
-    """Those of these types that can hold the cell too. Numbers with leading zeros are names: only text holds them."""
+    """Those of these types that fit the cell too. A number with leading zeros is a name, and fits only text."""
     text = text.strip()
     return kinds if not text else [kind for kind in kinds if _looks_like(kind, text)]
 
@@ -144,7 +144,7 @@ def _date(value: JsonValue) -> str | None:
 
 
 def _moment(value: JsonValue) -> str | None:
-    """In UTC, with milliseconds, so that it sorts as text. Without a zone it is taken as UTC."""
+    """In UTC, with milliseconds, so that it sorts as text. A time without a zone is read as UTC."""
     try:
         if _is_number(value):
             moment = datetime.fromtimestamp(float(str(value)) / 1000, tz=UTC)
@@ -183,7 +183,7 @@ class Condition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def row_query(
     table: KnowledgeTable, *, text: str = "", filters: list[Condition] | None = None, sort: str | None = None
 ) -> RowQuery:
-    """`sort` is the name of a column, with `-` before it for the greatest first."""
+    """The query for the store. `sort` is the name of a column; `-` before it sorts in descending order."""
     filters = filters or []
     if len(filters) > MAX_FILTERS:
         raise InvalidRequest(f"At most {MAX_FILTERS} filters may be given, not {len(filters)}.")

@@ -1,4 +1,4 @@
-"""`search_user_tables` and `save_to_table`: rows found by words, filters and order, and rows added."""
+"""`search_user_tables` and `save_to_table`: find rows by words, filters and sort order, and add rows."""
 
 from typing import Annotated
 
@@ -118,7 +118,7 @@ def _names(tables: list[KnowledgeTable]) -> str:
 
 
 def _described(tables: list[KnowledgeTable], chars: int, offset: int) -> str:
-    """Tables with their columns from `offset` on, as far as there is room for whole lines, and how to get the rest."""
+    """Tables with their columns, from `offset` on, as many whole lines as fit, and how to get the rest."""
     if not tables:
         return "This workspace has no tables."
     shown: list[str] = []
@@ -151,7 +151,7 @@ def _passage(hit: RowHit, chars: int) -> Passage:
 
 
 def _row_text(hit: RowHit, chars: int) -> str:
-    """`Name: Saffron; Price: 9.5`, without empty cells; whole cells only, and a word about those left out."""
+    """`Name: Saffron; Price: 9.5`, without empty cells. Only whole cells, and the number of columns left out."""
     parts: list[str] = []
     size = 0
     values = {name: value for name, value in values_of(hit.table, hit.row.cells).items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the tools of knowledge have in common: checked arguments, whole hits within the limit, and sources."""
+"""The base of the knowledge tools: checked arguments, whole hits within the limit, and sources."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Generic, TypeVar
@@ -27,7 +27,7 @@ class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class KnowledgeTool(Generic[Arguments]):
-    """A tool made of a spec, a type of arguments and a function. What the caller can fix is an error outcome."""
+    """A tool made of a name, a type of arguments and a function. An error that the model can fix becomes its result."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ def fitted(
     next_offset: int | None,
     notes: Sequence[str] = (),
 ) -> Outcome:
-    """As many whole passages as the limit holds, at least one, and how to get the next ones."""
+    """As many whole passages as fit the limit, at least one, and how to get the next ones."""
     heading = _heading(offset, len(passages), notes, following=offset + len(passages))
     left = context.result_chars - len(heading)
     shown: list[Passage] = []
@@ -75,7 +75,7 @@ def fitted(
 
 
 def room_for(context: CallContext, hits: int) -> int:
-    """So many characters has each of so many hits, beside its title."""
+    """The number of characters for each hit, without its title."""
     return max(LEAST_CHARS, (context.result_chars - 400) // hits - 120)
 
 

@@ -18,7 +18,7 @@ CONVERSATIONS_LOOKED_AT = 100
 
 
 def knowledge_tools(store: Store, texts: FileTexts) -> list[Tool]:
-    """All of them, for the runtime to register."""
+    """All knowledge tools, for the runtime to register."""
     visible = VisibleFiles(store)
     return [
         search_pages(store),
@@ -77,8 +77,10 @@ def search_conversations(store: ConversationStore) -> Tool:
 
 
 async def _earlier(store: ConversationStore, principal: Principal, here: Conversation, query: str) -> list[Hit]:
-    """Conversations of the user of this one that match, without this one. A key that acts for nobody may read them
-    all; a model that answers one user must not."""
+    """Other conversations of the same user that match.
+
+    A service key without a user may read the conversations of all users. A model that answers one user must not.
+    """
     if here.user_id is not None:
         principal = structs.replace(principal, user_id=here.user_id)
     for words in dict.fromkeys((query, _without_common(query))):

@@ -19,7 +19,7 @@ _ROLES: dict[JsonValue, Role] = {
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One message: who said it, what, and when if it says so."""
+    """One message: its role, its blocks, and its time if it has one."""
 
     role: Role
     blocks: tuple[Block, ...]
@@ -27,18 +27,18 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 def is_empty(item: Item) -> bool:
-    """Whether nothing is said: no blocks, or blank texts alone. A result without words still says that a tool ran."""
+    """Whether the message has no blocks, or only blank texts. A tool result without text is not empty."""
     return all(isinstance(block, Text) and not block.text.strip() for block in item.blocks)
 
 
 class Remarks:
-    """What a reader of the result should know: pieces that have no equal here."""
+    """Notes for the person who imports: parts that have no equivalent here."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
 
     def left_out(self, index: int, kind: JsonValue) -> Text:
-        """A line of text in the place of something that cannot be kept."""
+        """A line of text in place of a part that cannot be kept."""
         self.said.append(f"Item {index}: a piece of type {kind!r} has no equal here; a line of text stands for it.")
         return Text(text=f"[{kind}: left out]")
 
@@ -208,7 +208,7 @@ def tool_name(value: JsonValue, index: int) -> str:
 
 
 def arguments(value: JsonValue, index: int, remarks: Remarks) -> JsonObject:
-    """Arguments as an object. A text that is not JSON (a model was cut off in it) is kept as what it is."""
+    """Arguments as an object. A text that is not JSON (the model was cut off) is kept as a text."""
     if isinstance(value, str):
         try:
             value = json.decode(value) if value.strip() else {}
@@ -224,7 +224,7 @@ def arguments(value: JsonValue, index: int, remarks: Remarks) -> JsonObject:
 
 
 def parts_of(content: JsonValue, index: int) -> list[JsonObject]:
-    """Content as a list of parts: a text is one text part, nothing is none."""
+    """Content as a list of parts. A text is one text part."""
     if content is None:
         return []
     if isinstance(content, str):
@@ -244,7 +244,7 @@ def text_of(part: JsonObject, index: int, field: str = "text") -> str:
 
 
 def image_at(url: JsonValue, index: int) -> Image:
-    """A picture from its address, which may hold the picture itself (`data:`)."""
+    """An image from its address, which may contain the image itself (`data:`)."""
     if not isinstance(url, str):
         raise InvalidRequest(f"Item {index}: a picture needs an address.")
     if url.startswith("data:"):
@@ -254,7 +254,7 @@ def image_at(url: JsonValue, index: int) -> Image:
 
 
 def words_of(content: JsonValue, index: int, remarks: Remarks) -> str:
-    """A tool's result as text. Other things in it are named."""
+    """A tool result as text. Parts of other types are replaced by a line that names them."""
     if content is None:
         return ""
     if not isinstance(content, str | list):

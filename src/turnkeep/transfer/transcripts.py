@@ -1,20 +1,20 @@
-"""Foreign transcripts: lists of messages as other systems keep them → rows, and back into the form they came in.
+"""Transcripts: lists of messages from other systems → rows, and back into the form they came in.
 
 Four forms are known: Anthropic messages, OpenAI chat messages, OpenAI Responses items, and plain
 `{role, content, ts}`. A list may stand alone, inside a request body, or be wrapped line by line (`message`).
 
-Reading is strict about form, so that nothing is lost silently: what is not a message is an InvalidRequest that
-names the item, and a piece that has no equal here (a provider's own tools, audio) becomes a line of text and is
-listed in `remarks`. It does not ask whether calls and results fit together; the compiler sees to that.
+Reading is strict about form, so that nothing is lost silently. An item that is not a message is an InvalidRequest that
+names it. A part that has no equivalent here (a provider's own tools, audio) becomes a line of text, and is listed in
+`remarks`. Whether calls and results fit together is not checked here; the compiler does that.
 
-A transcript is read for one of two ends. `read_transcript` reads it to be written back: system messages that lead it
-stay as they are, and empty messages are read, so that they can be repaired. `read_history` reads it to be kept as a
-conversation: what leads it becomes rows too, and an empty message is refused.
+A transcript is read for one of two purposes. `read_transcript` reads it to be repaired and written back: leading system
+messages stay as they are, and empty messages are accepted. `read_history` reads it to be stored as a conversation:
+leading instructions become rows too, and an empty message is refused.
 
 **Turns.** A user's message starts a turn, and everything up to the next one belongs to it: iterations, tool
-traffic, the answer. Messages of the user that follow each other directly are one question. Instructions that lead
-the list are a turn of their own, so that the first question can be asked again without repeating them. Anything else
-before the first user's message has no turn that it could safely be put into, and each such row is a turn of its own.
+calls and results, the answer. Consecutive messages of the user are one question. Instructions at the start of
+the list are a turn of their own, so that the first question can be asked again without repeating them. Any other row
+before the first user's message belongs to no question, and is a turn of its own.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ _RESPONSES_PARTS = {"input_text", "output_text", "input_image", "input_file"}
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
-    """A conversation from elsewhere.
+    """A conversation from another system.
 
-    `preamble` are the system messages that led it, verbatim, where they are not among the rows; `body` is the request
-    that it was part of, if any, and `key` the place where it stood there.
+    `preamble` holds the leading system messages, verbatim, if they are not among the rows. `body` is the request that
+    contained the messages, if any, and `key` the field in which they were.
     """
 
     form: Form
@@ -51,7 +51,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
 
     @property
     def open_turn(self) -> TurnId | None:
-        """The last turn, if it still waits for an answer: it ends with the user's words or with results."""
+        """The last turn, if it still waits for an answer: it ends with a question or with tool results."""
         return self.rows[-1].turn_id if self.rows and self.rows[-1].role != "assistant" else None
 
 
@@ -62,7 +62,7 @@ def read_transcript(
     conversation_id: ConversationId = ConversationId(""),  # noqa: B008 - a plain string
     created_at: int = 0,
 ) -> Transcript:
-    """The transcript in `document`, in the form given or the one that it shows. `created_at` is for rows without ts."""
+    """The transcript in `document`, in the given or the detected form. `created_at` is for rows without `ts`."""
     body, key, raw = _unwrapped(_without_surrogates(document))
     found = form or detect(raw, body)
     leading = _count_leading(raw) if found in {"openai_chat", "openai_responses"} else 0
@@ -79,9 +79,9 @@ def read_transcript(
 
 
 def read_history(document: JsonValue, *, form: Form | None = None, created_at: int = 0) -> Transcript:
-    """The same with all instructions that lead it among its rows. Raises InvalidRequest for a message without content.
+    """The same, with all leading instructions among the rows. Raises InvalidRequest for a message without content.
 
-    Anthropic and Responses have a place for instructions beside the messages; those come first.
+    Anthropic and Responses keep instructions beside the messages; those come first.
     """
     body, key, raw = _unwrapped(_without_surrogates(document))
     found = form or detect(raw, body)
@@ -104,13 +104,13 @@ def read_history(document: JsonValue, *, form: Form | None = None, created_at: i
 
 
 def write_transcript(transcript: Transcript, messages: Sequence[JsonObject]) -> JsonValue:
-    """The messages where the transcript's own stood: behind its system messages, inside its request body."""
+    """The document with these messages in place of its own, after its system messages, inside its request body."""
     written = [*transcript.preamble, *messages]
     return written if transcript.body is None else {**transcript.body, transcript.key: written}
 
 
 def detect(raw: Sequence[JsonObject], body: JsonObject | None = None) -> Form:
-    """The form, by what only that form has. Bare texts are read as OpenAI chat, or as plain where they carry `ts`."""
+    """The form, by fields that only this form has. Plain texts are OpenAI chat, or `plain` if they have `ts`."""
     if body is not None and "input" in body:
         return "openai_responses"
     parts = [part for item in raw if isinstance(item.get("content"), list) for part in item["content"]]
@@ -123,7 +123,7 @@ def detect(raw: Sequence[JsonObject], body: JsonObject | None = None) -> Form:
         return "openai_chat"
     if kinds & _ANTHROPIC_TYPES or "image" in kinds or _is_anthropic_body(body):
         return "anthropic"
-    # Both write a user's text as a list at times; an assistant's, only Anthropic.
+    # Both may write a user's text as a list. Only Anthropic writes an assistant's text so.
     if any(item.get("role") == "assistant" and isinstance(item.get("content"), list) for item in raw):
         return "anthropic"
     return "plain" if has_times else "openai_chat"
@@ -159,7 +159,7 @@ def _count_leading(raw: Sequence[JsonObject]) -> int:
 
 
 def _beside(body: JsonObject) -> list[Item]:
-    """Instructions that stand beside the messages: `system` of Anthropic, `instructions` of Responses."""
+    """Instructions beside the messages: `system` of Anthropic, `instructions` of Responses."""
     found: list[Item] = []
     for name in ("system", "instructions"):
         value = body.get(name)
@@ -196,7 +196,7 @@ def _joined(form: Form, items: list[Item]) -> list[Item]:
 
 
 def _with_answers_joined(items: list[Item]) -> list[Item]:
-    """Responses lists reasoning, words and calls of one answer apart; here they are one message."""
+    """Responses lists reasoning, texts and calls of one answer as separate items; here they are one message."""
     joined: list[Item] = []
     for item in items:
         if joined and item.role == "assistant" == joined[-1].role:
@@ -275,7 +275,7 @@ def _is_only_results(blocks: tuple[Block, ...]) -> bool:
 
 
 def _without_surrogates(value: JsonValue) -> JsonValue:
-    """Half an emoji cannot be stored or sent; a replacement character takes its place."""
+    """A lone surrogate cannot be stored or sent. A replacement character takes its place."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

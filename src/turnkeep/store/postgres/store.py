@@ -15,10 +15,10 @@ from turnkeep.store.postgres.io.pool import Pool
 from turnkeep.store.postgres.io.roles import check_boundary, client_login
 from turnkeep.store.postgres.io.statements import statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge
+from turnkeep.store.postgres.records import GroupedWrites
 from turnkeep.store.postgres.tables import PostgresTables
 from turnkeep.store.postgres.transfer import PostgresTransfer
 from turnkeep.store.postgres.turns import PostgresTurns
-from turnkeep.store.postgres.writing import GroupedWrites
 
 POOL_SIZE = 10
 RETRY_SECONDS = 10.0

@@ -11,8 +11,8 @@ from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.exports import rename
 from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
+from turnkeep.store.postgres.records import entries_of, packed
 from turnkeep.store.postgres.turns import ALL
-from turnkeep.store.postgres.writing import entries_of, packed
 from turnkeep.store.rows import (
     json_or_null,
     json_text,
