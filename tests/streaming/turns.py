@@ -24,7 +24,7 @@ from turnkeep.model.events import (
     TurnEvent,
 )
 from turnkeep.model.usage import Usage
-from turnkeep.streaming.frames import Kind, parse
+from turnkeep.streaming.frames import Kind, parse_cursor
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.sse import ServerSentEvent
 
@@ -176,7 +176,7 @@ class NativeReader:
 
     def take(self, frame: ServerSentEvent) -> None:
         assert not self.is_over, "something came after the terminal event"
-        cursor, data = parse(frame.id), json.loads(frame.data)
+        cursor, data = parse_cursor(frame.id), json.loads(frame.data)
         if frame.event == "delta":
             assert cursor.seq == len(self.events), "a preview of another event"
             assert cursor.offset == len(self.preview) + len(data["text"]), "a preview with a gap"
