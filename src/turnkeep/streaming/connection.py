@@ -8,10 +8,16 @@ the reader does not read.
 Without this protocol streams work too, but a reader that was cut keeps its socket until the peer closes it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, cast
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+"""The types of ASGI."""
 
 EXTENSION = "turnkeep.connection"
 
@@ -34,7 +40,7 @@ class WatchedProtocol(HttpToolsProtocol):
         scope["extensions"] = {EXTENSION: {"transport": self.transport}}
 
 
-async def disconnected(receive: Callable[[], Awaitable[Mapping[str, object]]]) -> None:
+async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
     """Return when the client has disconnected. Read the request body first: messages until then are ignored."""
     while (await receive())["type"] != "http.disconnect":
         pass

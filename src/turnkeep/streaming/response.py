@@ -7,20 +7,17 @@ process watches all streams: it cuts readers that accept nothing, and ends every
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any, Literal, cast
 
 from msgspec import Struct
 
 from turnkeep.streaming import sse
-from turnkeep.streaming.connection import Connection, connection_of, disconnected
+from turnkeep.streaming.connection import Connection, Receive, Scope, Send, connection_of, disconnected
 from turnkeep.streaming.formats import Encoder
 from turnkeep.streaming.frames import Frame
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Batches = AsyncIterator[Sequence[Frame]]
 Header = tuple[bytes, bytes]
 
@@ -131,7 +128,7 @@ class EventStream:
         self._progress = WriteProgress(streams.slow_readers, None)
         self._ended: asyncio.Future[Ending] | None = None
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
         self._progress = WriteProgress(self._streams.slow_readers, self._connection)
         await send({"type": "http.response.start", "status": 200, "headers": list(self._headers)})
