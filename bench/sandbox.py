@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def _forwarding(count: int, rounds: int) -> tuple[float, float]:
-    """Lines per second, ours and raw: medians of interleaved rounds."""
+    """LineStream per second, ours and raw: medians of interleaved rounds."""
     kinds = (_STEP, _DELTA, _STEP, _DELTA, _STEP, _LOG, _STEP, _DELTA)
     body = b"".join(line % n if (line := kinds[n % 8]) is _STEP else line for n in range(count - 1)) + _RESULT
     chunks = [body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES)]

@@ -33,7 +33,7 @@ from turnkeep.bounded_http import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats.native import NativeEncoder
-from turnkeep.streaming.hub import LocalHub, Speech
+from turnkeep.streaming.hub import LocalHub, Preview
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep.streaming.response import OpenStreams
 from turnkeep_client.wire.events import Failure, Recorded, TurnBegan
@@ -212,11 +212,11 @@ class BareSite(Site):
 
 
 def _ready_frames(count: int) -> list[bytes]:
-    speech, encoder, frames, offset = Speech(attempt=1, base=1), NativeEncoder(), [], 0
+    preview, encoder, frames, offset = Preview(attempt=1, base=1), NativeEncoder(), [], 0
     for number in range(count):
         word = WORDS[number % len(WORDS)]
-        speech.add(offset, 1, "text", word)
-        frames.append(encoder.encode(speech.after(offset)[0]))
+        preview.add(offset, 1, "text", word)
+        frames.append(encoder.encode(preview.after(offset)[0]))
         offset += len(word)
     return frames
 

@@ -12,20 +12,20 @@ from turnkeep.ids import ConversationId
 from turnkeep.providers.scripted import Pause
 from turnkeep.sandbox import line_stream, server, tools
 from turnkeep.sandbox.envelope import ChatTurn, Skill
-from turnkeep.sandbox.line_stream import Lines, shown_args
-from turnkeep.sandbox.loop import history, summary
+from turnkeep.sandbox.line_stream import LineStream, shown_args
+from turnkeep.sandbox.loop import history, skill_summary
 from turnkeep.streaming.ndjson import LINE_BYTES, LineParser, ResultLine
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Step
 
 
-async def all_of(written: Lines) -> bytes:
+async def all_of(written: LineStream) -> bytes:
     return await written.take(seconds=1)
 
 
 class TestLines:
     async def test_the_first_ending_counts_and_nothing_follows_it(self) -> None:
-        written = Lines(clock=FakeClock(5))
+        written = LineStream(clock=FakeClock(5))
         written.delta("Hi")
         written.error("first", "one")
         written.result("second")
@@ -36,7 +36,7 @@ class TestLines:
         ]
 
     async def test_whoever_waits_is_woken_by_a_line_or_goes_home(self) -> None:
-        written = Lines()
+        written = LineStream()
         waiting = asyncio.create_task(written.take(seconds=20))
         await asyncio.sleep(0)
         written.delta("x")
@@ -44,17 +44,17 @@ class TestLines:
         assert await written.take(seconds=0.01) == b""
 
     async def test_an_answer_that_fits_into_no_line_is_an_error(self) -> None:
-        written = Lines()
+        written = LineStream()
         written.result("x" * LINE_BYTES)
         assert b'"code":"answer_too_long"' in await all_of(written)
 
     async def test_a_reader_that_lets_lines_pile_up_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(line_stream, "UNSENT_BYTES", 1_000)
-        written, floods = Lines(), []
-        written.on_flood = lambda: floods.append(True)
+        written, overflows = LineStream(), []
+        written.on_overflow = lambda: overflows.append(True)
         for _ in range(100):
             written.delta("x" * 100)
-        assert floods == [True]
+        assert overflows == [True]
 
     def test_arguments_are_shown_whole_unless_they_are_as_long_as_a_file(self) -> None:
         assert shown_args({"a": "x" * 10_000}) == {"a": "x" * 10_000}
@@ -65,7 +65,7 @@ class TestLines:
         assert shown_args({str(number): "x" * 100 for number in range(5_000)}) == {"cut": "5,000 arguments"}
 
     async def test_silence_is_broken_by_blank_lines_that_mean_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(server, "BEAT_SECONDS", 0.05)
+        monkeypatch.setattr(server, "HEARTBEAT_SECONDS", 0.05)
         turn = FakeTurn([[Pause(1.0), "Slow."]])
         async with site() as here, here.session.post(f"{here.url}/stream", json=here.server.add(turn)) as response:
             body = await response.read()
@@ -81,23 +81,23 @@ class TestProgress:
     async def test_only_the_end_of_long_output_is_shown_and_never_too_often(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tools, "MOST_LINES", 2)
+        monkeypatch.setattr(tools, "FULL_RATE_LINES", 2)
         shown: list[str] = []
-        heard = tools.Progress(lambda _, text: shown.append(text), every_seconds=0.01).listen("call_1")
+        output = tools.Progress(lambda _, text: shown.append(text), every_seconds=0.01).start("call_1")
         for _ in range(60):
-            heard.add(b"x" * 500)
+            output.add(b"x" * 500)
             await asyncio.sleep(0.005)
-        heard.stop()
+        output.stop()
         assert 3 <= len(shown) <= 12, "each waits twice as long as the one before"
         assert max(map(len, shown)) == len(shown[-1]) == tools.SHOWN_CHARS
-        assert len(heard.text()) == 30_000
+        assert len(output.text()) == 30_000
 
     async def test_a_character_cut_in_two_is_shown_whole(self) -> None:
-        heard = tools.Progress(lambda _, text: None).listen("call_1")
+        output = tools.Progress(lambda _, text: None).start("call_1")
         for piece in ("€".encode()[:1], "€".encode()[1:], b"\xff"):
-            heard.add(piece)
-        heard.stop()
-        assert heard.text() == "€\ufffd"
+            output.add(piece)
+        output.stop()
+        assert output.text() == "€\ufffd"
 
 
 class TestBriefing:
@@ -111,7 +111,7 @@ class TestBriefing:
         ],
     )
     def test_a_skill_is_summed_up_in_a_line(self, text: str, told: str) -> None:
-        assert summary(Skill(name="x", files={"SKILL.md": text})) == told
+        assert skill_summary(Skill(name="x", files={"SKILL.md": text})) == told
 
     def test_the_talk_so_far_becomes_turns(self) -> None:
         said = (("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"))
@@ -129,7 +129,7 @@ class TestBriefing:
 
 def test_a_step_is_told_with_its_time() -> None:
     async def told() -> bytes:
-        written = Lines(clock=FakeClock(7))
+        written = LineStream(clock=FakeClock(7))
         written.step(Step(id="s", name="shell", status="running", args={"a": 1}), name="other")
         return await all_of(written)
 

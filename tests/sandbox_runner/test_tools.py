@@ -12,8 +12,8 @@ from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
 from turnkeep.model.principals import Principal
 from turnkeep.sandbox.boxes.ports import Box, Driver
 from turnkeep.sandbox.envelope import Skill
-from turnkeep.sandbox.tools import Bench, BoxTools, Progress, shorten, step_name
-from turnkeep.sandbox.workspace import SKILLS, Inside, Workspace, skill_files
+from turnkeep.sandbox.tools import BoxAccess, BoxTools, Progress, shorten, step_name
+from turnkeep.sandbox.workspace import SKILLS, BoxScript, Workspace, skill_files
 from turnkeep.tools.ports import CallContext, Outcome
 
 CONTEXT = CallContext(
@@ -43,9 +43,9 @@ def shown() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def use(driver: Driver, box: Box, shown: list[tuple[str, str]]) -> Use:
-    bench = Bench(
+    access = BoxAccess(
         box=box,
-        inside=Inside(box, driver.python),
+        script=BoxScript(box, driver.python),
         python=driver.python,
         progress=Progress(lambda call, text: shown.append((call, text)), every_seconds=0.05),
         environment={"GREETING": "hello"},
@@ -53,7 +53,7 @@ def use(driver: Driver, box: Box, shown: list[tuple[str, str]]) -> Use:
         result_chars=1_000,
         skills=(SKILL,),
     )
-    tools = {tool.spec.name: tool for tool in BoxTools(bench).all()}
+    tools = {tool.spec.name: tool for tool in BoxTools(access).all()}
 
     async def call(name: str, **args: Any) -> Outcome:
         return await tools[name].call(args, CONTEXT)

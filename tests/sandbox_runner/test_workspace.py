@@ -59,7 +59,7 @@ class TestPuttingSkills:
         await fails(box, "echo x >> /usr/bin/env")
         await workspace.put(ASSETS, [NewFile(path="after.txt", data=b"fine")])
         assert await says(box, "cat assets/after.txt") == "fine"
-        assert await workspace.inside.ask("read", {"path": "assets/after.txt", "first_line": 1, "lines": 5}) == "fine"
+        assert await workspace.script.ask("read", {"path": "assets/after.txt", "first_line": 1, "lines": 5}) == "fine"
 
 
 class TestCollecting:

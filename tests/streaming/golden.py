@@ -53,7 +53,7 @@ def live_frames(name: str) -> Iterator[Frame]:
         if line.recorded is not None:
             log.add(frames_of([line.recorded]))
         if line.said is not None:
-            assert log.say(line.said)
+            assert log.add_preview(line.said)
         for frame in log.frames(seq, offset):
             seq, offset = frame.seq, frame.offset
             yield frame

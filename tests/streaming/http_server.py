@@ -13,7 +13,7 @@ from turnkeep.bounded_http import BoundedProtocol
 from turnkeep.ids import TurnId
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
-from turnkeep.streaming.frames import START, parse
+from turnkeep.streaming.frames import START, parse_cursor
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import EventSource, Hub
 from turnkeep.streaming.response import OpenStreams
@@ -42,7 +42,7 @@ class Site:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         turn_id = TurnId(scope["path"][1:])
         sent = dict(scope["headers"]).get(b"last-event-id", b"").decode()
-        cursor = parse(sent) if sent else START
+        cursor = parse_cursor(sent) if sent else START
         format = cast(FormatName, scope["query_string"].decode() or "native")
         encoder = encoder_for(format, turn_id=turn_id, model="demo", created_at=0, cursor=cursor)
         batches = follow(self.source, self.hub, turn_id, cursor, poll_seconds=self.poll_seconds)

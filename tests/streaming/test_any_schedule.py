@@ -13,7 +13,7 @@ from msgspec import Struct
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
-from turnkeep.streaming.frames import START, parse
+from turnkeep.streaming.frames import START, parse_cursor
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep_client.wire.events import Recorded, Result, ToolCalls
@@ -92,10 +92,10 @@ class Stage:
         home, away, _ = self.hubs
         if isinstance(message, Recorded):
             home.publish(self.worker.turn_id, [message])
-            away.hear(self.worker.turn_id, message.seq)
+            away.note_event(self.worker.turn_id, message.seq)
         else:
             home.preview(message)
-            away.overhear(message)
+            away.add_remote_preview(message)
 
     def _do(self, move: Move) -> list[Message]:
         worker = self.worker
@@ -135,7 +135,7 @@ async def read(stage: Stage, reader: Any, format: FormatName, plan: Sequence[Con
 
 async def read_until_cut(stage: Stage, reader: Any, format: FormatName, connection: Connection) -> None:
     worker, hub = stage.worker, stage.hubs[connection.hub]
-    cursor = parse(reader.cursor) if reader.cursor else START
+    cursor = parse_cursor(reader.cursor) if reader.cursor else START
     encoder = encoder_for(format, turn_id=worker.turn_id, model="demo", created_at=0, cursor=cursor)
     parser = SseParser(reader.cursor)
     left = connection.bytes

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.streaming.frames import Cursor, parse
+from turnkeep.streaming.frames import Cursor, parse_cursor
 
 numbers = st.integers(0, 999_999_999)
 
@@ -23,7 +23,7 @@ class TestParsing:
         ],
     )
     def test_a_cursor_is_read(self, text: str, cursor: Cursor) -> None:
-        assert parse(text) == cursor
+        assert parse_cursor(text) == cursor
 
     @pytest.mark.parametrize(
         "text",
@@ -51,10 +51,10 @@ class TestParsing:
     )
     def test_anything_else_is_refused_in_few_words(self, text: str) -> None:
         with pytest.raises(InvalidRequest) as refused:
-            parse(text)
+            parse_cursor(text)
         assert len(refused.value.detail) < 200
 
     @given(numbers.filter(bool), numbers, st.sampled_from(["", "1.2", "1.2.3.0"]))
     def test_what_is_written_is_read_again(self, seq: int, offset: int, state: str) -> None:
         cursor = Cursor(seq, offset, state)
-        assert parse(str(cursor)) == cursor
+        assert parse_cursor(str(cursor)) == cursor

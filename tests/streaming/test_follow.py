@@ -124,7 +124,7 @@ class TestImpossiblePlaces:
         listening, speaking = LocalHub(), LocalHub()
         speaking.preview(worker.say("Hello"))
         async with listening.subscribe(worker.turn_id):
-            listening.overhear(worker.say(" there"))
+            listening.add_remote_preview(worker.say(" there"))
             assert not await is_over(source, listening, worker.turn_id, ahead), "it is only overheard"
         speaking.forget(worker.turn_id)
         assert not await is_over(source, speaking, worker.turn_id, ahead), "it runs elsewhere now"
@@ -133,7 +133,7 @@ class TestImpossiblePlaces:
         hub = LocalHub()
         hub.preview(worker.say("Hello"))
         worker.take_over()
-        hub.overhear(worker.say("Hel"))  # this worker does not know yet that the turn is no longer its own
+        hub.add_remote_preview(worker.say("Hel"))  # this worker does not know yet that the turn is no longer its own
         assert not await is_over(source, hub, worker.turn_id, Cursor(2, 5))
 
     async def test_a_turn_without_events(self, source: ListSource) -> None:
@@ -219,7 +219,7 @@ class TestALiveTurn:
         reading = Reading(source, hub, worker)
         await reading.until(1)
         worker.step()
-        hub.doubt(worker.turn_id)
+        hub.require_read(worker.turn_id)
         await reading.until(1, 2)
         reads = source.reads
         hub.preview(worker.say("Hello"))
@@ -272,7 +272,7 @@ class TestALiveTurn:
         before, now = source.reads, asyncio.get_running_loop().time
         began = now()
         for _ in range(200):
-            hub.hear(worker.turn_id, 7)
+            hub.note_event(worker.turn_id, 7)
             await asyncio.sleep(0.0005)
         # At once, and then after 50 ms, 100 ms, 200 ms …: each pause is twice the one before.
         most = 2 + math.log2(1 + (now() - began) / 0.05)

@@ -11,7 +11,7 @@ from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, Ope
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
 from turnkeep.streaming.formats import FormatName, encoder_for
-from turnkeep.streaming.frames import Cursor, DeltaFrame, EventFrame, Frame, parse
+from turnkeep.streaming.frames import Cursor, DeltaFrame, EventFrame, Frame, parse_cursor
 from turnkeep.streaming.hub import TurnLog, frames_of
 from turnkeep_client.wire.events import Recorded, Result, ToolCalls, TurnBegan
 from turnkeep_client.wire.sse import ServerSentEvent, SseParser
@@ -78,7 +78,7 @@ class TestResumingAtEveryId:
             log = TurnLog()
             for line in golden.lines_of(name):
                 if line.said is not None and line.said.base_seq == cursor.seq:
-                    assert log.say(line.said)
+                    assert log.add_preview(line.said)
             frames = [*log.frames(cursor.seq, cursor.offset), *frames_of(golden.events_of(name)[cursor.seq :])]
             _go_on(reader, cursor, name, format, frames)
 
@@ -91,7 +91,7 @@ def _cut_readers(name: str, format: FormatName) -> Iterator[tuple[Any, Cursor]]:
         whole = parsed(golden.encoded(frames, format, _turn_id(golden.events_of(name))))
         for count in range(len(whole)):
             reader = _read(whole[:count], format, name)
-            yield reader, parse(reader.cursor) if reader.cursor else Cursor()
+            yield reader, parse_cursor(reader.cursor) if reader.cursor else Cursor()
 
 
 def _go_on(reader: Any, cursor: Cursor, name: str, format: FormatName, frames: Sequence[Frame]) -> None:
@@ -160,7 +160,7 @@ class TestChoosing:
         worker.begin()
         worker.say("Hello world")
         worker.answer()
-        encoder = encoder_for("openai", turn_id=worker.turn_id, model=None, created_at=0, cursor=parse("1.6"))
+        encoder = encoder_for("openai", turn_id=worker.turn_id, model=None, created_at=0, cursor=parse_cursor("1.6"))
         reader = OpenAIReader()
         for frame in parsed(encoder.encode(frames_of(worker.recorded)[1])):
             reader.take(frame)

@@ -9,7 +9,7 @@ from tests.streaming.turns import ListSource, Worker
 from turnkeep.errors import Unavailable
 from turnkeep.streaming import hub as log_module
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
-from turnkeep.streaming.hub import TAIL_BYTES, TAIL_EVENTS, TAIL_PIECES, Ear, LocalHub, TurnLog
+from turnkeep.streaming.hub import TAIL_BYTES, TAIL_EVENTS, TAIL_PIECES, LocalHub, LocalSubscription, TurnLog
 
 
 @pytest.fixture
@@ -34,27 +34,27 @@ def seqs(frames: object) -> list[int]:
     return [frame.seq for frame in frames if isinstance(frame, EventFrame)]
 
 
-async def heard(ear: Ear, seconds: float = 0.01) -> bool:
-    return await ear.wait(asyncio.get_running_loop().time() + seconds)
+async def heard(subscription: LocalSubscription, seconds: float = 0.01) -> bool:
+    return await subscription.wait(asyncio.get_running_loop().time() + seconds)
 
 
 class TestListening:
     async def test_a_reader_hears_what_is_published_and_said(self, hub: LocalHub, worker: Worker) -> None:
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.begin()])
             hub.preview(worker.say("Hello "))
             hub.preview(worker.say("world"))
-            assert await heard(ear)
-            frames = ear.frames(0, 0)
+            assert await heard(subscription)
+            frames = subscription.frames(0, 0)
             assert (seqs(frames), texts(frames)) == ([1], ["Hello ", "world"])
-            assert ear.frames(1, 11) == ()
+            assert subscription.frames(1, 11) == ()
 
     async def test_a_wait_ends_when_something_is_heard_or_the_time_has_come(
         self, hub: LocalHub, worker: Worker
     ) -> None:
-        async with hub.subscribe(worker.turn_id) as ear:
-            assert not await heard(ear, 0.02)
-            waiting = asyncio.ensure_future(ear.wait(asyncio.get_running_loop().time() + 30))
+        async with hub.subscribe(worker.turn_id) as subscription:
+            assert not await heard(subscription, 0.02)
+            waiting = asyncio.ensure_future(subscription.wait(asyncio.get_running_loop().time() + 30))
             hub.publish(worker.turn_id, [worker.begin()])
             assert await asyncio.wait_for(waiting, 20)
 
@@ -62,65 +62,65 @@ class TestListening:
         self, hub: LocalHub, worker: Worker
     ) -> None:
         loop = asyncio.get_running_loop()
-        async with hub.subscribe(worker.turn_id) as ear:
-            long = asyncio.ensure_future(ear.wait(loop.time() + 30))
+        async with hub.subscribe(worker.turn_id) as subscription:
+            long = asyncio.ensure_future(subscription.wait(loop.time() + 30))
             hub.publish(worker.turn_id, [worker.begin()])
             assert await long
-            ear.frames(0, 0)
+            subscription.frames(0, 0)
             began = loop.time()
-            assert not await heard(ear, 0.02)
+            assert not await heard(subscription, 0.02)
             assert loop.time() - began < 5
 
     async def test_news_between_two_waits_is_not_missed(self, hub: LocalHub, worker: Worker) -> None:
-        async with hub.subscribe(worker.turn_id) as ear:
-            ear.frames(0, 0)
+        async with hub.subscribe(worker.turn_id) as subscription:
+            subscription.frames(0, 0)
             hub.publish(worker.turn_id, [worker.begin()])
-            assert await heard(ear, 60)
-            ear.frames(0, 0)
-            assert not await heard(ear, 0)
+            assert await heard(subscription, 60)
+            subscription.frames(0, 0)
+            assert not await heard(subscription, 0)
 
     async def test_readers_of_other_turns_are_left_alone(
         self, hub: LocalHub, worker: Worker, source: ListSource
     ) -> None:
         other = Worker(source)
-        async with hub.subscribe(other.turn_id) as ear:
+        async with hub.subscribe(other.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.begin()])
             hub.preview(worker.say("Hello"))
-            assert not await heard(ear, 0)
-            assert ear.frames(0, 0) == ()
+            assert not await heard(subscription, 0)
+            assert subscription.frames(0, 0) == ()
 
 
 class TestPlaces:
     async def test_a_reader_in_the_middle_of_a_piece_gets_the_rest_of_it(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             for text in ("Hel", "lo ", "wörld"):
                 hub.preview(worker.say(text))
-            assert texts(ear.frames(1, 4)) == ["o ", "wörld"]
-            assert texts(ear.frames(1, 7)) == ["örld"]
+            assert texts(subscription.frames(1, 4)) == ["o ", "wörld"]
+            assert texts(subscription.frames(1, 7)) == ["örld"]
 
     async def test_a_reader_far_behind_gets_what_it_lacks_in_one_frame_for_each_kind(
         self, hub: LocalHub, worker: Worker
     ) -> None:
         worker.begin()
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             for number in range(150):
                 hub.preview(worker.say(f"{number} ", "reasoning"))
             for number in range(150):
                 hub.preview(worker.say(f"{number} "))
-            frames = ear.frames(1, 7)
+            frames = subscription.frames(1, 7)
             assert [frame.kind for frame in frames if isinstance(frame, DeltaFrame)] == ["reasoning", "text"]
             assert "".join(texts(frames)) == worker.spoken[1][7:]
             assert [frame.offset for frame in frames][-1] == len(worker.spoken[1])
 
     async def test_every_place_gives_exactly_the_words_after_it(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             for number in range(2 * TAIL_PIECES + 10):
                 hub.preview(worker.say(f"{number % 7}" * (1 + number % 3)))
             whole = worker.spoken[1]
             for offset in range(len(whole) + 1):
-                frames = ear.frames(1, offset)
+                frames = subscription.frames(1, offset)
                 assert "".join(texts(frames)) == whole[offset:]
                 place = offset
                 for frame in frames:
@@ -129,37 +129,37 @@ class TestPlaces:
                     place = frame.offset
 
     async def test_a_reader_behind_the_tail_must_ask_the_store(self, hub: LocalHub, worker: Worker) -> None:
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.begin()])
             for _ in range(TAIL_EVENTS):
                 hub.publish(worker.turn_id, [worker.step()])
-            assert ear.frames(0, 0) == ()
-            assert ear.head == TAIL_EVENTS + 1
-            assert seqs(ear.frames(TAIL_EVENTS - 1, 0)) == [TAIL_EVENTS, TAIL_EVENTS + 1]
+            assert subscription.frames(0, 0) == ()
+            assert subscription.head == TAIL_EVENTS + 1
+            assert seqs(subscription.frames(TAIL_EVENTS - 1, 0)) == [TAIL_EVENTS, TAIL_EVENTS + 1]
 
     async def test_words_are_void_once_an_event_followed_them(self, hub: LocalHub, worker: Worker) -> None:
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.begin()])
             late = worker.say("Hello")
             hub.preview(late)
             hub.publish(worker.turn_id, [worker.take_over()])
             hub.preview(late)
-            frames = ear.frames(1, 0)
+            frames = subscription.frames(1, 0)
             assert (seqs(frames), texts(frames)) == ([2], [])
 
     async def test_words_before_their_event_tell_that_it_exists(self, hub: LocalHub, worker: Worker) -> None:
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             worker.begin()
             hub.preview(worker.say("Hello"))
-            assert ear.head == 1
-            assert ear.frames(0, 0) == ()
+            assert subscription.head == 1
+            assert subscription.frames(0, 0) == ()
 
     async def test_another_attempt_on_the_same_event_is_not_mixed_in(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             hub.preview(worker.say("Hello"))
             hub.preview(worker.say_late(1, 7, " there"))
-            assert texts(ear.frames(1, 0)) == ["Hello"]
+            assert texts(subscription.frames(1, 0)) == ["Hello"]
 
 
 class TestSharing:
@@ -175,7 +175,9 @@ class TestSharing:
     ) -> None:
         worker.begin()
         async with hub.subscribe(worker.turn_id) as ann, hub.subscribe(worker.turn_id) as bob:
-            found = await asyncio.gather(*(ear.read(source, after=0, limit=9) for ear in (ann, bob, ann)))
+            found = await asyncio.gather(
+                *(subscription.read(source, after=0, limit=9) for subscription in (ann, bob, ann))
+            )
             assert [seqs(frames) for frames in found] == [[1], [1], [1]]
             assert source.reads == 1
             assert seqs(bob.frames(0, 0)) == [1]
@@ -185,7 +187,7 @@ class TestSharing:
     ) -> None:
         worker.begin()
         async with hub.subscribe(worker.turn_id) as ann, hub.subscribe(worker.turn_id) as bob:
-            reads = [asyncio.ensure_future(ear.read(source, after=0, limit=9)) for ear in (ann, bob)]
+            reads = [asyncio.ensure_future(subscription.read(source, after=0, limit=9)) for subscription in (ann, bob)]
             await asyncio.sleep(0)
             reads[0].cancel()
             assert seqs(await reads[1]) == [1]
@@ -195,11 +197,13 @@ class TestSharing:
     ) -> None:
         worker.begin()
         source.is_away = True
-        async with hub.subscribe(worker.turn_id) as ear:
-            failed = await asyncio.gather(*(ear.read(source, after=0, limit=9) for _ in "ab"), return_exceptions=True)
+        async with hub.subscribe(worker.turn_id) as subscription:
+            failed = await asyncio.gather(
+                *(subscription.read(source, after=0, limit=9) for _ in "ab"), return_exceptions=True
+            )
             assert [type(one) for one in failed] == [Unavailable, Unavailable]
             source.is_away = False
-            assert seqs(await ear.read(source, after=0, limit=9)) == [1]
+            assert seqs(await subscription.read(source, after=0, limit=9)) == [1]
 
 
 class TestMemory:
@@ -207,9 +211,9 @@ class TestMemory:
         worker, log = Worker(ListSource()), TurnLog()
         worker.begin()
         for number in range(5_000):
-            log.say(worker.say(f"word {number} "))
-            assert log.speech is not None
-            kept = [*log.speech._joined, *log.speech._pieces]
+            log.add_preview(worker.say(f"word {number} "))
+            assert log.preview is not None
+            kept = [*log.preview._joined, *log.preview._pieces]
             assert len(kept) <= 2 * TAIL_PIECES + number / TAIL_PIECES
             assert sum(len(frame.text) for frame in kept) == len(worker.spoken[1])
 
@@ -246,23 +250,23 @@ class TestMemory:
     async def test_a_turn_that_ended_is_let_go_by_itself(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
         hub.preview(worker.say("Hello"))
-        async with hub.subscribe(worker.turn_id) as ear:
+        async with hub.subscribe(worker.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.answer()])
-            assert seqs(ear.frames(1, 5)) == [2]
+            assert seqs(subscription.frames(1, 5)) == [2]
         assert hub.turn_count == 0
 
     async def test_a_forgotten_preview_is_void_for_those_who_still_listen(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
         hub.preview(worker.say("Hello"))
-        async with hub.subscribe(worker.turn_id) as ear:
-            assert texts(ear.frames(1, 0)) == ["Hello"]
+        async with hub.subscribe(worker.turn_id) as subscription:
+            assert texts(subscription.frames(1, 0)) == ["Hello"]
             hub.forget(worker.turn_id)
-            assert ear.frames(1, 0) == ()
+            assert subscription.frames(1, 0) == ()
 
 
 async def test_half_a_surrogate_pair_becomes_a_replacement_character(hub: LocalHub, worker: Worker) -> None:
     worker.begin()
-    async with hub.subscribe(worker.turn_id) as ear:
+    async with hub.subscribe(worker.turn_id) as subscription:
         hub.preview(worker.say("a\ud83d"))
         hub.preview(worker.say("b"))
-        assert texts(ear.frames(1, 0)) == ["a\ufffd", "b"]
+        assert texts(subscription.frames(1, 0)) == ["a\ufffd", "b"]

@@ -11,7 +11,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
 from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats.native import NativeEncoder
-from turnkeep.streaming.frames import START, Cursor, parse
+from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep_client.wire.sse import ServerSentEvent, SseParser
@@ -65,7 +65,7 @@ class TestARealTurn:
         assert durable == without
         assert await read(database, LocalHub(), held.turn_id) == without
         for place, frame in enumerate(without):
-            assert await read(database, LocalHub(), held.turn_id, parse(frame.id)) == without[place + 1 :]
+            assert await read(database, LocalHub(), held.turn_id, parse_cursor(frame.id)) == without[place + 1 :]
 
     async def test_a_place_that_was_not_reached_is_refused_and_the_end_is_known(
         self, database: Database, tenant: Tenant
@@ -92,4 +92,4 @@ class TestARealTurn:
         frames = await read(database, LocalHub(), turn.turn_id)
         assert kinds(frames)[0] == "turn"
         assert kinds(frames)[-1] == "result"
-        assert await read(database, LocalHub(), turn.turn_id, parse("1")) == frames[1:]
+        assert await read(database, LocalHub(), turn.turn_id, parse_cursor("1")) == frames[1:]

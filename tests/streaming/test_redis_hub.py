@@ -15,9 +15,9 @@ from turnkeep.ids import TurnId
 from turnkeep.streaming import redis_hub
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats.native import NativeEncoder
-from turnkeep.streaming.frames import START, Cursor, parse
+from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.redis_hub import Outbox, Place, RedisHub
+from turnkeep.streaming.redis_hub import Outbox, PreviewPosition, RedisHub
 from turnkeep_client.wire.sse import SseParser
 
 PATIENCE_SECONDS = 30.0
@@ -120,7 +120,7 @@ class TestTwoWorkers:
             here.preview(worker.say(text))
         reading = Reading(there, worker)
         await reading.until(lambda reader: reader.preview == "Hello dear world")
-        resumed = Reading(there, worker, parse("1.7"))
+        resumed = Reading(there, worker, parse_cursor("1.7"))
         resumed.reader.events, resumed.reader.preview = [{}], "Hello d"
         await resumed.until(lambda reader: reader.preview == "Hello dear world")
         await reading.stop()
@@ -168,12 +168,12 @@ class TestTwoWorkers:
                 await asyncio.sleep(0)
             here.publish(worker.turn_id, [worker.call_tool()])
             heard: list[object] = []
-            woke = redis_hub.Woke(here.name, worker.turn_id, 2)
+            woke = redis_hub.EventNotice(here.name, worker.turn_id, 2)
             while woke not in heard:
                 message = await everything.get_message(timeout=PATIENCE_SECONDS)
                 assert message is not None
                 heard += [redis_hub.decode(message["data"])] if message["type"] == "pmessage" else []
-            assert not [message for message in heard if isinstance(message, redis_hub.Said)]
+            assert not [message for message in heard if isinstance(message, redis_hub.PreviewNotice)]
         await client.aclose()
 
     async def test_a_reader_who_comes_later_is_heard_of_at_once(
@@ -218,7 +218,7 @@ class TestTwoWorkers:
             here.publish(worker.turn_id, [worker.call_tool()])
             message = await listener.get_message(timeout=PATIENCE_SECONDS)
             assert message is not None
-            assert redis_hub.decode(message["data"]) == redis_hub.Woke(here.name, worker.turn_id, 2)
+            assert redis_hub.decode(message["data"]) == redis_hub.EventNotice(here.name, worker.turn_id, 2)
         assert failures == []
         await client.aclose()
 
@@ -328,51 +328,51 @@ class TestTheOutbox:
     """What waits for Redis is marks, so it cannot grow."""
 
     def said(self, outbox: Outbox) -> list[tuple[int, str]]:
-        return [(said.piece.offset, said.piece.text) for said in outbox.take().said]
+        return [(said.piece.offset, said.piece.text) for said in outbox.take().previews]
 
     def test_words_that_could_not_be_sent_leave_together(self, worker: Worker) -> None:
         local = LocalHub()
         outbox = Outbox("me", local)
         for text in ("Hello ", "dear ", "world"):
             local.preview(worker.say(text))
-            outbox.speak(worker.turn_id)
+            outbox.mark_preview(worker.turn_id)
         assert self.said(outbox) == [(0, "Hello dear world")]
         assert self.said(outbox) == []
         local.preview(worker.say("!"))
-        outbox.speak(worker.turn_id)
+        outbox.mark_preview(worker.turn_id)
         assert self.said(outbox) == [(16, "!")]
 
     def test_what_was_given_back_is_taken_again_with_what_came_since(self, worker: Worker) -> None:
         local = LocalHub()
         outbox = Outbox("me", local)
         local.preview(worker.say("Hello "))
-        outbox.speak(worker.turn_id)
-        outbox.wake(worker.turn_id, 1)
-        outbox.ask(Place(worker.turn_id, 1, 3))
+        outbox.mark_preview(worker.turn_id)
+        outbox.mark_event(worker.turn_id, 1)
+        outbox.ask(PreviewPosition(worker.turn_id, 1, 3))
         batch = outbox.take()
-        outbox.untake(batch)
+        outbox.put_back(batch)
         local.preview(worker.say("world"))
-        outbox.wake(worker.turn_id, 2)
+        outbox.mark_event(worker.turn_id, 2)
         again = outbox.take()
-        assert [(said.piece.offset, said.piece.text) for said in again.said] == [(0, "Hello world")]
+        assert [(said.piece.offset, said.piece.text) for said in again.previews] == [(0, "Hello world")]
         assert again.events == {worker.turn_id: 2}
-        assert again.places == (Place(worker.turn_id, 1, 3),)
+        assert again.positions == (PreviewPosition(worker.turn_id, 1, 3),)
 
     def test_a_listener_that_lacks_words_gets_them_again_from_there(self, worker: Worker) -> None:
         local = LocalHub()
         outbox = Outbox("me", local)
         local.preview(worker.say("Hello world"))
-        outbox.speak(worker.turn_id)
+        outbox.mark_preview(worker.turn_id)
         outbox.take()
-        outbox.repeat(Place(worker.turn_id, 1, 6))
+        outbox.repeat(PreviewPosition(worker.turn_id, 1, 6))
         assert self.said(outbox) == [(6, "world")]
-        outbox.repeat(Place(worker.turn_id, 0, 0))
+        outbox.repeat(PreviewPosition(worker.turn_id, 0, 0))
         assert self.said(outbox) == [(0, "Hello world")]
 
     def test_wake_ups_are_one_for_each_turn_and_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(redis_hub, "MOST_WAKE_UPS", 3)
+        monkeypatch.setattr(redis_hub, "MAX_EVENT_NOTICES", 3)
         outbox = Outbox("me", LocalHub())
         for number in range(5):
             for seq in (2, 7, 3):
-                outbox.wake(TurnId(f"turn_{number}"), seq)
+                outbox.mark_event(TurnId(f"turn_{number}"), seq)
         assert outbox.take().events == {TurnId(f"turn_{number}"): 7 for number in (2, 3, 4)}

@@ -230,14 +230,14 @@ async def _talk(worker: Worker, hubs: list[LocalHub], dice: random.Random) -> No
 
     def publish(recorded: Any) -> None:
         hubs[0].publish(worker.turn_id, [recorded])
-        hubs[1].hear(worker.turn_id, recorded.seq)
+        hubs[1].note_event(worker.turn_id, recorded.seq)
 
     publish(worker.begin())
     for part in range(4):
         for _ in range(30):
             piece = worker.say(dice.choice(["word ", "ünï ", "世界", "😀"]), dice.choice(["text", "text", "reasoning"]))
             hubs[0].preview(piece)
-            hubs[1].overhear(piece)
+            hubs[1].add_remote_preview(piece)
             await asyncio.sleep(0.0005)
         publish(worker.take_over() if part == 1 else worker.call_tool())
         publish(worker.step())

@@ -9,7 +9,7 @@ from typing import Any
 from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import ListSource, NativeReader, Worker
 from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.response import OpenStreams, Pace, SlowReaderPolicy
+from turnkeep.streaming.response import OpenStreams, SlowReaderPolicy, WriteProgress
 from turnkeep_client.wire.sse import SseParser
 
 WORDS = "x" * 20_000
@@ -181,30 +181,30 @@ class Transport:
         raise AssertionError
 
 
-class TestThePace:
+class TestWriteProgress:
     def test_a_socket_that_accepts_something_is_not_stalled_even_if_more_is_waiting_than_before(self) -> None:
         transport = Transport()
-        pace = Pace(SlowReaderPolicy(stall_seconds=10), transport)
+        progress = WriteProgress(SlowReaderPolicy(stall_seconds=10), transport)
         for second in range(100):
-            pace.sent += 1_000
+            progress.sent += 1_000
             transport.unsent += 900
-            assert not pace.is_stalled(float(second))
+            assert not progress.is_stalled(float(second))
 
     def test_a_socket_that_accepts_nothing_is_stalled_after_the_time_and_not_before(self) -> None:
         transport = Transport()
-        pace = Pace(SlowReaderPolicy(stall_seconds=10), transport)
-        pace.sent = transport.unsent = 1_000
-        assert next(second for second in range(100, 120) if pace.is_stalled(float(second))) == 110
+        progress = WriteProgress(SlowReaderPolicy(stall_seconds=10), transport)
+        progress.sent = transport.unsent = 1_000
+        assert next(second for second in range(100, 120) if progress.is_stalled(float(second))) == 110
         transport.unsent = 999
-        assert not pace.is_stalled(120.0)
+        assert not progress.is_stalled(120.0)
 
     def test_an_idle_stream_is_never_stalled(self) -> None:
-        pace = Pace(SlowReaderPolicy(stall_seconds=10), Transport())
-        assert not any(pace.is_stalled(float(second)) for second in range(100))
+        progress = WriteProgress(SlowReaderPolicy(stall_seconds=10), Transport())
+        assert not any(progress.is_stalled(float(second)) for second in range(100))
 
     def test_without_a_socket_a_write_that_does_not_return_is_what_counts(self) -> None:
-        pace = Pace(SlowReaderPolicy(stall_seconds=10), None)
-        assert not any(pace.is_stalled(float(second)) for second in range(100))
-        pace.is_blocked = True
-        assert not pace.is_stalled(100.0)
-        assert pace.is_stalled(110.0)
+        progress = WriteProgress(SlowReaderPolicy(stall_seconds=10), None)
+        assert not any(progress.is_stalled(float(second)) for second in range(100))
+        progress.is_blocked = True
+        assert not progress.is_stalled(100.0)
+        assert progress.is_stalled(110.0)

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from turnkeep.errors import Unavailable
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_turn_id
-from turnkeep.streaming.frames import Kind, parse
+from turnkeep.streaming.frames import Kind, parse_cursor
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import (
@@ -176,7 +176,7 @@ class NativeReader:
 
     def take(self, frame: ServerSentEvent) -> None:
         assert not self.is_over, "something came after the terminal event"
-        cursor, data = parse(frame.id), json.loads(frame.data)
+        cursor, data = parse_cursor(frame.id), json.loads(frame.data)
         if frame.event == "delta":
             assert cursor.seq == len(self.events), "a preview of another event"
             assert cursor.offset == len(self.preview) + len(data["text"]), "a preview with a gap"

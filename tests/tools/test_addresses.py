@@ -1,16 +1,21 @@
 """Where tools may go: a table of addresses that must not be reached, in every spelling, and names that lie."""
 
 import ipaddress
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import httpx2
 import pytest
+from msgspec import Struct
 
 from tests.tools.certificates import make_certificate
 from tests.tools.web_server import web_server
 from turnkeep.tools.addresses import AddressGuard, AddressRefused, NameUnknown, is_public
-from turnkeep.tools.guarded_http import open_client, trusted_tls
+from turnkeep.tools.guarded_http import open_session, trusted_tls
+from turnkeep.tools.mcp_transports import open_client
 
 REFUSED = [
     "0.0.0.0",
@@ -124,7 +129,52 @@ NO_ADDRESSES = [
     "http://example.com:99999/",
     "http://exam\nple.com/",
     "http://[::1/",
+    "http://127.0.0.1\\.example.com/",
+    "http://exa<mple.com/",
+    "http://example.com/" + "x" * 70_000,
+    "http://example.com/\ud800",
 ]
+
+
+class Fetched(Struct, frozen=True):
+    """A response, whichever client read it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Get = Callable[[str], Awaitable[Fetched]]
+Connect = Callable[[AddressGuard], AbstractAsyncContextManager[Get]]
+CONNECT_ERRORS = (aiohttp.ClientConnectorError, httpx2.ConnectError)
+
+
+@asynccontextmanager
+async def with_aiohttp(guard: AddressGuard) -> AsyncIterator[Get]:
+    async with open_session(guard) as session:
+
+        async def get(url: str) -> Fetched:
+            async with session.get(url, allow_redirects=False) as response:
+                return Fetched(response.status, response.headers, await response.read())
+
+        yield get
+
+
+@asynccontextmanager
+async def with_httpx(guard: AddressGuard) -> AsyncIterator[Get]:
+    async with open_client(guard) as client:
+
+        async def get(url: str) -> Fetched:
+            response = await client.get(url)
+            return Fetched(response.status_code, response.headers, response.content)
+
+        yield get
+
+
+@pytest.fixture(params=[with_aiohttp, with_httpx])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    found: Connect = request.param
+    return found
 
 
 class TestAnAddress:
@@ -160,6 +210,28 @@ class TestASpelling:
     def test_of_a_private_one_is_taken_where_the_operator_allows_it(self, url: str) -> None:
         assert str(AddressGuard(allow_private=True).check_url(url)) == url
 
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://bucket.example/a%2Fb/c+d?sig=a%2Fb%2B%3d&empty=&x=%20",
+            "https://example.com/~me/[1]/(2)?q=a:b@c/d?e",
+        ],
+    )
+    def test_of_a_path_and_a_query_is_not_changed(self, url: str) -> None:
+        """A signature over them must stay valid."""
+        assert str(AddressGuard().check_url(url)) == url
+
+    @pytest.mark.parametrize(
+        "url, sent",
+        [
+            ("HTTPS://Example.COM:443/Ünï?q=ü b", "https://example.com/%C3%9Cn%C3%AF?q=%C3%BC%20b"),
+            ("http://bücher.example/100%", "http://xn--bcher-kva.example/100%25"),
+            ("http://example.com", "http://example.com/"),
+        ],
+    )
+    def test_that_cannot_be_sent_as_it_is_is_escaped(self, url: str, sent: str) -> None:
+        assert str(AddressGuard().check_url(url)) == sent
+
     def test_with_a_password_is_refused_even_then(self) -> None:
         with pytest.raises(AddressRefused, match="header"):
             AddressGuard(allow_private=True).check_url("http://user:password@127.0.0.1/")
@@ -185,14 +257,18 @@ class TestAName:
 
 
 class TestAConnection:
-    async def test_goes_to_the_address_that_was_judged_under_the_name_that_was_asked_for(self) -> None:
+    """Both clients keep these rules: aiohttp for HTTP tools, and the httpx client that the MCP SDK is given."""
+
+    async def test_goes_to_the_judged_address_under_the_name_that_was_asked_for(self, connect: Connect) -> None:
         names = Names(["127.0.0.1"])
-        async with web_server() as server, open_client(AddressGuard(allow_private=True, resolve=names)) as client:
-            response = await client.get(f"http://innocent.example:{server.port}/headers")
-            assert response.json()["host"] == f"innocent.example:{server.port}"
+        async with web_server() as server, connect(AddressGuard(allow_private=True, resolve=names)) as get:
+            answer = await get(f"http://innocent.example:{server.port}/headers")
+            assert json.loads(answer.body)["host"] == f"innocent.example:{server.port}"
         assert names.asked == ["innocent.example"]
 
-    async def test_shows_and_checks_the_name_in_tls_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_shows_and_checks_the_name_in_tls_too(
+        self, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         tls, authority = make_certificate(tmp_path, "innocent.example")
         shown: list[str | None] = []
         tls.sni_callback = lambda _socket, name, _context: shown.append(name)
@@ -200,54 +276,62 @@ class TestAConnection:
         trusted_tls.cache_clear()
         guard = AddressGuard(allow_private=True, resolve=Names(["127.0.0.1"]))
         try:
-            async with web_server(tls=tls) as server, open_client(guard) as client:
-                assert (await client.get(f"https://innocent.example:{server.port}/")).status_code == 200
-                with pytest.raises(httpx2.ConnectError, match=r"(?i)certificate"):
-                    await client.get(f"https://another.example:{server.port}/")
+            async with web_server(tls=tls) as server, connect(guard) as get:
+                assert (await get(f"https://innocent.example:{server.port}/")).status == 200
+                with pytest.raises(CONNECT_ERRORS, match=r"(?i)certificate"):
+                    await get(f"https://another.example:{server.port}/")
         finally:
             trusted_tls.cache_clear()
         assert shown == ["innocent.example", "another.example"]
 
-    async def test_asks_a_name_once_so_it_cannot_change_its_answer_in_between(self) -> None:
+    async def test_asks_a_name_once_so_it_cannot_change_its_answer_in_between(self, connect: Connect) -> None:
         """The first answer passes the judge. Whoever asked again would be sent to the second."""
         names = Names(["127.0.0.1"], ["127.0.0.2"])
         async with web_server() as public, web_server("127.0.0.2", port=public.port) as private:
-            async with open_client(_first_only(names)) as client:
-                assert (await client.get(f"http://two-faced.example:{public.port}/")).status_code == 200
+            async with connect(_first_only(names)) as get:
+                assert (await get(f"http://two-faced.example:{public.port}/")).status == 200
             assert (public.hits, private.hits) == (1, 0)
 
-    async def test_that_is_made_anew_judges_anew(self) -> None:
+    async def test_that_is_made_anew_judges_anew(self, connect: Connect) -> None:
         names = Names(["127.0.0.1"], ["127.0.0.2"])
         async with web_server() as public, web_server("127.0.0.2", port=public.port) as private:
             url = f"http://two-faced.example:{public.port}/close"
-            async with open_client(_first_only(names)) as client:
-                await client.get(url)
+            async with connect(_first_only(names)) as get:
+                await get(url)
                 with pytest.raises(AddressRefused):
-                    await client.get(url)
+                    await get(url)
             assert (public.hits, private.hits) == (1, 0)
 
-    async def test_tries_the_next_address_when_one_does_not_answer(self) -> None:
-        names = Names(["127.0.0.3", "127.0.0.1"])
-        async with web_server() as server, open_client(AddressGuard(allow_private=True, resolve=names)) as client:
-            assert (await client.get(f"http://two.example:{server.port}/")).status_code == 200
+    async def test_to_a_private_ip_address_is_not_made(self, connect: Connect) -> None:
+        """Not even for a URL that was never checked."""
+        async with web_server("127.0.0.2") as private:
+            async with connect(_first_only(Names([]))) as get:
+                with pytest.raises((AddressRefused, *CONNECT_ERRORS), match="not public"):
+                    await get(private.url)
+            assert private.hits == 0
 
-    async def test_uses_no_proxy_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_tries_the_next_address_when_one_does_not_answer(self, connect: Connect) -> None:
+        names = Names(["127.0.0.3", "127.0.0.1"])
+        async with web_server() as server, connect(AddressGuard(allow_private=True, resolve=names)) as get:
+            assert (await get(f"http://two.example:{server.port}/")).status == 200
+
+    async def test_uses_no_proxy_of_the_environment(self, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
         async with web_server() as server, web_server() as proxy:
             for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
                 monkeypatch.setenv(name, proxy.url)
-            async with open_client(AddressGuard(allow_private=True)) as client:
-                await client.get(server.url)
+            async with connect(AddressGuard(allow_private=True)) as get:
+                await get(server.url)
             assert (server.hits, proxy.hits) == (1, 0)
 
-    async def test_keeps_no_cookie_for_the_next_caller(self) -> None:
-        async with web_server() as server, open_client(AddressGuard(allow_private=True)) as client:
-            assert (await client.get(f"{server.url}/cookie")).headers["set-cookie"]
-            assert "cookie" not in (await client.get(f"{server.url}/headers")).json()
+    async def test_keeps_no_cookie_for_the_next_caller(self, connect: Connect) -> None:
+        async with web_server() as server, connect(AddressGuard(allow_private=True)) as get:
+            assert (await get(f"{server.url}/cookie")).headers["set-cookie"]
+            assert "cookie" not in json.loads((await get(f"{server.url}/headers")).body)
 
-    async def test_to_nowhere_says_so(self) -> None:
-        async with open_client(AddressGuard(resolve=Names([]))) as client:
-            with pytest.raises(httpx2.ConnectError, match="has no address"):
-                await client.get("http://nowhere.example/")
+    async def test_to_nowhere_says_so(self, connect: Connect) -> None:
+        async with connect(AddressGuard(resolve=Names([]))) as get:
+            with pytest.raises(CONNECT_ERRORS, match="has no address"):
+                await get("http://nowhere.example/")
 
 
 class Names:

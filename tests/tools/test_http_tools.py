@@ -72,6 +72,34 @@ class TestACall:
         assert "8,000 characters" in outcome.error
         assert server.hits == 0
 
+    async def test_replaces_a_parameter_of_the_same_name_in_the_query(self, server: WebServer) -> None:
+        await called(server, "/find?q=old&sig=a%2Fb", {"q": "new", "none": None}, method="GET")
+        assert server.requests[0]["path"] == "/find?q=new&sig=a%2Fb"
+
+    async def test_may_send_a_long_body(self, server: WebServer) -> None:
+        outcome = await called(server, args={"text": "x" * 1_000_000})
+        assert outcome.error is None
+        assert len(server.requests[0]["body"]) > 1_000_000
+
+    @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+    async def test_whose_connection_breaks_is_not_repeated(self, server: WebServer, method: str) -> None:
+        outcome = await called(server, "/drop", method=method)
+        assert outcome.error
+        assert server.hits == 1
+
+    @pytest.mark.parametrize("value", ["a\r\nX: y", "ü", "a\0b"])
+    async def test_whose_headers_cannot_be_sent_says_so_without_quoting_them(
+        self, server: WebServer, value: str
+    ) -> None:
+        outcome = await called(server, headers={"X-Key": value})
+        assert outcome.error == "The tool's headers cannot be sent. They must be plain ASCII without line breaks."
+        assert server.hits == 0
+
+    async def test_may_replace_the_headers_that_are_sent_by_default(self, server: WebServer) -> None:
+        await called(server, headers={"accept": "text/csv", "content-type": "application/vnd.api+json"})
+        sent = server.requests[0]["headers"]
+        assert (sent["Accept"], sent["Content-Type"]) == ("text/csv", "application/vnd.api+json")
+
     async def test_whose_credentials_cannot_be_opened_is_an_error_that_says_what_to_do(self, server: WebServer) -> None:
         tool = {"type": "http", "name": "t", "url": server.url, "headers": {"Authorization": SECRET}}
         async with a_registry() as tools:

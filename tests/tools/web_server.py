@@ -45,6 +45,9 @@ class WebServer:
                 return web.Response(headers={"set-cookie": "session=of-somebody-else; Path=/"})
             case "/close":
                 return web.Response(headers={"connection": "close"})
+            case "/drop":
+                assert request.transport is not None
+                request.transport.abort()
             case "/hang":
                 await asyncio.sleep(3_600)
             case "/trickle":

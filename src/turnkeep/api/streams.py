@@ -9,7 +9,7 @@ from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats import FormatName, encoder_for
-from turnkeep.streaming.frames import START, Cursor, parse
+from turnkeep.streaming.frames import START, Cursor, parse_cursor
 
 
 async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: FormatName) -> tuple[Cursor, bool]:
@@ -19,7 +19,7 @@ async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: F
     """
     if not text:
         return START, False
-    cursor = parse(text)
+    cursor = parse_cursor(text)
     if cursor.state and format == "native":
         raise InvalidRequest(
             f"The cursor {text} is of another format. Go on in the format that gave it, or leave it out."

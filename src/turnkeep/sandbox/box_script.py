@@ -1,9 +1,9 @@
-"""The runner's own hands inside a box. This file is never imported: its text is run by the box's Python, in the box.
+"""The script by which the runner reads and writes files in a box. It is never imported: the box's Python runs its text.
 
-A request is one line of JSON on standard input, followed by bytes where the verb takes some; the answer is JSON on
-standard output, or for `collect` lines of JSON each followed by the bytes of a file. It knows nothing but the standard
-library, and any Python from 3.9 on runs it. Since it runs in the box, a link that leads out of the workspace leads
-nowhere that the box could not read anyway.
+A request is one line of JSON on standard input, followed by bytes if the verb takes some. The response is JSON on
+standard output; for `collect` it is lines of JSON, each followed by the bytes of a file. The script uses only the
+standard library and runs on Python 3.9 and later. Since it runs in the box, a link that leads out of the workspace
+reaches nothing that the box could not read anyway.
 """
 
 import fnmatch
@@ -22,7 +22,7 @@ SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__"}
 
 
 class Refused(Exception):
-    """In words for the model."""
+    """The verb cannot be done. The message is for the model."""
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def tell(value: Any) -> None:
-    # Names that are not UTF-8 come as half surrogate pairs, which no reader of JSON takes.
+    # Names that are not UTF-8 come as half surrogate pairs, which JSON parsers refuse.
     line = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     sys.stdout.buffer.write(line.encode() + b"\n")
     sys.stdout.buffer.flush()
@@ -171,7 +171,7 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
 
 
 def unpack(folder: str) -> int:
-    """Files on standard input, each behind a line of JSON; the runner has checked their names."""
+    """Write the files on standard input, each after a line of JSON. The runner has checked their names."""
     count = 0
     while True:
         head = sys.stdin.buffer.readline()
@@ -192,7 +192,7 @@ def taken(size: int) -> Iterator[bytes]:
 
 
 def collect(folder: str) -> None:
-    """Every regular file of the folder, and a word about everything else. Links are not followed."""
+    """Send every regular file of the folder, and the names of everything else. Links are not followed."""
     if os.path.islink(folder):
         tell({"path": os.path.basename(folder), "skipped": True})
         return

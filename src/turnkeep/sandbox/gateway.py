@@ -1,7 +1,8 @@
-"""The model, as a turn in a sandbox reaches it: through the server's gateway, which speaks Chat Completions.
+"""The server's gateway, through which a turn in a sandbox reaches its model and the tools that the server calls.
 
-No provider's key ever leaves the server. What a model thought comes in the field `reasoning_details` of a delta, as
-opaque objects; they are sent back unchanged with the calls that followed them, so that signatures survive.
+No key of a provider and no credential of a tool ever leaves the server. The model is reached by Chat Completions. Its
+reasoning comes in the field `reasoning_details` of a delta, as opaque objects; they are sent back unchanged with the
+calls that followed them, so that signatures stay valid.
 """
 
 from typing import Any
@@ -20,59 +21,58 @@ from turnkeep_client.wire.blocks import JsonObject, JsonValue, ToolUse
 from turnkeep_client.wire.events import Source
 
 DETAILS = "reasoning_details"
+GRACE_SECONDS = 15.0
+"""The server limits the time of a call. The runner waits this much longer for the server's response."""
+ANSWER_BYTES = 8 * 1024 * 1024
+
+_UNKNOWN = "outcome_unknown: the call may or may not have taken effect; check before you repeat it."
 
 
 class GatewayProvider(OpenAIProvider):
-    """One turn's model. It remembers what was thought before each call of the turn."""
+    """The model of one turn. It remembers the reasoning that came before each call."""
 
     name = "gateway"
 
     def __init__(self, access: GatewayAccess) -> None:
         super().__init__(api_key=access.token, base_url=access.base_url, api="chat")
-        self._thoughts: dict[CallId, list[JsonValue]] = {}
+        self._reasoning_by_call: dict[CallId, list[JsonValue]] = {}
 
     async def _body(self, request: ModelRequest) -> JsonObject:
         body = await super()._body(request)
-        return body | {"messages": [self._with_thoughts(message) for message in request.messages]}
+        return body | {"messages": [self._with_reasoning(message) for message in request.messages]}
 
-    def _with_thoughts(self, message: JsonObject) -> JsonObject:
+    def _with_reasoning(self, message: JsonObject) -> JsonObject:
         calls = message.get("tool_calls")
-        thoughts = self._thoughts.get(calls[0]["id"]) if calls else None
-        return message if thoughts is None else message | {DETAILS: thoughts}
+        reasoning = self._reasoning_by_call.get(calls[0]["id"]) if calls else None
+        return message if reasoning is None else message | {DETAILS: reasoning}
 
     def _draft(self) -> Draft:
-        return _GatewayDraft(self._thoughts)
+        return _GatewayDraft(self._reasoning_by_call)
 
 
 class _GatewayDraft(OpenAIChatDraft):
-    def __init__(self, thoughts: dict[CallId, list[JsonValue]]) -> None:
+    def __init__(self, reasoning: dict[CallId, list[JsonValue]]) -> None:
         super().__init__()
-        self._thoughts = thoughts
+        self._reasoning_by_call = reasoning
         self._details: list[JsonValue] = []
 
     def add(self, event: Any) -> Delta | None:
         delta = event.choices[0].delta if event.choices else None
         if delta is not None and (details := (delta.model_extra or {}).get(DETAILS)):
             self._details.extend(details)
-        # The gateway sends a chunk without words while the model works on something that is not shown.
+        # The gateway sends an empty chunk while the model works on something that is not shown.
         return super().add(event) or ALIVE
 
     def reply(self) -> Reply:
         reply = super().reply()
         calls = [block for block in reply.blocks if isinstance(block, ToolUse)]
         if calls and self._details:
-            self._thoughts[calls[0].id] = self._details
+            self._reasoning_by_call[calls[0].id] = self._details
         return reply
 
 
-GRACE_SECONDS = 15.0
-"""The server keeps the time of a call; so much longer do we wait for what it says about it."""
-ANSWER_BYTES = 8 * 1024 * 1024
-_UNKNOWN = "outcome_unknown: the call may or may not have taken effect; check before you repeat it."
-
-
 class ServerTool:
-    """One tool, called through the gateway."""
+    """One tool that the server calls for this turn."""
 
     def __init__(self, offered: OfferedTool, access: GatewayAccess, session: aiohttp.ClientSession) -> None:
         self.spec = ToolSpec(
@@ -86,7 +86,7 @@ class ServerTool:
         self._timeout = aiohttp.ClientTimeout(total=offered.timeout_seconds + GRACE_SECONDS, connect=10)
 
     async def call(self, args: JsonObject, context: CallContext) -> Outcome:
-        """What the server says that it came to. A call whose answer was lost is not repeated."""
+        """Ask the server to call the tool. If its response is lost, the call is not repeated."""
         body = {"call_id": context.call_id, "name": self.spec.name, "arguments": args}
         try:
             async with self._session.post(
@@ -103,7 +103,7 @@ class ServerTool:
             return Outcome(error=_UNKNOWN)
 
 
-class _Answer(Struct, frozen=True):
+class _ToolResponse(Struct, frozen=True):
     result: JsonValue = None
     error: str | None = None
     sources: tuple[Source, ...] = ()
@@ -117,7 +117,7 @@ async def _outcome(response: Any) -> Outcome:
         data += piece
         if len(data) > ANSWER_BYTES:
             return Outcome(error=f"The answer is longer than {ANSWER_BYTES:,} bytes.")
-    answer = msgspec.json.decode(data, type=_Answer)
+    answer = msgspec.json.decode(data, type=_ToolResponse)
     if response.status == 200:
         return Outcome(result=answer.result, error=answer.error, sources=answer.sources, passages=answer.passages)
     return Outcome(error=f"The server did not call the tool (status {response.status}). {answer.detail}".rstrip())

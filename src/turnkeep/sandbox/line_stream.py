@@ -1,6 +1,7 @@
-"""The engine's facts as lines: a journal that keeps a turn in memory and a hub that tells it, in place of a database.
+"""The lines of one turn: the stream that goes to the server, and the journal and publisher that write to it.
 
-So the loop in a sandbox is the loop of the server, word for word: it records, and what it records goes out.
+Journal and publisher take the place of the store and the hub. So the loop in a sandbox is the same code as the loop in
+the server: it records events, and what it records is sent as NDJSON lines.
 """
 
 import asyncio
@@ -49,14 +50,17 @@ ARG_CHARS = 2_000
 LOG_CHARS = 8_000
 
 UNSENT_BYTES = 16 * 1024 * 1024
-"""A reader that has let so much pile up is not one."""
+"""A turn is stopped when the server has left this much unread."""
 
 
-class Lines:
-    """Never blocks whoever writes. `on_flood` is called once when the reader does not keep up."""
+class LineStream:
+    """Lines that wait to be sent.
+
+    Writing never blocks. `on_overflow` is called once if the server does not read them.
+    """
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
-        self.on_flood: Callable[[], object] | None = None
+        self.on_overflow: Callable[[], object] | None = None
         self._clock = clock
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
@@ -101,11 +105,11 @@ class Lines:
         return bool(self._unsent)
 
     def wake(self) -> None:
-        """Whoever waits in `take` need not wait any longer."""
+        """Make a waiting `take` return."""
         self._wake.set()
 
     async def take(self, *, seconds: float) -> bytes:
-        """What was written since the last call; nothing if nothing came for so long, or at `wake`."""
+        """The lines since the last call; nothing after `seconds` without a line, or after `wake`."""
         if not self._unsent:
             try:
                 async with asyncio.timeout(seconds):
@@ -118,7 +122,7 @@ class Lines:
         return body
 
     def _end(self, ending: Ending) -> None:
-        """The first ending counts; nothing follows it."""
+        """Write the last line. Only the first ending counts, and nothing is written after it."""
         if self.ending is None:
             self._write(ending)
             self.ending = ending
@@ -130,15 +134,15 @@ class Lines:
         self._unsent.append(encoded)
         self._unsent_bytes += len(encoded)
         self._wake.set()
-        if self._unsent_bytes > UNSENT_BYTES and self.on_flood is not None:
-            on_flood, self.on_flood = self.on_flood, None
-            on_flood()
+        if self._unsent_bytes > UNSENT_BYTES and self.on_overflow is not None:
+            on_overflow, self.on_overflow = self.on_overflow, None
+            on_overflow()
 
 
-class TellingJournal:
-    """Keeps nothing: the recorder has the rows, the reader has the lines. `before_ending` runs before the last one."""
+class LineJournal:
+    """A journal that stores nothing: the server gets the lines. `before_ending` runs before the last line."""
 
-    def __init__(self, turn: Turn, lines: Lines, before_ending: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, turn: Turn, lines: LineStream, before_ending: Callable[[], Awaitable[None]]) -> None:
         self._turn = turn
         self._lines = lines
         self._before_ending = before_ending
@@ -161,26 +165,26 @@ class TellingJournal:
         return Settled(turn=self._turn, promoted=None)
 
 
-class TellingHub:
-    """Publishes events as lines. What readers of the server see of a turn is made there, of these lines."""
+class LinePublisher:
+    """Publishes events as lines. The server makes its own events of them."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineStream) -> None:
         self._lines = lines
         self._names: dict[str, str] = {}
         self._in_progress: set[str] = set()
-        self._has_spoken = False
+        self._has_preview = False
 
     def publish(self, turn_id: TurnId, recorded: Sequence[Recorded]) -> None:
         for each in recorded:
-            self._tell(each.event)
+            self._write_event(each.event)
 
     def preview(self, piece: PreviewPiece) -> None:
         if piece.kind == "text":
-            self._has_spoken = True
+            self._has_preview = True
             self._lines.delta(piece.text)
 
     def progress(self, call_id: str, output: str) -> None:
-        """A step goes on; this is the end of what it has printed so far."""
+        """Show that a step is still running, with the end of its output so far."""
         name = self._names.get(call_id)
         if name is not None:
             self._in_progress.add(call_id)
@@ -189,14 +193,14 @@ class TellingHub:
     def forget(self, turn_id: TurnId) -> None:
         pass
 
-    def _tell(self, event: TurnEvent) -> None:
+    def _write_event(self, event: TurnEvent) -> None:
         match event:
             case Step():
-                self._tell_step(event)
+                self._write_step(event)
             case ToolCalls():
-                if event.text and not self._has_spoken:
+                if event.text and not self._has_preview:
                     self._lines.delta(event.text)
-                self._has_spoken = False
+                self._has_preview = False
             case Result():
                 self._lines.result(event.message)
             case Failure():
@@ -208,13 +212,13 @@ class TellingHub:
             case TurnBegan() | Files():
                 pass
 
-    def _tell_step(self, step: Step) -> None:
+    def _write_step(self, step: Step) -> None:
         if step.status == "running" and isinstance(step.args, dict):
             self._names[step.id] = step_name(step.name, step.args)
         name = self._names.get(step.id, step.name)
         if step.status != "running":
             self._names.pop(step.id, None)  # late output of an ended step is not shown
-        # The output that was shown while a step ran is in its error, where it failed; it must not stand there twice.
+        # The error of a failed step contains the output that was shown while it ran; do not show it twice.
         drops_output = step.status == "failed" and step.id in self._in_progress
         shown = Step(
             id=step.id,
@@ -229,7 +233,7 @@ class TellingHub:
 
 
 def shown_args(args: JsonValue) -> JsonValue:
-    """The arguments of a call as a reader gets them: whole, unless they are as long as a file."""
+    """The arguments of a call as readers see them: whole, unless they are very long."""
     if not isinstance(args, dict) or len(msgspec.json.encode(args)) <= ARGS_BYTES:
         return args
     short = {name: _cut(value) for name, value in args.items()}

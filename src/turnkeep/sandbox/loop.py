@@ -1,4 +1,7 @@
-"""The loop of a turn in a sandbox, on the engine of the server: only what it records goes out, as lines."""
+"""The loop of a turn in a sandbox. It is the engine's loop; what the engine records is sent to the server as lines.
+
+Also the instructions for the model: the agent's own, where the sandbox keeps its files, and which skills there are.
+"""
 
 import logging
 import re
@@ -25,12 +28,12 @@ from turnkeep.providers.ports import ProviderFailed
 from turnkeep.sandbox.boxes.ports import Box
 from turnkeep.sandbox.envelope import ChatTurn, Config, Skill, TurnLimits
 from turnkeep.sandbox.gateway import GatewayProvider, ServerTool
-from turnkeep.sandbox.line_stream import Lines, TellingHub, TellingJournal
-from turnkeep.sandbox.server_client import Origin
+from turnkeep.sandbox.line_stream import LineJournal, LinePublisher, LineStream
+from turnkeep.sandbox.server_client import ServerClient
 from turnkeep.sandbox.settings import RunnerSettings
-from turnkeep.sandbox.tools import Bench, BoxTools, Progress
+from turnkeep.sandbox.tools import BoxAccess, BoxTools, Progress
 from turnkeep.sandbox.workspace import Workspace
-from turnkeep.sandbox.writeback import BeforeTheEnd, hand_back
+from turnkeep.sandbox.writeback import WritebackTask, write_back
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
 from turnkeep_client.wire.blocks import Text
@@ -38,14 +41,14 @@ from turnkeep_client.wire.usage import Usage
 
 SUMMARY_CHARS = 400
 
-_NOBODY = Principal(org_id=OrgId(""), workspace_id=WorkspaceId(""), user_id=None, role="service")
-"""Tools in a box act for nobody: who asked is known to the server alone."""
+_SERVICE = Principal(org_id=OrgId(""), workspace_id=WorkspaceId(""), user_id=None, role="service")
+"""Tools in a box act for no user: only the server knows who sent the message."""
 
 _logger = logging.getLogger("turnkeep.sandbox")
 
 
-class Room(Struct, frozen=True, kw_only=True):
-    """A box that is ready, and everything that the loop of its turn needs."""
+class PreparedTurn(Struct, frozen=True, kw_only=True):
+    """A box that is ready, and everything else that the loop of its turn needs."""
 
     box: Box
     workspace: Workspace
@@ -53,37 +56,39 @@ class Room(Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str]
     config: Config
     settings: RunnerSettings
-    lines: Lines
-    origin: Origin
+    lines: LineStream
+    server: ServerClient
     otp_upload: str | None
     session: aiohttp.ClientSession
 
 
-async def think(room: Room) -> None:
-    """Run the loop to its last line, which comes after the files were handed back."""
-    hub = TellingHub(room.lines)
-    handing_back = _handing_back(room)
-    provider = GatewayProvider(room.config.gateway)
-    run = _run(room, hub, provider, handing_back)
+async def run_loop(prepared: PreparedTurn) -> None:
+    """Run the loop to its last line, which is written after the files were written back."""
+    hub = LinePublisher(prepared.lines)
+    writeback = _writeback(prepared)
+    provider = GatewayProvider(prepared.config.gateway)
+    run = _local_turn(prepared, hub, provider, writeback)
     try:
         await run_turn(run)
     except ProviderFailed as exc:
         try:
             await settle_failed(run, exc.code, exc.detail)
-        except TurnkeepError as second:  # the files could not be handed back either
-            room.lines.log("error", second.detail)
-            room.lines.error(exc.code, exc.detail)
+        except TurnkeepError as second:  # the files could not be written back either
+            prepared.lines.log("error", second.detail)
+            prepared.lines.error(exc.code, exc.detail)
     finally:
-        await handing_back.stop()
+        await writeback.stop()
         await provider.close()
 
 
-def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: BeforeTheEnd) -> LocalTurn:
-    config, turn = room.config, _turn(room.config)
-    settings = _engine_settings(room.settings, config.limits)
+def _local_turn(
+    prepared: PreparedTurn, hub: LinePublisher, provider: GatewayProvider, writeback: WritebackTask
+) -> LocalTurn:
+    config, turn = prepared.config, _turn(prepared.config)
+    settings = _engine_settings(prepared.settings, config.limits)
     held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=1)
     recorder = Recorder(
-        store=TellingJournal(turn, room.lines, handing_back.run),
+        store=LineJournal(turn, prepared.lines, writeback.run),
         hub=hub,
         held=held,
         events=(),
@@ -92,56 +97,56 @@ def _run(room: Room, hub: TellingHub, provider: GatewayProvider, handing_back: B
     )
     assembly = Assembly(
         provider=provider,
-        toolbox=_toolbox(room, hub, settings),
+        toolbox=_toolbox(prepared, hub, settings),
         history=history(config.conversation, turn.conversation_id),
     )
-    return LocalTurn(LoopServices(settings=settings, observer=_Observer()), turn, recorder, _Forever(), assembly)
+    return LocalTurn(LoopServices(settings=settings, observer=_Observer()), turn, recorder, _PermanentLease(), assembly)
 
 
-def _toolbox(room: Room, hub: TellingHub, settings: EngineSettings) -> Toolbox:
-    """The tools of the box that the key allows, then those that the server calls. Of two with one name the first
-    counts."""
-    config = room.config
-    bench = Bench(
-        box=room.box,
-        inside=room.workspace.inside,
-        python=room.python,
+def _toolbox(prepared: PreparedTurn, hub: LinePublisher, settings: EngineSettings) -> Toolbox:
+    """The tools of the box that the key allows, then those that the server calls. If two have the same name, the first
+    is used."""
+    config = prepared.config
+    access = BoxAccess(
+        box=prepared.box,
+        script=prepared.workspace.script,
+        python=prepared.python,
         progress=Progress(hub.progress),
-        environment=room.variables,
-        step_seconds=_tighter(room.settings.step_seconds, config.limits.step_seconds),
+        environment=prepared.variables,
+        step_seconds=_smaller(prepared.settings.step_seconds, config.limits.step_seconds),
         result_chars=settings.tool_result_chars,
         skills=config.agent.skills,
     )
-    key = structs.replace(_NOBODY, allowed_tools=config.agent.allowed_tools)
-    tools: dict[str, Tool] = {each.spec.name: each for each in BoxTools(bench).all() if key.may_use(each.spec.name)}
+    key = structs.replace(_SERVICE, allowed_tools=config.agent.allowed_tools)
+    tools: dict[str, Tool] = {each.spec.name: each for each in BoxTools(access).all() if key.may_use(each.spec.name)}
     notes = list(config.gateway.notes)
     if config.gateway.tools is None:
-        notes += _missing(config)
+        notes += _unavailable_tools(config)
     for offered in config.gateway.tools or ():
         if offered.name in tools:
             notes.append(f"There are two tools called {offered.name}; that of the box is used.")
         else:
-            tools[offered.name] = ServerTool(offered, config.gateway, room.session)
+            tools[offered.name] = ServerTool(offered, config.gateway, prepared.session)
     return FixedToolbox(tools, notes)
 
 
-def _handing_back(room: Room) -> BeforeTheEnd:
-    settings, limits = room.settings, room.config.limits
-    return BeforeTheEnd(
-        lambda token: hand_back(
-            room.workspace,
-            room.origin,
+def _writeback(prepared: PreparedTurn) -> WritebackTask:
+    settings, limits = prepared.settings, prepared.config.limits
+    return WritebackTask(
+        lambda token: write_back(
+            prepared.workspace,
+            prepared.server,
             token,
-            room.lines,
+            prepared.lines,
             max_files=min(settings.assets, limits.max_files or settings.assets),
             max_file_bytes=limits.max_file_bytes,
         ),
-        room.otp_upload,
+        prepared.otp_upload,
     )
 
 
-class _Forever:
-    """The lease of a turn that cannot be taken over."""
+class _PermanentLease:
+    """The lease of a turn that no other worker can take over."""
 
     async def ensure(self) -> None:
         pass
@@ -153,12 +158,12 @@ class _Observer(Observer):
 
 
 def _turn(config: Config) -> Turn:
-    """The turn as the engine wants to see it. The server's own ids stay with the server."""
+    """The turn as the engine needs it, with ids of its own: the server keeps the real ones."""
     now = system_clock()
     return Turn(
         id=new_turn_id(),
         conversation_id=ConversationId(config.chat_id or new_conversation_id()),
-        workspace_id=_NOBODY.workspace_id,
+        workspace_id=_SERVICE.workspace_id,
         user_id=None,
         parent_turn_id=None,
         ordinal=1,
@@ -171,7 +176,7 @@ def _turn(config: Config) -> Turn:
         background=True,
         source="api",
         model=f"{GatewayProvider.name}/{config.agent.model}",
-        snapshot=Snapshot(agent=AgentSpec(name="", instructions=instructions(config)), principal=_NOBODY),
+        snapshot=Snapshot(agent=AgentSpec(name="", instructions=instructions(config)), principal=_SERVICE),
         usage=Usage(),
         month="",
         error=None,
@@ -194,18 +199,18 @@ def _engine_settings(settings: RunnerSettings, limits: TurnLimits) -> EngineSett
     )
 
 
-def _tighter(ours: float, theirs: float | None) -> float:
+def _smaller(ours: float, theirs: float | None) -> float:
     return ours if theirs is None else min(ours, theirs)
 
 
-def _missing(config: Config) -> Sequence[str]:
-    """Tools that the agent has elsewhere and not here, since its server calls none for us."""
+def _unavailable_tools(config: Config) -> Sequence[str]:
+    """Notes about tools of the agent that cannot be used here, because its server calls none for sandboxes."""
     names = [tool if isinstance(tool, str) else str(tool.get("name")) for tool in config.agent.tools]
     names += [f"MCP server {server.get('name')}" for server in config.agent.mcp_servers]
     return [f"{name} is not available: the server calls no tools for sandboxes." for name in names]
 
 
-_PLACE = """\
+_SANDBOX = """\
 You work in a sandbox: a Linux box with a shell and Python, without a network, that is erased after your answer. Your \
 folder is /workspace. Files that the user attached are in /workspace/assets. Whatever you leave in /workspace/assets, \
 new or changed, is given to the user; nothing else is kept."""
@@ -219,15 +224,15 @@ _DESCRIPTION = re.compile(r"^description:\s*(.+?)\s*$", re.MULTILINE)
 
 
 def instructions(config: Config) -> str:
-    """The agent's own words first, then where it is, then what it can learn."""
-    parts = [config.agent.instructions.strip(), _PLACE]
+    """The agent's instructions, then a description of the sandbox, then the list of skills."""
+    parts = [config.agent.instructions.strip(), _SANDBOX]
     if config.agent.skills:
-        parts += [_SKILLS, "\n".join(f"- {skill.name}: {summary(skill)}" for skill in config.agent.skills)]
+        parts += [_SKILLS, "\n".join(f"- {skill.name}: {skill_summary(skill)}" for skill in config.agent.skills)]
     return "\n\n".join(part for part in parts if part)
 
 
-def summary(skill: Skill) -> str:
-    """The description from the front matter of SKILL.md, or its first line that is more than a heading."""
+def skill_summary(skill: Skill) -> str:
+    """The description from the front matter of SKILL.md, or its first line that is not a heading."""
     text = skill.files.get("SKILL.md", "")
     front = _FRONT_MATTER.match(text)
     if front and (found := _DESCRIPTION.search(front[1])):
@@ -239,7 +244,10 @@ def summary(skill: Skill) -> str:
 
 
 def history(turns: Sequence[ChatTurn], conversation_id: ConversationId) -> list[Message]:
-    """The talk so far as rows: a user's words begin a turn, the assistant's belong to the one that is open."""
+    """The conversation so far as rows.
+
+    A user's message begins a turn; the assistant's messages belong to the open one.
+    """
     rows: list[Message] = []
     turn_id, sequence = new_turn_id(), 0
     for entry in turns:

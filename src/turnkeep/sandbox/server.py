@@ -1,4 +1,8 @@
-"""The runner as a process, and how it leaves. Every way out kills every box."""
+"""The sandbox runner as a server: `POST /stream` runs one turn and responds with its lines, `GET /healthz` reports.
+
+It is a bare ASGI app. A turn lives exactly as long as its request: when the client disconnects, or the server shuts
+down, its box is killed and nothing is written back. However the process ends, every box ends with it.
+"""
 
 import asyncio
 import contextlib
@@ -14,27 +18,23 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import msgspec
-from litestar.enums import ScopeType
-from litestar.types import Receive, Scope, Send
 
 from turnkeep.errors import InvalidRequest, SandboxUnavailable, TurnkeepError
 from turnkeep.sandbox.boxes.cgroups import Cgroups
 from turnkeep.sandbox.boxes.docker import Docker
 from turnkeep.sandbox.boxes.ports import Driver
 from turnkeep.sandbox.envelope import StreamRequest, read
-from turnkeep.sandbox.line_stream import Lines
+from turnkeep.sandbox.line_stream import LineStream
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.turn import SandboxTurn
 from turnkeep.serving import OrderlyServer
 from turnkeep.sockets import keep_alive, listen
-from turnkeep.streaming.connection import disconnected
+from turnkeep.streaming.connection import Receive, Scope, Send, disconnected
 from turnkeep.streaming.ndjson import ErrorLine
 
 BODY_BYTES = 4 * 1024 * 1024
-BEAT_SECONDS = 15.0
-"""After so long without a line a blank one is sent: a reader that is gone is noticed only by writing to it."""
-
-
+HEARTBEAT_SECONDS = 15.0
+"""After this long without a line a blank one is sent: a broken connection is only noticed by writing to it."""
 BACKLOG = 512
 CLOSE_SECONDS = 2
 
@@ -48,9 +48,9 @@ async def serve_runner(
     on_ready: Callable[[], None] | None = None,
     until_eof: bool = False,
 ) -> None:
-    """Serve until a signal comes; with `until_eof` also until standard input ends, as it does when a parent dies.
+    """Serve until a signal comes; with `until_eof` also until standard input ends, as it does when the parent dies.
 
-    Raises BoxUnavailable where no box can be started.
+    Raises BoxUnavailable if no box can be started.
     """
     async with open_runner(make_driver(settings), settings) as app:
         server = RunnerServer(app, on_ready=on_ready)
@@ -60,7 +60,7 @@ async def serve_runner(
 
 
 def bind(settings: RunnerSettings) -> socket.socket:
-    """A listening socket. Raises Conflict if somebody else listens there."""
+    """A listening socket. Raises Conflict if the port is in use."""
     return keep_alive(listen(settings.host, settings.port, variable="TURNKEEP_SANDBOX_HOST", backlog=BACKLOG))
 
 
@@ -73,31 +73,31 @@ def make_driver(settings: RunnerSettings) -> Driver:
 
 
 class RunnerApp:
-    """All turns of one runner. Make it with `open_runner`."""
+    """The ASGI app, with all turns of one runner. Create it with `open_runner`."""
 
     def __init__(self, driver: Driver, settings: RunnerSettings, session: aiohttp.ClientSession) -> None:
         self._driver = driver
         self._settings = settings
         self._session = session
-        self._places = Places(settings.turns, queue=settings.queue, seconds=settings.queue_seconds)
+        self._limit = ConcurrencyLimit(settings.turns, queue=settings.queue, seconds=settings.queue_seconds)
         self._turns: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP:
+        if scope["type"] != "http":
             return
         match scope["method"], scope["path"]:
             case "POST", "/stream":
                 await self._stream(receive, send)
             case "GET", "/healthz":
-                await _answer(send, 503 if self._is_closing else 200, self._health())
+                await _respond(send, 503 if self._is_closing else 200, self._health())
             case _, "/stream" | "/healthz":
                 await _problem(send, 405, "method_not_allowed", "Use POST /stream or GET /healthz.")
             case _:
                 await _problem(send, 404, "not_found", "There is POST /stream and GET /healthz.")
 
     async def close(self) -> None:
-        """Stop every turn at once: their boxes are gone when this returns, and their streams break off."""
+        """Stop every turn at once. When this returns, the boxes are gone; the streams end without a last line."""
         self._is_closing = True
         turns = list(self._turns)
         for turn in turns:
@@ -109,15 +109,15 @@ class RunnerApp:
         return {
             "status": "closing" if self._is_closing else "ok",
             "driver": self._driver.name,
-            "turns": self._places.taken,
-            "waiting": self._places.waiting,
-            "places": self._places.count,
+            "turns": self._limit.taken,
+            "waiting": self._limit.waiting,
+            "places": self._limit.count,
         }
 
     async def _stream(self, receive: Receive, send: Send) -> None:
-        lines = Lines()
+        lines = LineStream()
         try:
-            turn = self._accept(await _body(receive), lines)
+            turn = self._accept(await _read_body(receive), lines)
         except InvalidRequest as exc:
             await _problem(send, 422, exc.code, exc.detail)
             return
@@ -126,7 +126,7 @@ class RunnerApp:
             return
         running = asyncio.create_task(self._run(turn, lines))
         self._turns.add(running)
-        lines.on_flood = running.cancel
+        lines.on_overflow = running.cancel
         gone = asyncio.create_task(disconnected(receive))
         gone.add_done_callback(lambda _: running.cancel())
         try:
@@ -134,16 +134,16 @@ class RunnerApp:
         finally:
             running.cancel()
             gone.cancel()
-            # Another cancellation must not cut this short: the box has to be gone before the request is.
+            # Do not let another cancellation end this early: the box must be gone before the request ends.
             while not running.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait({running})
             self._turns.discard(running)
 
-    def _accept(self, body: bytes, lines: Lines) -> SandboxTurn:
+    def _accept(self, body: bytes, lines: LineStream) -> SandboxTurn:
         if self._is_closing:
             raise SandboxUnavailable("This sandbox runner is shutting down.")
-        if self._places.is_full:
+        if self._limit.is_full:
             raise SandboxUnavailable("The sandbox runner has no place free, and as many turns wait as may.")
         request: StreamRequest = read(body, StreamRequest, origin="The body")
         server = self._settings.server
@@ -151,10 +151,10 @@ class RunnerApp:
             raise InvalidRequest(f"This runner serves only turns of {server}.")
         return SandboxTurn(request, lines, driver=self._driver, settings=self._settings, session=self._session)
 
-    async def _run(self, turn: SandboxTurn, lines: Lines) -> None:
+    async def _run(self, turn: SandboxTurn, lines: LineStream) -> None:
         began = time.monotonic()
         try:
-            async with self._places.one(lambda ahead: lines.log("info", f"Waiting for a place, {ahead} ahead")):
+            async with self._limit.slot(lambda ahead: lines.log("info", f"Waiting for a place, {ahead} ahead")):
                 await turn.run()
         except TurnkeepError as exc:
             lines.error(exc.code, exc.detail)
@@ -164,7 +164,7 @@ class RunnerApp:
 
 @asynccontextmanager
 async def open_runner(driver: Driver, settings: RunnerSettings) -> AsyncIterator[RunnerApp]:
-    """A runner whose driver has been checked. Leaving stops every turn. Raises BoxUnavailable."""
+    """A runner whose driver was checked. Every turn is stopped at the end of the block. Raises BoxUnavailable."""
     await driver.check()
     await asyncio.to_thread(importlib.import_module, "openai")  # takes most of a second; not in the first turn
     connector = aiohttp.TCPConnector(limit=0)
@@ -177,14 +177,14 @@ async def open_runner(driver: Driver, settings: RunnerSettings) -> AsyncIterator
 
 
 class RunnerServer(OrderlyServer):
-    """One runner: its way out kills the boxes and ends the streams."""
+    """The server process. Its shutdown kills the boxes and ends the streams."""
 
     def __init__(self, app: RunnerApp, *, on_ready: Callable[[], None] | None = None) -> None:
         super().__init__(app, leave=app.close, backlog=BACKLOG, close_seconds=CLOSE_SECONDS, on_ready=on_ready)
 
 
-def _log_end(turn: SandboxTurn, lines: Lines, *, seconds: float) -> None:
-    """One line of the runner's own log for each turn. Tokens and contents have no place in it."""
+def _log_end(turn: SandboxTurn, lines: LineStream, *, seconds: float) -> None:
+    """Write one line to the runner's log for each turn, without tokens and contents."""
     match lines.ending:
         case ErrorLine(code=code):
             outcome = code
@@ -196,20 +196,20 @@ def _log_end(turn: SandboxTurn, lines: Lines, *, seconds: float) -> None:
     _logger.info("turn ended", extra={"fields": fields})
 
 
-async def _send_lines(send: Send, lines: Lines, running: "asyncio.Task[None]") -> None:
+async def _send_lines(send: Send, lines: LineStream, running: "asyncio.Task[None]") -> None:
     headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     running.add_done_callback(lambda _: lines.wake())
     while not running.done() or lines.has_unsent:
-        body = await lines.take(seconds=BEAT_SECONDS)
+        body = await lines.take(seconds=HEARTBEAT_SECONDS)
         if body or not running.done():
             await send({"type": "http.response.body", "body": body or b"\n", "more_body": True})
     if lines.ending is not None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-    # Without an ending the body stays unfinished: the reader must see a broken stream, not a short one.
+    # Without an ending the body stays unfinished: the client must see a broken stream, not a short one.
 
 
-async def _body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
@@ -222,7 +222,7 @@ async def _body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def _answer(send: Send, status: int, value: object, *, kind: bytes = b"application/json") -> None:
+async def _respond(send: Send, status: int, value: object, *, kind: bytes = b"application/json") -> None:
     headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
     if status == 503:
         headers.append((b"retry-after", b"5"))
@@ -232,7 +232,7 @@ async def _answer(send: Send, status: int, value: object, *, kind: bytes = b"app
 
 async def _problem(send: Send, status: int, code: str, detail: str) -> None:
     problem = {"type": "about:blank", "title": code.replace("_", " "), "status": status, "detail": detail, "code": code}
-    await _answer(send, status, problem, kind=b"application/problem+json")
+    await _respond(send, status, problem, kind=b"application/problem+json")
 
 
 def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
@@ -243,15 +243,15 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> 
 
 
 class RunnerBusy(SandboxUnavailable):
-    """Every place is taken, and so is the queue. Try again later, or start another runner."""
+    """As many turns run and wait as may. Try again later, or start another runner."""
 
 
 class WaitedTooLong(SandboxUnavailable):
-    """No place became free in time."""
+    """The turn waited longer in the queue than it may."""
 
 
-class Places:
-    """First come, first served."""
+class ConcurrencyLimit:
+    """At most `count` turns run at once, and `queue` more wait in order; further turns are refused."""
 
     def __init__(self, count: int, *, queue: int, seconds: float) -> None:
         self._free = count
@@ -273,8 +273,11 @@ class Places:
         return self._free == 0 and len(self._waiting) >= self._queue
 
     @asynccontextmanager
-    async def one(self, on_wait: Callable[[int], None]) -> AsyncIterator[None]:
-        """Hold a place. `on_wait` is told how many are ahead, if one must wait. Raises RunnerBusy, WaitedTooLong."""
+    async def slot(self, on_wait: Callable[[int], None]) -> AsyncIterator[None]:
+        """Hold one slot. If the turn must wait, `on_wait` gets the number of turns ahead.
+
+        Raises RunnerBusy, WaitedTooLong.
+        """
         if self.is_full:
             raise RunnerBusy("The sandbox runner has no place free, and as many turns wait as may.")
         if self._free:
@@ -285,27 +288,27 @@ class Places:
         try:
             yield
         finally:
-            self._leave()
+            self._release()
 
     async def _wait(self) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        slot = asyncio.get_running_loop().create_future()
+        self._waiting.append(slot)
         try:
             async with asyncio.timeout(self._seconds):
-                await turn
+                await slot
         except BaseException as exc:
-            if turn.done() and not turn.cancelled():
-                self._leave()  # the place came in the moment in which we left
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
+            if slot.done() and not slot.cancelled():
+                self._release()  # the slot was given at the moment of the timeout or cancellation
+            elif slot in self._waiting:
+                self._waiting.remove(slot)
             if isinstance(exc, TimeoutError):
                 raise WaitedTooLong(f"No place became free within {self._seconds:g} seconds.") from exc
             raise
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(None)
                 return
         self._free += 1

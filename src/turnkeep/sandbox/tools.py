@@ -1,6 +1,9 @@
 """The tools of an agent in a sandbox: shell, Python, files, and the recipes of its skills. All of them run in the box.
 
-A limit ends the step, never the turn: the model is told which one it was, with the output so far, and goes on.
+A limit ends the step, never the turn: the model gets the name of the limit and the output so far, and goes on.
+
+While a step runs, its output is shown at a limited rate: the step is sent again as `running`, with the end of its
+output as its result. Every such line becomes a durable event of the turn, so there are few of them, and they are short.
 """
 
 import asyncio
@@ -13,7 +16,7 @@ from msgspec import Meta, Struct
 
 from turnkeep.sandbox.boxes.ports import WORKSPACE, Box, Command, Ended
 from turnkeep.sandbox.envelope import Skill
-from turnkeep.sandbox.workspace import SKILLS, Inside, Refusal
+from turnkeep.sandbox.workspace import SKILLS, BoxScript, ScriptRefused
 from turnkeep.tools.functions import FunctionTool, tool
 from turnkeep.tools.ports import CallContext, Outcome
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -22,14 +25,13 @@ COMMAND_CHARS = 100_000
 """The kernel takes 128 KiB as one argument."""
 FILE_SECONDS = 30.0
 AT_ONCE = 4
-"""So many calls of one turn run side by side; a model may ask for a hundred in one breath."""
+"""Maximum number of calls of one turn that run at once. A model may ask for a hundred in one reply."""
 ENGINE_SECONDS = 86_400.0
-"""The engine's own clock for a tool. It is the box that keeps the time of a step, and the turn has a limit too."""
-
+"""The engine's limit of a tool's time, longer than any step: the box limits a step, and the turn has a limit too."""
 EVERY_SECONDS = 1.0
 SHOWN_CHARS = 2_000
-MOST_LINES = 120
-"""Of one step. After two minutes the rate falls: each line then waits twice as long as the one before."""
+FULL_RATE_LINES = 120
+"""Lines of one step at the full rate. After that, each line waits twice as long as the one before."""
 
 Path = Annotated[str, Meta(description="Relative to /workspace, or absolute.")]
 Seconds = Annotated[float, Meta(gt=0, description="Stop after so long. Left out: as long as one step may take.")]
@@ -53,12 +55,12 @@ class Progress:
         self._show = show
         self._every = every_seconds
 
-    def listen(self, call_id: str) -> "Heard":
-        return Heard(lambda text: self._show(call_id, text), self._every)
+    def start(self, call_id: str) -> "StepOutput":
+        return StepOutput(lambda text: self._show(call_id, text), self._every)
 
 
-class Heard:
-    """What one step has said so far."""
+class StepOutput:
+    """The output of one step so far."""
 
     def __init__(self, show: Callable[[str], None], every_seconds: float) -> None:
         self._show = show
@@ -71,10 +73,10 @@ class Heard:
     def add(self, piece: bytes) -> None:
         self._pieces.append(self._decoder.decode(piece))
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._wait, self._tell)
+            self._timer = asyncio.get_running_loop().call_later(self._wait, self._show_tail)
 
     def text(self) -> str:
-        """All of it. The step has ended."""
+        """The whole output, after the step has ended."""
         return "".join(self._pieces) + self._decoder.decode(b"", final=True)
 
     def stop(self) -> None:
@@ -82,20 +84,20 @@ class Heard:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _tell(self) -> None:
+    def _show_tail(self) -> None:
         self._timer = None
         self._lines += 1
-        if self._lines >= MOST_LINES:
+        if self._lines >= FULL_RATE_LINES:
             self._wait *= 2
         self._pieces = ["".join(self._pieces)]
         self._show(self._pieces[0][-SHOWN_CHARS:])
 
 
-class Bench(Struct, frozen=True, kw_only=True):
-    """What the tools of one turn work with."""
+class BoxAccess(Struct, frozen=True, kw_only=True):
+    """The box of one turn, and the settings of the tools that use it."""
 
     box: Box
-    inside: Inside
+    script: BoxScript
     python: Sequence[str]
     progress: Progress
     environment: Mapping[str, str]
@@ -105,17 +107,17 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 class BoxTools:
-    """The tools, as methods; `all` gives them as the engine wants them."""
+    """The tools, as methods; `all` returns them as the engine needs them."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._hands = asyncio.Semaphore(AT_ONCE)
+    def __init__(self, access: BoxAccess) -> None:
+        self._access = access
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     def all(self) -> list[FunctionTool]:
         running: list[Callable[..., Any]] = [
             self.shell,
             self.python,
-            *([self.run_recipe] if self._bench.skills else []),
+            *([self.run_recipe] if self._access.skills else []),
         ]
         reading: list[Callable[..., Any]] = [
             self.read_file,
@@ -145,7 +147,7 @@ class BoxTools:
         seconds: Seconds | None = None,
     ) -> Outcome:
         """Run a Python program in /workspace and get what it prints."""
-        return await self._run(context, [self._bench.python[0], "-c", code], seconds=seconds)
+        return await self._run(context, [self._access.python[0], "-c", code], seconds=seconds)
 
     async def run_recipe(
         self,
@@ -157,9 +159,9 @@ class BoxTools:
         seconds: Seconds | None = None,
     ) -> Outcome:
         """Run a program of a skill, in /workspace. Read the skill's SKILL.md first."""
-        found = next((each for each in self._bench.skills if each.name == skill), None)
+        found = next((each for each in self._access.skills if each.name == skill), None)
         if found is None or recipe not in found.files or recipe == "SKILL.md":
-            return Outcome(error=f"There is no such recipe. Available: {', '.join(recipes_of(self._bench.skills))}.")
+            return Outcome(error=f"There is no such recipe. Available: {', '.join(recipes_of(self._access.skills))}.")
         feed = b"" if input is None else msgspec.json.encode(input)
         shell = () if found.files[recipe].startswith("#!") else ("/bin/bash",)
         program = (*shell, f"{SKILLS}/{skill}/{recipe}", *arguments)
@@ -207,37 +209,37 @@ class BoxTools:
 
     async def _ask(self, verb: str, request: JsonObject, *, data: bytes = b"") -> Outcome:
         try:
-            async with self._hands:
-                answer = await self._bench.inside.ask(verb, request, data=data, seconds=FILE_SECONDS)
-        except Refusal as exc:
+            async with self._slots:
+                answer = await self._access.script.ask(verb, request, data=data, seconds=FILE_SECONDS)
+        except ScriptRefused as exc:
             return Outcome(error=str(exc))
-        return Outcome(result=shorten(str(answer), self._bench.result_chars))
+        return Outcome(result=shorten(str(answer), self._access.result_chars))
 
     async def _run(
         self, context: CallContext, argv: Sequence[str], *, seconds: float | None, feed: bytes = b""
     ) -> Outcome:
         if any(len(part.encode("utf-8", "replace")) > COMMAND_CHARS or "\0" in part for part in argv):
             return Outcome(error="That is too long for a command line. Write it to a file, then run the file.")
-        bench = self._bench
-        heard = bench.progress.listen(context.call_id)
+        access = self._access
+        output = access.progress.start(context.call_id)
         command = Command(
             argv=argv,
-            environment=bench.environment,
+            environment=access.environment,
             feed=feed,
-            seconds=min(seconds or bench.step_seconds, bench.step_seconds),
+            seconds=min(seconds or access.step_seconds, access.step_seconds),
             directory=WORKSPACE,
-            on_output=heard.add,
+            on_output=output.add,
         )
         try:
-            async with self._hands:
-                ended = await bench.box.run(command)
+            async with self._slots:
+                ended = await access.box.run(command)
         finally:
-            heard.stop()
-        return outcome_of(ended, heard.text(), limit=bench.result_chars)
+            output.stop()
+        return outcome_of(ended, output.text(), limit=access.result_chars)
 
 
 def outcome_of(ended: Ended, text: str, *, limit: int) -> Outcome:
-    """What a command came to: its output, or what went wrong and the output so far."""
+    """The outcome of a command: its output, or what went wrong and the output so far."""
     if ended.stopped_by is not None:
         head = f"Stopped after {ended.seconds:.1f} s: {_LIMITS[ended.stopped_by]}."
     elif ended.exit_code == 0:
@@ -250,7 +252,7 @@ def outcome_of(ended: Ended, text: str, *, limit: int) -> Outcome:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning and the end of a long text: what went wrong mostly stands at the end."""
+    """The beginning and the end of a long text: errors are mostly at the end."""
     text = text.rstrip()
     if len(text) <= limit:
         return text
@@ -264,14 +266,14 @@ def recipes_of(skills: Sequence[Skill]) -> list[str]:
 
 
 def step_name(name: str, args: JsonObject) -> str:
-    """A step is called after what it ran: the recipe where there is one, else the tool."""
+    """The name of a step: the recipe if it runs one, else the tool."""
     if name == "run_recipe" and isinstance(args.get("skill"), str) and isinstance(args.get("recipe"), str):
         return f"{args['skill']}/{args['recipe']}"
     return name
 
 
 def _as_json(text: JsonValue) -> JsonValue:
-    """A recipe that prints a JSON object or list returned that; any other text is text."""
+    """The JSON object or list that a recipe printed; any other output stays text."""
     if not isinstance(text, str) or not text.startswith(("{", "[")):
         return text
     try:

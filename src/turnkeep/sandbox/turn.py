@@ -1,4 +1,7 @@
-"""One turn in a sandbox, from its tokens to its last line. Whatever happens, it ends with one line and an empty box."""
+"""One turn in a sandbox, from its tokens to its last line.
+
+Whatever happens, it ends with one line and a removed box.
+"""
 
 import asyncio
 import contextlib
@@ -11,9 +14,9 @@ from turnkeep.errors import CallerError, TurnkeepError
 from turnkeep.ids import new_call_id
 from turnkeep.sandbox.boxes.ports import Box, Command, Driver
 from turnkeep.sandbox.envelope import Config, Environment, StreamRequest
-from turnkeep.sandbox.line_stream import Lines
-from turnkeep.sandbox.loop import Room, think
-from turnkeep.sandbox.server_client import Origin
+from turnkeep.sandbox.line_stream import LineStream
+from turnkeep.sandbox.loop import PreparedTurn, run_loop
+from turnkeep.sandbox.server_client import ServerClient
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.tools import outcome_of
 from turnkeep.sandbox.workspace import SKILLS, Workspace, skill_files
@@ -26,7 +29,7 @@ _logger = logging.getLogger("turnkeep.sandbox")
 
 
 class SetupFailed(CallerError):
-    """The agent's set-up script did not end well. Its output is in the step; repair the script."""
+    """The agent's set-up script failed. Its output is in the step; repair the script."""
 
     code = "setup_failed"
 
@@ -37,7 +40,7 @@ class SandboxTurn:
     def __init__(
         self,
         request: StreamRequest,
-        lines: Lines,
+        lines: LineStream,
         *,
         driver: Driver,
         settings: RunnerSettings,
@@ -48,12 +51,15 @@ class SandboxTurn:
         self._driver = driver
         self._settings = settings
         self._session = session
-        self._origin = Origin(session, request.agent_url)
+        self._server = ServerClient(session, request.agent_url)
         self.name = request.agent_url.rstrip("/").rpartition("/")[2][:100]
         """The server's id of the turn, for the log."""
 
     async def run(self) -> None:
-        """Returns when the last line is written and the box is gone. Cancelling stops it at once, without a line."""
+        """Run to the last line; the box is gone when this returns.
+
+        Cancelling stops the turn at once, without a line.
+        """
         timer = asyncio.timeout(self._settings.turn_seconds)
         try:
             async with timer:
@@ -68,8 +74,8 @@ class SandboxTurn:
             self._lines.error("internal", "Something went wrong in the sandbox runner; its log has the details.")
 
     async def _run(self, timer: asyncio.Timeout) -> None:
-        environment = await self._origin.environment(self._request.otp_setup)
-        config = await self._origin.config(self._request.otp_run)
+        environment = await self._server.environment(self._request.otp_setup)
+        config = await self._server.config(self._request.otp_run)
         if config.limits.turn_seconds is not None:
             ends_at = timer.when()
             asked = asyncio.get_running_loop().time() + config.limits.turn_seconds
@@ -80,12 +86,12 @@ class SandboxTurn:
             self._lines.log("debug", f"Box started in {(time.monotonic() - began) * 1000:.0f} ms")
             workspace = Workspace(box, self._driver.python, self._settings.limits)
             await self._prepare(box, workspace, environment, config)
-            await think(self._room(box, workspace, environment, config))
+            await run_loop(self._prepared(box, workspace, environment, config))
         finally:
             await _surely_closed(box)
 
-    def _room(self, box: Box, workspace: Workspace, environment: Environment, config: Config) -> Room:
-        return Room(
+    def _prepared(self, box: Box, workspace: Workspace, environment: Environment, config: Config) -> PreparedTurn:
+        return PreparedTurn(
             box=box,
             workspace=workspace,
             python=self._driver.python,
@@ -93,20 +99,20 @@ class SandboxTurn:
             config=config,
             settings=self._settings,
             lines=self._lines,
-            origin=self._origin,
+            server=self._server,
             otp_upload=self._request.otp_upload,
             session=self._session,
         )
 
     async def _prepare(self, box: Box, workspace: Workspace, environment: Environment, config: Config) -> None:
-        """Skills, files, set-up script."""
+        """Put the skills and files into the workspace, then run the set-up script."""
         skills = config.agent.skills
         if skills:
             await workspace.put(SKILLS, skill_files({skill.name: skill.files for skill in skills}))
             self._lines.log("info", f"Loaded {len(skills)} skills")
         if config.assets is not None:
             limit = self._settings.limits.disk_bytes
-            with contextlib.closing(await self._origin.bag(config.assets, max_bytes=limit)) as bag:
+            with contextlib.closing(await self._server.bag(config.assets, max_bytes=limit)) as bag:
                 count = await workspace.unpack(bag)
             self._lines.log("info", f"Unpacked {count} files")
         if environment.setup_script and environment.setup_script.strip():
@@ -135,7 +141,7 @@ class SandboxTurn:
 
 
 async def _surely_closed(box: Box) -> None:
-    """Close the box, however often this is cancelled meanwhile."""
+    """Close the box, even if this task is cancelled meanwhile."""
     closing = asyncio.create_task(box.close())
     cancelled = False
     while not closing.done():

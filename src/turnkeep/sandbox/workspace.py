@@ -31,13 +31,13 @@ _SPOOL_BYTES = MIB
 
 
 class BagRefused(CallerError):
-    """The zip of the bag is broken or hostile; nothing of it was unpacked."""
+    """The zip of the bag is broken or hostile. Nothing of it was unpacked."""
 
     code = "bag_refused"
 
 
 class WorkspaceFailed(WorldError):
-    """The box did not do what it was asked to before or after the loop."""
+    """The box did not unpack or collect files as it was asked to."""
 
     code = "workspace_failed"
 
@@ -51,7 +51,7 @@ class NewFile(Struct, frozen=True, kw_only=True):
 
 
 class Asset(Struct, frozen=True, kw_only=True):
-    """A file that came back. `file` stands at its beginning."""
+    """A file that came back. `file` is positioned at its beginning."""
 
     path: str
     size: int
@@ -60,17 +60,17 @@ class Asset(Struct, frozen=True, kw_only=True):
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """The files that are new or changed, and the paths of what could not be taken."""
+    """The files that are new or changed, and the paths of those that could not be read."""
 
     assets: tuple[Asset, ...]
     skipped: tuple[str, ...]
 
 
 class Workspace:
-    """Fills the workspace of one box, and empties it."""
+    """Puts files into the workspace of one box, and collects them."""
 
     def __init__(self, box: Box, python: Sequence[str], limits: Limits) -> None:
-        self.inside = Inside(box, python)
+        self.script = BoxScript(box, python)
         self._limits = limits
         self._unpacked: dict[str, str] = {}
         """The sha256 of every file that came with the bag, by its path below assets."""
@@ -118,7 +118,7 @@ class Workspace:
     async def collect(self) -> Collected:
         """The files of assets that are new or changed since `unpack`. Nothing may run in the box meanwhile."""
         reader = CollectReader()
-        ended = await self.inside.run(
+        ended = await self.script.run(
             _request("collect", folder=ASSETS),
             seconds=COLLECT_SECONDS,
             output_bytes=self._limits.disk_bytes + self._limits.files * HEAD_BYTES,
@@ -141,10 +141,10 @@ class Workspace:
             async for piece in entries:
                 yield piece
 
-        ended = await self.inside.run(feed(), seconds=UNPACK_SECONDS, output_bytes=MIB)
+        ended = await self.script.run(feed(), seconds=UNPACK_SECONDS, output_bytes=MIB)
         try:
             read_answer(ended)
-        except Refusal as exc:
+        except ScriptRefused as exc:
             raise WorkspaceFailed(f"The workspace could not be filled: {exc}") from exc
 
 
@@ -169,15 +169,15 @@ def _head(path: str, size: int, *, is_executable: bool = False) -> bytes:
     return msgspec.json.encode({"path": path, "size": size, "executable": is_executable}) + b"\n"
 
 
-class Inside:
-    """Asks `box_script.py`, in the box, one verb at a time."""
+class BoxScript:
+    """Runs `box_script.py` in the box, one verb at a time."""
 
     def __init__(self, box: Box, python: Sequence[str]) -> None:
         self._box = box
         self._python = python
 
     async def ask(self, verb: str, request: JsonObject, *, data: bytes = b"", seconds: float = 30.0) -> JsonValue:
-        """The answer. Raises Refusal in words for the model."""
+        """The result of the verb. Raises ScriptRefused, with a message for the model."""
         feed = msgspec.json.encode({"verb": verb, **request}) + b"\n" + data
         ended = await self.run(feed, seconds=seconds, output_bytes=8 * MIB)
         return read_answer(ended)
@@ -202,8 +202,8 @@ class Inside:
         )
 
 
-class Refusal(Exception):
-    """What was asked cannot be done; the words are for the model."""
+class ScriptRefused(Exception):
+    """The verb cannot be done. The message is for the model."""
 
 
 class _Answer(Struct, frozen=True):
@@ -213,14 +213,14 @@ class _Answer(Struct, frozen=True):
 
 def read_answer(ended: Ended) -> JsonValue:
     if ended.stopped_by is not None:
-        raise Refusal(f"Stopped at the {ended.stopped_by} limit.")
+        raise ScriptRefused(f"Stopped at the {ended.stopped_by} limit.")
     try:
         answer = msgspec.json.decode(ended.output, type=_Answer)
     except msgspec.DecodeError as exc:
         words = ended.errors.decode("utf-8", "replace").strip().splitlines()
-        raise Refusal(words[-1] if words else f"The box gave no answer (exit code {ended.exit_code}).") from exc
+        raise ScriptRefused(words[-1] if words else f"The box gave no answer (exit code {ended.exit_code}).") from exc
     if answer.error is not None:
-        raise Refusal(answer.error)
+        raise ScriptRefused(answer.error)
     return answer.result
 
 
@@ -238,7 +238,7 @@ class _Head(Struct, frozen=True):
 
 
 class CollectReader:
-    """Reads what `collect` sends: lines of JSON, each followed by the bytes of a file."""
+    """Parses the output of the verb `collect`: lines of JSON, each followed by the bytes of a file."""
 
     def __init__(self) -> None:
         self.assets: list[Asset] = []
@@ -246,7 +246,7 @@ class CollectReader:
         self.is_complete = False
         self._is_broken = False
         self._line = b""
-        self._current: _Incoming | None = None
+        self._current: _IncomingFile | None = None
 
     def feed(self, piece: bytes) -> None:
         view = memoryview(piece)
@@ -267,7 +267,7 @@ class CollectReader:
         return memoryview(rest)
 
     def close(self) -> None:
-        """Drop what has arrived."""
+        """Close the files that have arrived."""
         for asset in self.assets:
             asset.file.close()
         if self._current is not None:
@@ -279,7 +279,7 @@ class CollectReader:
         elif head.skipped:
             self.skipped.append(head.path)
         else:
-            self._current = _Incoming(head.path, max(0, head.size))
+            self._current = _IncomingFile(head.path, max(0, head.size))
             self._end_if_whole()
 
     def _body(self, view: memoryview) -> memoryview:
@@ -295,22 +295,22 @@ class CollectReader:
         self._current = None
         try:
             safe_path(current.path)
-        except ZipRefused:  # nobody could open a file of that name
+        except ZipRefused:  # no system could open a file of that name
             current.close()
             self.skipped.append(ascii(current.path))
         else:
             self.assets.append(current.asset())
 
 
-class _Incoming:
-    """A file while it arrives: in memory as long as it is small, else in a file that has no name."""
+class _IncomingFile:
+    """A file while it arrives: in memory while it is small, else in a temporary file."""
 
     def __init__(self, path: str, size: int) -> None:
         self.left = size
         self.path = path
         self._size = size
         self._digest = hashlib.sha256()
-        self._file = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - closed by who uploads it
+        self._file = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - closed after the upload
 
     def take(self, view: memoryview) -> int:
         piece = view[: self.left]

@@ -1,4 +1,4 @@
-"""Handing back: the files that a turn made go to its server, before its last line."""
+"""Writeback: the files that a turn made or changed are sent to its server, before its last line."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,8 +8,8 @@ from typing import Any
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.names import clean_name
 from turnkeep.ids import new_call_id
-from turnkeep.sandbox.line_stream import Lines
-from turnkeep.sandbox.server_client import Origin
+from turnkeep.sandbox.line_stream import LineStream
+from turnkeep.sandbox.server_client import ServerClient
 from turnkeep.sandbox.workspace import Asset, Workspace
 from turnkeep_client.wire.events import Step
 
@@ -17,18 +17,18 @@ NAME = "save files"
 _NAMED = 5
 
 
-async def hand_back(
+async def write_back(
     workspace: Workspace,
-    origin: Origin,
+    server: ServerClient,
     otp_upload: str,
-    lines: Lines,
+    lines: LineStream,
     *,
     max_files: int,
     max_file_bytes: int | None,
 ) -> None:
-    """Collect and upload. What cannot be kept is shown as a failed step: the answer may speak of it.
+    """Collect and upload the files. Files that cannot be kept are named in a failed step: the answer may mention them.
 
-    Raises OriginFailed or WorkspaceFailed; then nothing was handed back.
+    Raises ServerCallFailed or WorkspaceFailed; then nothing was written back.
     """
     collected = await workspace.collect()
     with ExitStack() as files:
@@ -38,17 +38,17 @@ async def hand_back(
         if collected.skipped:
             reasons.append(f"{_names(collected.skipped)}: not a regular file")
         if kept:
-            await origin.results(otp_upload, kept)
+            await server.results(otp_upload, kept)
             lines.log("info", f"Handed {len(kept)} files back")
     if reasons:
         lines.step(Step(id=new_call_id(), name=NAME, status="failed", error=f"Not kept: {'; '.join(reasons)}."))
 
 
-class BeforeTheEnd:
-    """What is done before the last line, if there is a token for it.
+class WritebackTask:
+    """The writeback of one turn, if there is a token for it.
 
-    The recorder finishes a write that has begun even when its turn is stopped. A stopped turn must hand nothing back
-    any more, so this can be stopped by itself.
+    The recorder finishes a write that has begun, even when its turn is stopped. A stopped turn must write nothing back,
+    so this task can be stopped by itself.
     """
 
     def __init__(self, work: Callable[[str], Coroutine[Any, Any, None]], token: str | None) -> None:
@@ -58,7 +58,7 @@ class BeforeTheEnd:
 
     async def run(self) -> None:
         if self._token:
-            self._task = asyncio.create_task(self._work(self._token), name="hand back")
+            self._task = asyncio.create_task(self._work(self._token), name="writeback")
             await self._task
 
     async def stop(self) -> None:
@@ -68,7 +68,7 @@ class BeforeTheEnd:
 
 
 def _choose(assets: tuple[Asset, ...], *, max_files: int, max_file_bytes: int | None) -> tuple[list[Asset], list[str]]:
-    """Those that may be handed back, and in words why others may not. One bad file must not cost the good ones."""
+    """The files that may be written back, and why others may not. One bad file must not stop the good ones."""
     unnameable = [asset for asset in assets if not _can_be_called(asset.path)]
     assets = tuple(asset for asset in assets if asset not in unnameable)
     large = [asset for asset in assets if max_file_bytes is not None and asset.size > max_file_bytes]
@@ -84,7 +84,7 @@ def _choose(assets: tuple[Asset, ...], *, max_files: int, max_file_bytes: int | 
 
 
 def _can_be_called(path: str) -> bool:
-    """Whether the server would take a file under this name."""
+    """Whether the server accepts a file of this name."""
     try:
         clean_name(path)
     except InvalidRequest:

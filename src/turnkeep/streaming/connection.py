@@ -1,15 +1,23 @@
-"""Connections: when they end, and a uvicorn protocol that lets a response see its own socket. ASGI alone cannot say how
-much is still unsent, and can end a connection only by flushing it, which a reader that never reads prevents for ever.
+"""Connections: when they end, and a uvicorn protocol that gives a response access to its own socket.
+
+ASGI alone cannot tell how much is still unsent. It can close a connection only after flushing it, which never ends if
+the reader does not read.
 
     uvicorn.Config(app, http=WatchedProtocol)
 
-Without it streams work too, but a reader that was cut keeps its socket until the peer lets go.
+Without this protocol streams work too, but a reader that was cut keeps its socket until the peer closes it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, cast
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+"""The types of ASGI."""
 
 EXTENSION = "turnkeep.connection"
 
@@ -20,7 +28,7 @@ class Connection(Protocol):
     def get_write_buffer_size(self) -> int: ...
 
     def abort(self) -> None:
-        """Close now; what is unsent is lost."""
+        """Close at once; unsent bytes are lost."""
 
 
 class WatchedProtocol(HttpToolsProtocol):
@@ -32,14 +40,14 @@ class WatchedProtocol(HttpToolsProtocol):
         scope["extensions"] = {EXTENSION: {"transport": self.transport}}
 
 
-async def disconnected(receive: Callable[[], Awaitable[Mapping[str, object]]]) -> None:
-    """Return once the other side is gone. What it says until then is passed over, so its body must have been read."""
+async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Return when the client has disconnected. Read the request body first: messages until then are ignored."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def connection_of(scope: object) -> Connection | None:
-    """The connection behind an ASGI scope, if the server shows it."""
+    """The connection of an ASGI scope, if the server runs with `WatchedProtocol`."""
     extensions = cast(dict[str, object], scope).get("extensions") or {}
     found = cast(dict[str, dict[str, object]], extensions).get(EXTENSION)
     return None if found is None else cast(Connection, found["transport"])

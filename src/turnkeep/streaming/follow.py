@@ -1,9 +1,9 @@
 """Following a turn: the one algorithm behind every stream.
 
-Subscribe, replay, then follow. Only the event after the last one is ever given, whatever the hub says; if the hub does
-not have it, the store is asked, and it is asked every two seconds in any case. So wake-ups may be lost, late, doubled
-or out of order, previews may come from a worker that has lost the turn, and a reader still ends with the same text and
-the same events. The end is the terminal event, never a status.
+Subscribe, replay, then follow. A reader is only ever given the event after its last one, whatever the hub says. If the
+hub does not have that event, the store is read, and it is read every two seconds in any case. So notices of the hub may
+be lost, late, doubled or out of order, and previews may come from a worker that has lost the turn: a reader still ends
+with the same text and the same events. The stream ends with the terminal event, never with a status.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from turnkeep_client.wire.events import Recorded, Result
 from turnkeep_client.wire.parts import ReasoningPart, TextPart
 
 POLL_SECONDS = 2.0
-"""No longer than this does a reader trust the hub alone."""
+"""The longest time for which a reader relies on the hub alone."""
 
 PAGE = 50
-"""Events in one read of the store. A step may be large, so a page is short."""
+"""Events in one read of the store. A step may be large, so a page has few events."""
 
 SPARE_CHARS = 1_000
 
-_AGAIN_SECONDS = 0.05
+_FIRST_RETRY_SECONDS = 0.05
 
 _logger = logging.getLogger(__name__)
 
 
 async def is_over(source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor) -> bool:
-    """Whether nothing will ever follow this cursor. For a caller that must answer before a stream begins.
+    """Whether nothing will ever follow this cursor. For a caller that must respond before a stream begins.
 
-    Raises InvalidRequest if the turn has not come that far, NotFound if it has no events at all. Words that are still
-    being said are counted where this worker says them; another one may be ahead of what is known here.
+    Raises InvalidRequest if the turn has not come that far, NotFound if it has no events at all. A preview is counted
+    only if this worker runs the turn; another worker may be ahead of what is known here.
     """
     here = await source.events(turn_id, after=max(cursor.seq - 1, 0), limit=2 if cursor.offset else 1)
     if not here and not cursor.seq:
@@ -46,21 +46,21 @@ async def is_over(source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor
     ended = cursor.seq > 0 and event_frame(here[0]).is_terminal
     if ended and cursor.offset:
         raise InvalidRequest(f"The cursor {cursor} lies in the future: the turn ended with event {cursor.seq}.")
-    if len(here) > 1 and cursor.offset != WHOLE and cursor.offset > _most_said(here[1]):
+    if len(here) > 1 and cursor.offset != WHOLE and cursor.offset > _max_preview_length(here[1]):
         raise InvalidRequest(f"The cursor {cursor} lies in the future: so much was not said after event {cursor.seq}.")
-    if len(here) == 1 and cursor.offset != WHOLE and cursor.offset > _spoken(hub, turn_id, cursor.seq):
+    if len(here) == 1 and cursor.offset != WHOLE and cursor.offset > _preview_length(hub, turn_id, cursor.seq):
         raise InvalidRequest(f"The cursor {cursor} lies in the future: so much has not been said yet.")
     return ended
 
 
-def _spoken(hub: Hub, turn_id: TurnId, seq: int) -> float:
-    spoken = hub.spoken(turn_id, seq)
+def _preview_length(hub: Hub, turn_id: TurnId, seq: int) -> float:
+    spoken = hub.preview_length(turn_id, seq)
     return math.inf if spoken is None else spoken
 
 
-def _most_said(following: Recorded) -> float:
-    """More than this cannot have been shown before that event. Only an answer tells, and with room to spare: it may
-    have been cleaned or cut when it was recorded, and a reader who was there must never be refused."""
+def _max_preview_length(following: Recorded) -> float:
+    """The longest preview that can have been shown before that event. Only a result tells, and only roughly: its text
+    may have been cleaned or cut when it was recorded, and a reader who saw the preview must never be refused."""
     if not isinstance(following.event, Result):
         return math.inf
     parts = following.event.content
@@ -71,41 +71,41 @@ def _most_said(following: Recorded) -> float:
 async def follow(
     source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor = START, *, poll_seconds: float = POLL_SECONDS
 ) -> AsyncIterator[Sequence[Frame]]:
-    """Everything after `cursor`, in batches of what is there; ends after the terminal event.
+    """Everything after `cursor`, in batches of what is available; ends after the terminal event.
 
-    While nothing happens an empty batch comes every `poll_seconds` or sooner. A store that is away is asked again;
-    the reader only waits. Raises as `is_over` does, before the first batch.
+    While nothing happens, an empty batch comes every `poll_seconds` or sooner. When the store is away, the reader waits
+    and the store is asked again. Raises as `is_over` does, before the first batch.
     """
     if cursor.seq and await is_over(source, hub, turn_id, cursor):
         return
     async with hub.subscribe(turn_id) as subscription:
-        seq, offset, must_look = cursor.seq, cursor.offset, False
-        shelf = _Shelf(source, subscription, turn_id, poll_seconds)
+        seq, offset, must_read = cursor.seq, cursor.offset, False
+        stored = _StoreReader(source, subscription, turn_id, poll_seconds)
         while True:
             frames = subscription.frames(seq, offset)
-            if not frames or must_look:
-                frames = await shelf.look(seq, is_due=must_look) or frames
+            if not frames or must_read:
+                frames = await stored.read(seq, is_due=must_read) or frames
             if frames:
                 last = frames[-1]
                 seq, offset = last.seq, last.offset
                 yield frames
                 if isinstance(last, EventFrame) and last.is_terminal:
                     return
-            must_look = shelf.has_more
-            if not must_look and not await subscription.wait(shelf.due):
-                must_look = True
+            must_read = stored.has_more
+            if not must_read and not await subscription.wait(stored.due):
+                must_read = True
                 yield ()
 
 
-class _Shelf:
-    """The store as one reader sees it: when to look there, and what to make of it if nothing is found."""
+class _StoreReader:
+    """One reader's reads of the store: when to read, and when to read again if nothing was found."""
 
     __slots__ = (
-        "_again",
-        "_has_looked",
+        "_has_read",
         "_missed",
         "_now",
         "_poll",
+        "_retry_seconds",
         "_source",
         "_subscription",
         "_turn_id",
@@ -120,19 +120,19 @@ class _Shelf:
         self._poll = poll_seconds
         self._now = asyncio.get_running_loop().time
         self.due = self._now() + poll_seconds
-        """When the store must be looked at, whatever the hub says."""
+        """When the store must be read, whatever the hub says."""
         self.has_more = False
-        """The last look found so much that there may be more."""
-        self._has_looked = False
-        self._again = _AGAIN_SECONDS
+        """The last read filled its page, so there may be more."""
+        self._has_read = False
+        self._retry_seconds = _FIRST_RETRY_SECONDS
         self._missed = 0
-        """The highest event that had been heard of when the store did not show it."""
+        """The highest event that the hub had announced when the store did not have it yet."""
 
-    async def look(self, seq: int, *, is_due: bool) -> Sequence[Frame]:
-        """The events after `seq` in the store, or nothing, if there is no reason to look or nothing was found."""
-        if self._has_looked and not is_due and self._subscription.head <= max(seq, self._missed):
+    async def read(self, seq: int, *, is_due: bool) -> Sequence[Frame]:
+        """The events after `seq` in the store; nothing if there is no reason to read, or none were found."""
+        if self._has_read and not is_due and self._subscription.head <= max(seq, self._missed):
             return ()
-        self._has_looked = True
+        self._has_read = True
         self.has_more = False
         try:
             frames = await self._subscription.read(self._source, after=seq, limit=PAGE)
@@ -142,7 +142,7 @@ class _Shelf:
             return ()
         if frames:
             self.has_more = len(frames) == PAGE
-            self._again = _AGAIN_SECONDS
+            self._retry_seconds = _FIRST_RETRY_SECONDS
             self.due = self._now() + self._poll
             return frames
         if not seq and not self._subscription.head:
@@ -151,11 +151,11 @@ class _Shelf:
         return ()
 
     def _found_nothing(self, seq: int) -> None:
-        # Readers that began together should not all ask at the same moment for ever.
+        # Spread the reads, so that readers who began together do not read at the same moment for ever.
         self.due = self._now() + self._poll * random.uniform(0.8, 1.0)
         head = self._subscription.head
         if head > seq:
-            # Heard of, but not there (a replica that lags, or a wake-up that was not true): ask again, ever less often.
+            # Announced, but not there: a replica that lags, or a wrong notice. Read again, less and less often.
             self._missed = head
-            self.due = min(self.due, self._now() + self._again)
-            self._again = min(2 * self._again, self._poll)
+            self.due = min(self.due, self._now() + self._retry_seconds)
+            self._retry_seconds = min(2 * self._retry_seconds, self._poll)

@@ -1,6 +1,10 @@
-"""Frames: what a reader is given, one after the other, before a format turns it into bytes.
+"""Frames: the events and preview pieces that a reader gets, in order, before a format encodes them. And cursors.
 
-Frames of one process are shared by all its readers, so the native bytes are made once and kept with them.
+All readers of one process share the same frames, so the native bytes are encoded once and kept with the frame.
+
+A cursor says how far a reader has come: `12`, or `12.345` in the middle of a preview. To a client it is opaque. A
+format that must remember more than a position (which block is open, how much of the iteration was sent) writes that
+behind a tilde, `12.345~300.45`; such a cursor can be followed in that format alone.
 """
 
 import re
@@ -20,26 +24,26 @@ class Cursor(Struct, frozen=True):
     seq: int = 0
     offset: int = 0
     state: str = ""
-    """What a format wants to find again; only its own encoder reads it."""
+    """State of a format's encoder; only that encoder reads it."""
 
     def __str__(self) -> str:
-        return written(self.seq, self.offset, self.state)
+        return format_cursor(self.seq, self.offset, self.state)
 
 
 START = Cursor()
 
 WHOLE = 999_999_999
-"""As an offset: all of the preview, in whatever order it was said. Only the next event can follow."""
+"""As an offset: the whole preview, in any order. Only the next event can follow."""
 
 
-def written(seq: int, offset: int = 0, state: str = "") -> str:
-    """The cursor as text, without making a value first."""
-    place = f"{seq}.{offset}" if offset else str(seq)
-    return f"{place}~{state}" if state else place
+def format_cursor(seq: int, offset: int = 0, state: str = "") -> str:
+    """The text of a cursor, without creating a Cursor first."""
+    position = f"{seq}.{offset}" if offset else str(seq)
+    return f"{position}~{state}" if state else position
 
 
-def parse(text: str) -> Cursor:
-    """The cursor that `text` spells, else InvalidRequest. Whether the turn has come that far is not known here."""
+def parse_cursor(text: str) -> Cursor:
+    """The cursor in `text`. Raises InvalidRequest. Does not check whether the turn has come that far."""
     found = _PATTERN.fullmatch(text)
     if found is None:
         shown = text if len(text) <= 60 else text[:59] + "…"
@@ -60,7 +64,7 @@ class EventFrame(Struct, kw_only=True):
     recorded: Recorded
     offset: int = 0
     native: bytes | None = None
-    """The frame in the native format, once somebody has asked for it."""
+    """The frame in the native format, once it was encoded."""
 
     @property
     def cursor(self) -> Cursor:
@@ -72,7 +76,7 @@ class EventFrame(Struct, kw_only=True):
 
 
 class DeltaFrame(Struct, kw_only=True, gc=False):
-    """Words of a preview. `seq` is the event they follow; `offset` is where they end."""
+    """Text of a preview. `seq` is the event that it follows; `offset` is where it ends."""
 
     seq: int
     offset: int

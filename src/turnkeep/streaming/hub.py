@@ -1,7 +1,9 @@
-"""The hub of one process: who is listening to which turn, and the log that they share.
+"""The hub of one process: the subscriptions to each turn, and the log that the readers of a turn share.
 
-A turn has a log while this worker speaks it or somebody here listens. Readers have a place in the log and a flag;
-nothing is queued for them, so a slow one costs nothing and holds nobody up.
+A turn has a channel while this worker runs it or a reader here subscribes to it. The log of a channel holds the preview
+of the current iteration and a short tail of recent events, so that readers who are a little behind need not ask the
+store. A reader has a position in the log and a flag, never a queue of its own: a slow reader costs no memory and
+delays no other reader, and the size of a log is bounded by one answer.
 """
 
 import asyncio
@@ -22,8 +24,6 @@ from turnkeep_client.wire.events import Failure, Recorded, Result
 TAIL_EVENTS = 64
 TAIL_BYTES = 65_536
 TAIL_PIECES = 64
-
-
 TIMER_SLACK = 0.005
 """Seconds by which a wait may end early rather than start another timer."""
 
@@ -32,130 +32,130 @@ class LocalHub:
     """The hub for one worker alone. All calls come from one event loop."""
 
     def __init__(self) -> None:
-        self._rooms: dict[TurnId, _Room] = {}
+        self._channels: dict[TurnId, _Channel] = {}
 
     def publish(self, turn_id: TurnId, recorded: Sequence[Recorded]) -> None:
-        room = self._rooms.get(turn_id)
-        if room is None or not recorded:
+        channel = self._channels.get(turn_id)
+        if channel is None or not recorded:
             return
-        room.log.add(frames_of(recorded))
-        room.wake()
+        channel.log.add(frames_of(recorded))
+        channel.wake()
         if isinstance(recorded[-1].event, Result | Failure):
-            room.is_live = False
-            self._close_if_empty(room)
+            channel.is_live = False
+            self._close_if_empty(channel)
 
     def preview(self, piece: PreviewPiece) -> None:
-        room = self._rooms.get(piece.turn_id) or self._open(piece.turn_id)
-        room.is_live = True
+        channel = self._channels.get(piece.turn_id) or self._open(piece.turn_id)
+        channel.is_live = True
         if not piece.text.isascii():
-            piece = _encodable(piece)
-        room.attempt = piece.attempt if room.log.say(piece) else None
-        for ear in room.ears:
-            ear.wake()
+            piece = _without_surrogates(piece)
+        channel.attempt = piece.attempt if channel.log.add_preview(piece) else None
+        for subscription in channel.subscriptions:
+            subscription.wake()
 
     def forget(self, turn_id: TurnId) -> None:
-        room = self._rooms.get(turn_id)
-        if room is not None:
-            room.is_live = False
-            room.log.speech = None
-            self._close_if_empty(room)
+        channel = self._channels.get(turn_id)
+        if channel is not None:
+            channel.is_live = False
+            channel.log.preview = None
+            self._close_if_empty(channel)
 
-    def spoken(self, turn_id: TurnId, seq: int) -> int | None:
-        room = self._rooms.get(turn_id)
-        speech = None if room is None or not room.is_live else room.log.speech
-        # A speech of another attempt was overheard: its speaker may be ahead of what is known here.
-        if room is None or speech is None or speech.base != seq or speech.attempt != room.attempt:
+    def preview_length(self, turn_id: TurnId, seq: int) -> int | None:
+        channel = self._channels.get(turn_id)
+        preview = None if channel is None or not channel.is_live else channel.log.preview
+        # The preview of another attempt came from another worker, which may be ahead of what is known here.
+        if channel is None or preview is None or preview.base != seq or preview.attempt != channel.attempt:
             return None
-        return speech.end
+        return preview.end
 
-    def subscribe(self, turn_id: TurnId) -> "Ear":
-        return Ear(self, turn_id)
+    def subscribe(self, turn_id: TurnId) -> "LocalSubscription":
+        return LocalSubscription(self, turn_id)
 
     async def close(self) -> None:
-        """End reads that are under way. Readers are not told; their streams end by other means."""
-        reads = [read for room in self._rooms.values() for read in room.reads.values()]
+        """Cancel reads of the store that are under way. Streams are ended elsewhere."""
+        reads = [read for channel in self._channels.values() for read in channel.reads.values()]
         for read in reads:
             read.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
 
     @property
     def turn_count(self) -> int:
-        """Turns that are spoken or listened to here."""
-        return len(self._rooms)
+        """Turns that run here or have readers here."""
+        return len(self._channels)
 
-    # What comes from other workers
+    # Messages of other workers
 
-    def hear(self, turn_id: TurnId, seq: int) -> None:
-        """Another worker says that this event is durable."""
-        room = self._rooms.get(turn_id)
-        if room is not None:
-            room.log.hear(seq)
-            room.wake()
+    def note_event(self, turn_id: TurnId, seq: int) -> None:
+        """Another worker announced that this event is durable."""
+        channel = self._channels.get(turn_id)
+        if channel is not None:
+            channel.log.note_event(seq)
+            channel.wake()
 
-    def overhear(self, piece: PreviewPiece) -> bool:
-        """Another worker speaks. False if words before these are missing."""
-        room = self._rooms.get(piece.turn_id)
-        if room is None:
+    def add_remote_preview(self, piece: PreviewPiece) -> bool:
+        """Another worker sent preview text. False if text before it is missing."""
+        channel = self._channels.get(piece.turn_id)
+        if channel is None:
             return True
-        is_whole = room.log.say(piece)
-        room.wake()
+        is_whole = channel.log.add_preview(piece)
+        channel.wake()
         return is_whole
 
-    def doubt(self, turn_id: TurnId) -> None:
-        """Other workers were out of hearing until now: readers should look at the store."""
-        room = self._rooms.get(turn_id)
-        for ear in room.ears if room is not None else ():
-            ear.doubt()
+    def require_read(self, turn_id: TurnId) -> None:
+        """Messages of other workers may have been lost: make the readers of this turn read the store."""
+        channel = self._channels.get(turn_id)
+        for subscription in channel.subscriptions if channel is not None else ():
+            subscription.require_read()
 
-    def log_of(self, turn_id: TurnId, *, spoken_here: bool = False) -> "TurnLog | None":
-        room = self._rooms.get(turn_id)
-        return None if room is None or (spoken_here and not room.is_live) else room.log
+    def log_of(self, turn_id: TurnId, *, live_only: bool = False) -> "TurnLog | None":
+        channel = self._channels.get(turn_id)
+        return None if channel is None or (live_only and not channel.is_live) else channel.log
 
-    # Rooms
+    # Channels
 
-    def _enter(self, ear: "Ear") -> "_Room":
-        room = self._rooms.get(ear.turn_id) or self._open(ear.turn_id)
-        room.ears[ear] = None
-        return room
+    def _attach(self, subscription: "LocalSubscription") -> "_Channel":
+        channel = self._channels.get(subscription.turn_id) or self._open(subscription.turn_id)
+        channel.subscriptions[subscription] = None
+        return channel
 
-    def _leave(self, ear: "Ear", room: "_Room") -> None:
-        room.ears.pop(ear, None)
-        self._close_if_empty(room)
+    def _detach(self, subscription: "LocalSubscription", channel: "_Channel") -> None:
+        channel.subscriptions.pop(subscription, None)
+        self._close_if_empty(channel)
 
-    def _open(self, turn_id: TurnId) -> "_Room":
-        room = self._rooms[turn_id] = _Room(turn_id)
-        return room
+    def _open(self, turn_id: TurnId) -> "_Channel":
+        channel = self._channels[turn_id] = _Channel(turn_id)
+        return channel
 
-    def _close_if_empty(self, room: "_Room") -> None:
-        if not room.ears and not room.is_live and self._rooms.get(room.turn_id) is room:
-            del self._rooms[room.turn_id]
+    def _close_if_empty(self, channel: "_Channel") -> None:
+        if not channel.subscriptions and not channel.is_live and self._channels.get(channel.turn_id) is channel:
+            del self._channels[channel.turn_id]
 
 
-class _Room:
-    """One turn: its log, and the ears at it."""
+class _Channel:
+    """One turn: its log and its subscriptions."""
 
-    __slots__ = ("attempt", "ears", "is_live", "log", "reads", "turn_id")
+    __slots__ = ("attempt", "is_live", "log", "reads", "subscriptions", "turn_id")
 
     def __init__(self, turn_id: TurnId) -> None:
         self.turn_id = turn_id
         self.log = TurnLog()
-        self.ears: dict[Ear, None] = {}
+        self.subscriptions: dict[LocalSubscription, None] = {}
         self.is_live = False
-        """The engine of this process speaks the turn."""
+        """The engine of this process runs the turn."""
         self.attempt: int | None = None
-        """The attempt under which it last spoke, if the log has all of that."""
+        """The attempt of the last preview that came from here, if the log has all of it."""
         self.reads: dict[int, asyncio.Task[list[EventFrame]]] = {}
 
     def wake(self) -> None:
-        for ear in self.ears:
-            ear.wake()
+        for subscription in self.subscriptions:
+            subscription.wake()
 
     async def read(self, source: EventSource, after: int, limit: int) -> list[EventFrame]:
-        """One task for all who want to know the same, so that a reader who leaves does not take it along."""
+        """Read the store. Readers who need the same page share one task, which goes on when one of them leaves."""
         task = self.reads.get(after)
         if task is None:
             task = self.reads[after] = asyncio.create_task(self._read(source, after, limit))
-            task.add_done_callback(_note_outcome)
+            task.add_done_callback(_retrieve_error)
         return await asyncio.shield(task)
 
     async def _read(self, source: EventSource, after: int, limit: int) -> list[EventFrame]:
@@ -169,18 +169,18 @@ class _Room:
         return frames
 
 
-class Ear:
-    """One reader's subscription. Enter it to begin listening."""
+class LocalSubscription:
+    """One reader's subscription. It begins when it is entered."""
 
     __slots__ = (
+        "_channel",
         "_deadline",
         "_has_news",
         "_hub",
-        "_is_in_doubt",
         "_loop",
-        "_rings_at",
-        "_room",
+        "_must_read",
         "_timer",
+        "_timer_at",
         "_waiter",
         "turn_id",
     )
@@ -188,37 +188,37 @@ class Ear:
     def __init__(self, hub: LocalHub, turn_id: TurnId) -> None:
         self.turn_id = turn_id
         self._hub = hub
-        self._room = _NOWHERE
+        self._channel = _NO_CHANNEL
         self._has_news = False
-        self._is_in_doubt = False
+        self._must_read = False
         self._waiter: asyncio.Future[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
-        self._rings_at = 0.0
+        self._timer_at = 0.0
         self._loop = asyncio.get_running_loop()
 
     async def __aenter__(self) -> Self:
-        self._room = self._hub._enter(self)
+        self._channel = self._hub._attach(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hub._leave(self, self._room)
+        self._hub._detach(self, self._channel)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     @property
     def head(self) -> int:
-        return self._room.log.head
+        return self._channel.log.head
 
     def frames(self, seq: int, offset: int) -> Sequence[Frame]:
         self._has_news = False
-        return self._room.log.frames(seq, offset)
+        return self._channel.log.frames(seq, offset)
 
     async def read(self, source: EventSource, *, after: int, limit: int) -> Sequence[EventFrame]:
-        return await self._room.read(source, after, limit)
+        return await self._channel.read(source, after, limit)
 
     def wake(self) -> None:
         waiter = self._waiter
@@ -229,55 +229,55 @@ class Ear:
         if not waiter.done():
             waiter.set_result(True)
 
-    def doubt(self) -> None:
-        self._is_in_doubt = True
+    def require_read(self) -> None:
+        self._must_read = True
         self.wake()
 
     def wait(self, until: float) -> "asyncio.Future[bool]":
         waiter = self._loop.create_future()
-        if self._is_in_doubt:
-            self._is_in_doubt = False
+        if self._must_read:
+            self._must_read = False
             waiter.set_result(False)
             return waiter
         if self._has_news:
-            # A reader that never has to wait must look at the store all the same.
+            # A reader that never has to wait must read the store from time to time all the same.
             waiter.set_result(self._loop.time() < until)
             return waiter
         self._waiter = waiter
         self._deadline = until
-        # A timer that runs is left alone: it looks at the deadline when it fires. Readers of a busy turn wait a
-        # hundred times before it does.
-        if self._timer is None or self._rings_at > until + TIMER_SLACK:
-            self._arm()
+        # A running timer is kept: it checks the deadline when it fires. Readers of a busy turn wait a hundred times
+        # before that.
+        if self._timer is None or self._timer_at > until + TIMER_SLACK:
+            self._start_timer()
         return waiter
 
-    def _arm(self) -> None:
+    def _start_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings_at = self._deadline
-        self._timer = self._loop.call_at(self._deadline, self._ring)
+        self._timer_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         waiter = self._waiter
         if self._loop.time() < self._deadline - TIMER_SLACK:
-            self._arm()
+            self._start_timer()
         elif waiter is None or waiter.done():
-            # It was just woken by something else; the next wait says that the time has come.
-            self._is_in_doubt = True
+            # The reader was woken at this moment by something else; its next wait returns False.
+            self._must_read = True
         else:
             self._waiter = None
             waiter.set_result(False)
 
 
-def _note_outcome(read: "asyncio.Task[list[EventFrame]]") -> None:
-    """Everybody who wanted to know may have left; then nobody else looks at the error."""
+def _retrieve_error(read: "asyncio.Task[list[EventFrame]]") -> None:
+    """Mark the error as seen: all readers who waited for this read may have left."""
     if not read.cancelled():
         read.exception()
 
 
-def _encodable(piece: PreviewPiece) -> PreviewPiece:
-    """Half a surrogate pair, as some providers send it, cannot be written as UTF-8: it becomes U+FFFD."""
+def _without_surrogates(piece: PreviewPiece) -> PreviewPiece:
+    """Half a surrogate pair, as some providers send it, cannot be encoded as UTF-8. It becomes U+FFFD."""
     with suppress(UnicodeEncodeError):
         piece.text.encode()
         return piece
@@ -286,18 +286,18 @@ def _encodable(piece: PreviewPiece) -> PreviewPiece:
 
 
 class TurnLog:
-    """Recent events without a gap, and the preview on top of the last event that anyone has heard of."""
+    """Recent events without a gap, and the preview that follows the last known event. No I/O, no waiting."""
 
-    __slots__ = ("_bytes", "_events", "head", "speech")
+    __slots__ = ("_bytes", "_events", "head", "preview")
 
     def __init__(self) -> None:
         self.head = 0
-        self.speech: Speech | None = None
+        self.preview: Preview | None = None
         self._events: list[EventFrame] = []
         self._bytes = 0
 
     def add(self, frames: Iterable[EventFrame]) -> None:
-        """Keep these events. Known ones are passed over; after a gap the tail begins anew."""
+        """Keep these events. Known ones are skipped; after a gap the tail begins again."""
         events = self._events
         for frame in frames:
             if events and frame.seq <= events[-1].seq:
@@ -309,40 +309,40 @@ class TurnLog:
                 frame.native = encode_event(frame.recorded)
             events.append(frame)
             self._bytes += len(frame.native)
-            self.hear(frame.seq)
+            self.note_event(frame.seq)
         self._trim()
 
-    def hear(self, seq: int) -> None:
-        """That event exists. A preview of what came before it is void."""
+    def note_event(self, seq: int) -> None:
+        """That event exists. A preview of what came before it is dropped."""
         if seq > self.head:
             self.head = seq
-            self.speech = None
+            self.preview = None
 
-    def say(self, piece: PreviewPiece) -> bool:
-        """Keep this piece, if it goes on from what was said. False if something between is missing."""
-        speech = self.speech
-        if speech is None or speech.base != piece.base_seq:
-            self.hear(piece.base_seq)
+    def add_preview(self, piece: PreviewPiece) -> bool:
+        """Keep this piece if it continues the preview. False if text between them is missing."""
+        preview = self.preview
+        if preview is None or preview.base != piece.base_seq:
+            self.note_event(piece.base_seq)
             if piece.base_seq < self.head:
                 return True
-            speech = self.speech = Speech(attempt=piece.attempt, base=piece.base_seq)
-        if speech.attempt != piece.attempt:
+            preview = self.preview = Preview(attempt=piece.attempt, base=piece.base_seq)
+        if preview.attempt != piece.attempt:
             return True
-        return speech.add(piece.offset, piece.iteration, piece.kind, piece.text)
+        return preview.add(piece.offset, piece.iteration, piece.kind, piece.text)
 
     def frames(self, seq: int, offset: int) -> Sequence[Frame]:
-        """What follows that place, without a gap; empty if this log cannot tell."""
-        speech, events = self.speech, self._events
-        if speech is not None and speech.base == seq:
-            return speech.after(offset)
+        """What follows that position, without a gap; empty if this log does not have it."""
+        preview, events = self.preview, self._events
+        if preview is not None and preview.base == seq:
+            return preview.after(offset)
         if not events or seq >= events[-1].seq:
             return ()
         first = seq + 1 - events[0].seq
         if first < 0:
             return ()
         found: list[Frame] = [*events[first:]]
-        if speech is not None and speech.base == events[-1].seq:
-            found += speech.after(0)
+        if preview is not None and preview.base == events[-1].seq:
+            found += preview.after(0)
         return found
 
     def _trim(self) -> None:
@@ -356,8 +356,8 @@ class TurnLog:
         self._bytes = size
 
 
-class Speech:
-    """All words since one event: the last ones in the pieces they came in, those before joined by the dozen."""
+class Preview:
+    """All text since one event: the last pieces as they came, earlier ones joined into larger pieces."""
 
     __slots__ = ("_joined", "_last", "_pieces", "attempt", "base", "end")
 
@@ -366,12 +366,12 @@ class Speech:
         self.base = base
         self.end = 0
         self._last = 0
-        """Where the last piece begins: the place of every reader who keeps up."""
+        """Where the last piece begins: the position of every reader who keeps up."""
         self._joined: list[DeltaFrame] = []
         self._pieces: list[DeltaFrame] = []
 
     def add(self, offset: int, iteration: int, kind: Kind, text: str) -> bool:
-        """Append what is new of it. False if it begins after the end, so that words between are missing."""
+        """Append the new part of it. False if it begins after the end, so that text between is missing."""
         end = self.end
         if offset != end:
             if offset > end:
@@ -390,7 +390,7 @@ class Speech:
         return True
 
     def after(self, offset: int) -> Sequence[DeltaFrame]:
-        """The words from `offset` to the end: as they came, or joined for a reader who is far behind."""
+        """The text from `offset` to the end: in the pieces that came, or joined for a reader who is far behind."""
         pieces = self._pieces
         if offset == self._last:
             return pieces[-1:]
@@ -404,7 +404,7 @@ class Speech:
         return found
 
     def joined(self, offset: int) -> Sequence[DeltaFrame]:
-        """The same words in as few frames as kinds allow."""
+        """The same text in as few frames as possible: one for each run of the same kind."""
         frames = [frame for frame in _join([*self._joined, *self._pieces]) if frame.offset > offset]
         if frames and frames[0].start < offset:
             frames[0] = _cut(frames[0], offset)
@@ -412,7 +412,7 @@ class Speech:
 
 
 def _join(frames: Sequence[DeltaFrame]) -> list[DeltaFrame]:
-    """Neighbours of one kind and iteration become one frame."""
+    """Join neighbouring frames of the same kind and iteration."""
     joined: list[DeltaFrame] = []
     first = 0
     for place in range(1, len(frames) + 1):
@@ -440,4 +440,4 @@ def frames_of(recorded: Iterable[Recorded]) -> list[EventFrame]:
     return [event_frame(one) for one in recorded]
 
 
-_NOWHERE = _Room(TurnId(""))
+_NO_CHANNEL = _Channel(TurnId(""))

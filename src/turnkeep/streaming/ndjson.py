@@ -9,9 +9,9 @@ A body is read like this; there is exactly one ending, whatever the bytes were:
     ending = parser.close()  # the result or error line, or an error line with the code `sandbox_protocol`
 
 An unknown type, bad JSON, a wrong field, a line over 1 MiB or a body without a terminal line breaks the protocol: what
-came before is kept, what comes after is ignored. So is whatever follows the first terminal line; `ignored_lines` says
-how much that was. Unknown fields are passed over; `take_notes` names them. Blank lines mean nothing: a runner sends one
-now and then to see whether somebody still reads.
+came before is kept, what comes after is ignored. Lines after the first terminal line are ignored too; `ignored_lines`
+counts them. Unknown fields are ignored; `take_notes` names them. Blank lines mean nothing: a runner sends one from time
+to time to find out whether the server is still connected.
 """
 
 from typing import Literal
@@ -52,12 +52,12 @@ class LogLine(_Line, frozen=True, kw_only=True, tag="log"):
 
     @property
     def known_level(self) -> LogLevel:
-        """The level as the trace has it. What nobody knows is `info`."""
+        """The level as the trace has it. An unknown level counts as `info`."""
         return _LEVELS.get(self.level.lower(), "info")
 
 
 class DeltaLine(_Line, frozen=True, kw_only=True, tag="delta"):
-    """Words of a preview."""
+    """Text of a preview."""
 
     text: str
     ts: int | float | UnsetType = UNSET
@@ -124,7 +124,7 @@ _FIELDS: dict[str, set[str]] = {
 
 
 def encode_line(line: Line) -> bytes:
-    """The line with its line feed. It may be longer than LINE_BYTES; whoever speaks must keep results short."""
+    """The line with its line feed. It may be longer than LINE_BYTES; the caller must keep results short."""
     return _encode(line) + b"\n"
 
 
@@ -165,19 +165,19 @@ class LineParser:
         self.ignored_lines = 0
         """Lines after the ending, the blank ones aside. Note them in the trace."""
         self._notes: dict[str, bool] = {}
-        """What the trace should tell of the lines so far, and whether it was taken."""
+        """Notes for the trace about the lines so far, and whether each was taken."""
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
 
     def take_notes(self) -> list[str]:
-        """What the trace should tell of the lines so far. Nothing is told twice, and not more than twenty things."""
+        """New notes for the trace about the lines so far. None is returned twice, and there are twenty at most."""
         new = [note for note, is_taken in self._notes.items() if not is_taken]
         self._notes.update(dict.fromkeys(new, True))
         return new
 
     @property
     def is_broken(self) -> bool:
-        """The protocol was broken; there is no use in reading on."""
+        """The protocol was broken; the rest of the body need not be read."""
         return isinstance(self.ending, ErrorLine) and self.ending.code == PROTOCOL_ERROR
 
     def feed(self, chunk: bytes) -> list[OpenLine]:
@@ -204,7 +204,7 @@ class LineParser:
         if self._pieces:
             rest, self._pieces, self._piece_bytes = b"".join(self._pieces), [], 0
             if self.ending is None:
-                # Whatever an unfinished line said, only a terminal one is still of use.
+                # Of an unfinished last line only a terminal one is still of use.
                 self._take(rest, [])
             elif rest.strip():
                 self.ignored_lines += 1
@@ -231,7 +231,7 @@ class LineParser:
             found.append(decoded)
 
     def _keep(self, piece: bytes) -> None:
-        """Hold on to an unfinished line, but never to more than a line may have."""
+        """Keep an unfinished line, but never more than the longest line."""
         if not piece:
             return
         if self.ending is not None:

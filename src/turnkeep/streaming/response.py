@@ -1,26 +1,23 @@
 """The event stream as a bare ASGI response: frames in, bytes out, until the turn or the connection ends.
 
-It knows neither the engine nor the API: it is given batches of frames, an encoder, and something to hold while it is
-open (so that the turn counts as watched). All frames that wait go out in one write. One `OpenStreams` per process
-looks after all of them: it notices readers that accept nothing, and ends every stream when the worker drains.
+It knows neither the engine nor the API. It is given batches of frames, an encoder, and a context that is held while the
+stream is open (so that the turn counts as watched). All waiting frames are sent in one write. One `OpenStreams` per
+process watches all streams: it cuts readers that accept nothing, and ends every stream when the worker drains.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from turnkeep.streaming.connection import Connection, connection_of, disconnected
+from turnkeep.streaming.connection import Connection, Receive, Scope, Send, connection_of, disconnected
 from turnkeep.streaming.formats import Encoder
 from turnkeep.streaming.frames import Frame
 from turnkeep_client.wire import sse
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Batches = AsyncIterator[Sequence[Frame]]
 Header = tuple[bytes, bytes]
 
@@ -29,21 +26,21 @@ HEADERS: tuple[Header, ...] = (
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-"""Proxies must neither keep nor gather nor compress it."""
+"""Proxies must neither cache nor buffer nor compress it."""
 
 Ending = Literal["complete", "gone", "draining", "stalled", "failed"]
 
 
 class SlowReaderPolicy(Struct, frozen=True, kw_only=True):
-    """A reader whose socket accepts nothing is cut, and may come back at its cursor.
+    """A reader whose socket accepts nothing is disconnected. It may reconnect with its cursor.
 
-    Until then it costs one write and what the server buffers for a socket; other readers do not notice.
+    Until then it costs one write and what the server buffers for a socket. Other readers are not affected.
     """
 
     stall_seconds: float = 30.0
-    """A socket that accepted nothing for so long, while there was something to send, is closed."""
+    """A socket is closed if it accepted nothing for this long while there was something to send."""
     write_bytes: int = 65_536
-    """The largest single write. More is sent in pieces, each after the one before was accepted."""
+    """Maximum size of one write. A longer body is sent in pieces, each after the one before was accepted."""
 
 
 _DEFAULT_POLICY = SlowReaderPolicy()
@@ -52,7 +49,7 @@ _logger = logging.getLogger(__name__)
 
 
 class OpenStreams:
-    """The streams of this process. Make one; `draining` is the event that ends them all."""
+    """All streams of this process. Create one; the event `draining` ends them all."""
 
     def __init__(
         self,
@@ -67,7 +64,7 @@ class OpenStreams:
         self.heartbeat_seconds = heartbeat_seconds
         self.retry_milliseconds = retry_milliseconds
         self._open: dict[EventStream, None] = {}
-        self._overseer: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
 
     def respond(
         self,
@@ -77,36 +74,36 @@ class OpenStreams:
         attach: Callable[[], AbstractContextManager[object]] = nullcontext,
         headers: Iterable[Header] = (),
     ) -> "EventStream":
-        """A stream of these batches. `attach` is entered while it is open."""
+        """A stream of these batches. The context `attach` is held while it is open."""
         return EventStream(self, batches, encoder, attach, (*HEADERS, *headers))
 
     def __len__(self) -> int:
         return len(self._open)
 
     def __bool__(self) -> bool:
-        """Always: none being open does not make it absent."""
+        """Always true, also when no stream is open."""
         return True
 
     def add(self, stream: "EventStream") -> None:
         self._open[stream] = None
-        if self._overseer is None or self._overseer.done():
-            self._overseer = asyncio.create_task(self._oversee())
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch_all())
 
     def discard(self, stream: "EventStream") -> None:
         self._open.pop(stream, None)
-        if not self._open and self._overseer is not None:
-            self._overseer.cancel()
-            self._overseer = None
+        if not self._open and self._watcher is not None:
+            self._watcher.cancel()
+            self._watcher = None
 
-    async def _oversee(self) -> None:
-        """One task for all streams, as a timer for each would cost more than the stream."""
+    async def _watch_all(self) -> None:
+        """Watch all streams with one task: a timer for each would cost more than the stream itself."""
         tick = min(1.0, self.slow_readers.stall_seconds / 4)
         now = asyncio.get_running_loop().time
         while not self.draining.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.draining.wait(), tick)
             for stream in tuple(self._open):
-                stream.look(now())
+                stream.check_progress(now())
         for stream in tuple(self._open):
             stream.end("draining")
 
@@ -128,25 +125,25 @@ class EventStream:
         self._attach = attach
         self._headers = headers
         self._connection: Connection | None = None
-        self._pace = Pace(streams.slow_readers, None)
+        self._progress = WriteProgress(streams.slow_readers, None)
         self._ended: asyncio.Future[Ending] | None = None
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
-        self._pace = Pace(self._streams.slow_readers, self._connection)
+        self._progress = WriteProgress(self._streams.slow_readers, self._connection)
         await send({"type": "http.response.start", "status": 200, "headers": list(self._headers)})
-        if scope.get("method") == "HEAD":  # nobody reads, so nobody has come
+        if scope.get("method") == "HEAD":  # there is no reader, so the turn is not watched
             return
         with self._attach():
             ending = await self._serve(receive, send)
         match ending:
             case "complete":
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-            case "draining" | "failed" if not self._pace.is_blocked:
-                await self._part(send)
+            case "draining" | "failed" if not self._progress.is_blocked:
+                await self._say_goodbye(send)
             case "draining" | "failed" | "stalled":
-                # Perhaps in the middle of a frame. Anything that followed would become a part of it.
-                _logger.info("A reader that took nothing was cut (%s)", ending)
+                # The write may have stopped in the middle of a frame; anything sent now would become a part of it.
+                _logger.info("A reader that accepted nothing was disconnected (%s)", ending)
                 await self._cut(receive)
             case "gone":
                 pass
@@ -156,13 +153,13 @@ class EventStream:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(ending)
 
-    def look(self, now: float) -> None:
-        """Is the reader still taking anything?"""
-        if self._pace.is_stalled(now):
+    def check_progress(self, now: float) -> None:
+        """End the stream if the reader accepts nothing any more."""
+        if self._progress.is_stalled(now):
             self.end("stalled")
 
     async def _serve(self, receive: Receive, send: Send) -> Ending:
-        """Serve until something ends it. Writing has a task of its own, which is woken for every word."""
+        """Serve until something ends the stream. Writing has a task of its own."""
         self._ended = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(self._write(send)), asyncio.create_task(self._watch(receive))]
         self._streams.add(self)
@@ -177,16 +174,16 @@ class EventStream:
     async def _write(self, send: Send) -> None:
         try:
             async with aclosing(cast(Any, self._batches)):
-                await self._pump(send)
+                await self._send_batches(send)
             self.end("complete")
         except Exception:
-            # The reader has its cursor and will come back; the operator has the line.
+            # The reader can reconnect with its cursor; the operator finds the error in the log.
             _logger.exception("A stream failed and was ended")
             self.end("failed")
 
-    async def _pump(self, send: Send) -> None:
+    async def _send_batches(self, send: Send) -> None:
         now = asyncio.get_running_loop().time
-        encode, pace, limit = self._encoder.encode, self._pace, self._streams.slow_readers.write_bytes
+        encode, progress, limit = self._encoder.encode, self._progress, self._streams.slow_readers.write_bytes
         woken = written = now()
         async for batch in self._batches:
             before, woken = woken, now()
@@ -199,18 +196,18 @@ class EventStream:
             if not body:
                 continue
             written = woken
-            pace.is_blocked = True
+            progress.is_blocked = True
             for piece in (body,) if len(body) <= limit else _pieces(body, limit):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-                pace.sent += len(piece)
-            pace.is_blocked = False
+                progress.sent += len(piece)
+            progress.is_blocked = False
 
     async def _watch(self, receive: Receive) -> None:
         await disconnected(receive)
         self.end("gone")
 
-    async def _part(self, send: Send) -> None:
-        """Say when to come back, and end cleanly; but do not wait long for a reader that does not read."""
+    async def _say_goodbye(self, send: Send) -> None:
+        """Tell the reader when to reconnect, and end cleanly. Do not wait long for a reader that does not read."""
         body = sse.retry(self._streams.retry_milliseconds)
         try:
             await asyncio.wait_for(send({"type": "http.response.body", "body": body, "more_body": False}), 1.0)
@@ -220,7 +217,7 @@ class EventStream:
     async def _cut(self, receive: Receive) -> None:
         self._abort()
         if self._connection is not None:
-            # The server learns of it in the next turns of the loop, and says so here.
+            # uvicorn notices it in one of the next rounds of the event loop, and reports it here.
             with suppress(TimeoutError):
                 await asyncio.wait_for(disconnected(receive), 5.0)
 
@@ -234,16 +231,16 @@ def _pieces(body: bytes, size: int) -> Iterator[bytes]:
         yield body[start : start + size]
 
 
-class Pace:
-    """How one reader takes what it is sent. Asked now and then, it says whether the reader stands still."""
+class WriteProgress:
+    """How much one reader has accepted, to find out whether it has stopped reading."""
 
     __slots__ = ("_accepted", "_connection", "_policy", "_since", "is_blocked", "sent")
 
     def __init__(self, policy: SlowReaderPolicy, connection: Connection | None) -> None:
         self.sent = 0
-        """Bytes that the server took over from us."""
+        """Bytes that were handed to uvicorn."""
         self.is_blocked = False
-        """The server asks us to wait, because it has more than it likes to buffer."""
+        """uvicorn makes us wait, because its buffer for this socket is full."""
         self._policy = policy
         self._connection = connection
         self._accepted = -1

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Final
+from urllib.parse import SplitResult, quote, urlsplit
 
-import httpx2
+from yarl import URL
 
 from turnkeep.errors import InvalidRequest, WorldError
 
@@ -22,6 +23,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 RESOLVE_SECONDS = 5.0
+MAX_PARSED_CHARS = 65_536
 
 PORTS: Final = {"http": 80, "https": 443}
 
@@ -63,6 +65,11 @@ _REFUSED_V6 = tuple(
     )
 )
 
+_HOST = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_KEPT = "%/?:@!$&'()*+,;=[]~-._"
+"""Characters of a path or a query that are sent as they are, beside letters and digits."""
 _NUMERIC = re.compile(r"(^|\.)(\d+|0[xX][0-9a-fA-F]*)\.?$")
 """The last label of a name is never a number, so this is meant as an IPv4 address, however it is spelled."""
 
@@ -100,22 +107,34 @@ class AddressGuard:
         self._resolve = resolve or _system_resolve
         self._is_public = is_public
 
-    def check_url(self, text: str) -> httpx2.URL:
-        """The address, if its spelling can be trusted. Raises AddressRefused. Asks no name server."""
+    def check_url(self, text: str) -> URL:
+        """The parsed URL, if every program must read its spelling in the same way. Raises AddressRefused.
+
+        Does not resolve the name. Path and query stay as they were written, so that a signed URL stays valid.
+        """
         try:
-            url = httpx2.URL(text)
-        except (httpx2.InvalidURL, UnicodeError, ValueError) as exc:
+            parts = urlsplit(_printable(text))
+            if parts.scheme not in PORTS:
+                raise AddressRefused("The address must begin with http:// or https://.")
+            server = URL(f"{parts.scheme}://{parts.netloc}")
+            user, host, port = server.raw_user or server.raw_password, server.raw_host, server.explicit_port
+            target = _quoted(parts)
+        except ValueError as exc:
             raise AddressRefused(f"The address is not valid: {exc}.") from exc
-        if url.scheme not in PORTS:
-            raise AddressRefused("The address must begin with http:// or https://.")
-        if url.userinfo:
+        if user:
             raise AddressRefused("The address must not hold a user name or password. Send them in a header.")
-        if not url.host:
+        if not host:
             raise AddressRefused("The address names no host.")
-        if url.port is not None and not 0 < url.port < 65_536:
-            raise AddressRefused(f"There is no port {url.port}.")
-        self._check_host(url.host)
-        return url
+        if port is not None and not 0 < port < 65_536:
+            raise AddressRefused(f"There is no port {port}.")
+        self._check_host(host)
+        is_default = port is None or port == PORTS[parts.scheme]
+        authority = server.host_subcomponent if is_default else f"{server.host_subcomponent}:{port}"
+        return URL(f"{parts.scheme}://{authority}{target}", encoded=True)
+
+    def check_ip(self, text: str) -> None:
+        """Raises AddressRefused if the guard does not accept this IP address."""
+        self._judge(text, _parsed(text))
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Every address of the host, each judged; one that is refused refuses them all. Raises AddressRefused,
@@ -135,13 +154,13 @@ class AddressGuard:
             self._judge(host, address)
         return tuple(map(str, judged))
 
-    async def check_reachable(self, url: httpx2.URL) -> None:
+    async def check_reachable(self, url: URL) -> None:
         """Raises AddressRefused if the name leads to a refused address now, NameUnknown if it leads nowhere."""
-        await self.addresses(url.host, url.port or PORTS[url.scheme])
+        await self.addresses(url.raw_host or "", url.port or PORTS[url.scheme])
 
     def _check_host(self, host: str) -> IpAddress | None:
         """The address that the host is, or None for a name. Spellings that others may read differently are refused."""
-        if "%" in host or any(character.isspace() for character in host):
+        if not _HOST.fullmatch(host):
             raise AddressRefused(f"The host {host!r} is not valid.")
         try:
             address = ipaddress.ip_address(host)
@@ -161,6 +180,25 @@ class AddressGuard:
     def _judge(self, host: str, address: IpAddress) -> None:
         if not self._allow_private and not self._is_public(address):
             raise AddressRefused(_refusal(host, "an address that is not public"))
+
+
+def _printable(text: str) -> str:
+    """The text. Raises ValueError for what parsers silently drop, or read at a great cost."""
+    if len(text) > MAX_PARSED_CHARS:
+        raise ValueError(f"it has more than {MAX_PARSED_CHARS:,} characters")
+    if _CONTROL.search(text):
+        raise ValueError("it has a control character in it")
+    return text
+
+
+def _quoted(parts: SplitResult) -> str:
+    """Path, query and fragment, escaped only where they must be. Raises ValueError for half a surrogate pair."""
+    target = parts.path or "/"
+    if parts.query:
+        target += f"?{parts.query}"
+    if parts.fragment:
+        target += f"#{parts.fragment}"
+    return quote(_STRAY_PERCENT.sub("%25", target), safe=_KEPT + "#")
 
 
 def _refusal(host: str, what: str) -> str:

@@ -1,133 +1,136 @@
-"""The HTTP client for everything that an agent's definition makes this server call.
+"""The HTTP client for the HTTP tools that agents declare: aiohttp, restricted by the address guard.
 
-Name resolution is taken out of the client's hands: the socket is opened to the address that the guard has judged,
-while `Host` and the name in the TLS handshake stay those of the URL. That holds for each connection, so also for
-redirects and reconnections, and for the MCP library, which is given the same client. No proxy and no password is
-taken from the environment.
+The guard resolves each name, and the socket is opened to an address that the guard has accepted. `Host` and the server
+name in the TLS handshake stay those of the URL. That holds for every connection, so also after a redirect and for a
+reconnection. No proxy and no password is taken from the environment, and no cookie is kept.
+
+The MCP SDK insists on an httpx client; `mcp_transports.py` applies the same guard to that one.
 """
 
+import errno
+import os
+import socket
 import ssl
-import time
-from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any
+from typing import Final
 
-import httpcore2
-import httpx2
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from turnkeep.errors import WorldError
-from turnkeep.tools.addresses import AddressGuard
+from turnkeep.tools.addresses import AddressGuard, AddressRefused
 
-MAX_CONNECTIONS = 200
-KEEPALIVE_SECONDS = 30.0
+MAX_CONNECTIONS: Final = 200
+KEEPALIVE_SECONDS: Final = 30.0
+MAX_HEADER_BYTES: Final = 64 * 1024
+"""Maximum length of one header line of a response."""
+
+_CA_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where Linux distributions keep their authorities, for a Python whose OpenSSL was built to look elsewhere."""
 
 
-class GuardedNetwork(httpcore2.AsyncNetworkBackend):
-    """Opens sockets to judged addresses, one after the other until one answers."""
+def open_session(guard: AddressGuard) -> aiohttp.ClientSession:
+    """A client that connects only to addresses that the guard accepts. Close it.
+
+    Send requests with `allow_redirects=False`: a redirect must be checked as a new address. Bodies come as the server
+    sent them, still compressed if they are. Cookies are dropped: what a server told one tenant must not reach it again
+    with a call of another.
+    """
+    connector = aiohttp.TCPConnector(
+        resolver=GuardedResolver(guard),
+        use_dns_cache=False,  # every connection is judged by its own answer of the name server
+        socket_factory=_GuardedSocketFactory(guard),
+        ssl=trusted_tls(),
+        limit=MAX_CONNECTIONS,
+        keepalive_timeout=KEEPALIVE_SECONDS,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers={"User-Agent": "turnkeep", "Accept-Encoding": "identity"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        middlewares=(_send_once,),
+    )
+
+
+class GuardedResolver(AbstractResolver):
+    """Resolves names through the guard. aiohttp connects to what this returns and does not resolve the name again."""
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
-        self._inner = httpcore2.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        began = time.monotonic()
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Raises AddressRefused as it is; a name that cannot be resolved becomes the OSError that aiohttp expects."""
         try:
             addresses = await self._guard.addresses(host, port)
         except WorldError as exc:
-            raise httpcore2.ConnectError(exc.detail) from exc
-        failure: Exception | None = None
-        for place, address in enumerate(addresses):
-            left = None
-            if timeout is not None:
-                left = max(0.001, (timeout - (time.monotonic() - began)) / (len(addresses) - place))
-            try:
-                return await self._inner.connect_tcp(
-                    address, port, timeout=left, local_address=local_address, socket_options=socket_options
-                )
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as exc:
-                failure = exc
-        assert failure is not None
-        raise failure
+            raise socket.gaierror(socket.EAI_NONAME, exc.detail) from exc
+        return [_result(host, address, port) for address in addresses]
 
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        raise httpcore2.ConnectError("Sockets of this machine may not be called.")
-
-    async def sleep(self, seconds: float) -> None:
-        await self._inner.sleep(seconds)
+    async def close(self) -> None:
+        pass
 
 
-class GuardedTransport(httpx2.AsyncHTTPTransport):
-    """HTTP over a guarded network. With `max_bytes`, a body that is longer (streams of events aside) breaks off."""
-
-    def __init__(self, guard: AddressGuard, *, max_bytes: int | None = None) -> None:
-        self._max_bytes = max_bytes
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=trusted_tls(),
-            max_connections=MAX_CONNECTIONS,
-            keepalive_expiry=KEEPALIVE_SECONDS,
-            network_backend=GuardedNetwork(guard),
-        )
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await super().handle_async_request(request)
-        if self._max_bytes is not None:
-            if response.headers.get("content-encoding", "identity") != "identity":
-                await response.aclose()
-                raise httpx2.DecodingError("The server compressed its answer, which was not asked for.")
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                assert isinstance(response.stream, httpx2.AsyncByteStream)
-                response.stream = _Bounded(response.stream, self._max_bytes)
-        return response
+def _result(host: str, address: str, port: int) -> ResolveResult:
+    return ResolveResult(
+        hostname=host,
+        host=address,
+        port=port,
+        family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+        proto=0,
+        flags=socket.AI_NUMERICHOST,
+    )
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int) -> None:
-        self._stream = stream
-        self._left = limit
+class _GuardedSocketFactory:
+    """Makes sockets only for accepted addresses. aiohttp asks no resolver for a host that is an IP address already."""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            self._left -= len(chunk)
-            if self._left < 0:
-                raise httpx2.ReadError("The answer is too long.")
-            yield chunk
+    def __init__(self, guard: AddressGuard) -> None:
+        self._guard = guard
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    def __call__(self, address_info: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, address = address_info
+        try:
+            self._guard.check_ip(str(address[0]))
+        except AddressRefused as exc:
+            raise PermissionError(errno.EACCES, exc.detail) from exc
+        return socket.socket(family, kind, protocol)
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Stop aiohttp from repeating GET, PUT and DELETE when the connection breaks.
+
+    Whether a call of a tool may be repeated is for the engine to decide. aiohttp repeats only after these two errors.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as exc:
+        raise aiohttp.ClientConnectionError(str(exc)) from exc
 
 
 @cache
 def trusted_tls() -> ssl.SSLContext:
-    """Whom to believe: the system's authorities, or those of `SSL_CERT_FILE`. Read once, as that takes a while."""
-    return httpx2.create_ssl_context()
-
-
-def open_client(
-    guard: AddressGuard,
-    *,
-    headers: Mapping[str, str] | None = None,
-    timeout: httpx2.Timeout | None = None,
-    max_bytes: int | None = None,
-) -> httpx2.AsyncClient:
-    """A client that goes only where the guard lets it. Redirects are not followed by itself.
-
-    It takes no cookies: what a server told one tenant must not reach it again with a call of another.
-    """
-    return httpx2.AsyncClient(
-        transport=GuardedTransport(guard, max_bytes=max_bytes),
-        headers={"user-agent": "turnkeep", "accept-encoding": "identity", **(headers or {})},
-        timeout=timeout or httpx2.Timeout(30.0),
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-        follow_redirects=False,
-        trust_env=False,
-    )
+    """The trusted authorities: those of `SSL_CERT_FILE` or `SSL_CERT_DIR`, else the system's. Read once: it is slow."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if file:
+        return ssl.create_default_context(cafile=file)
+    if folder:
+        return ssl.create_default_context(capath=folder)
+    context = ssl.create_default_context()
+    if not context.cert_store_stats()["x509_ca"] and ssl.get_default_verify_paths().capath is None:
+        found = next(filter(os.path.isfile, _CA_FILES), None)
+        if found is not None:
+            context.load_verify_locations(found)
+    return context

@@ -1,17 +1,21 @@
 """HTTP endpoints as tools: arguments are the JSON body (or the query), the response body is the result."""
 
+import io
 import re
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
+from urllib.parse import parse_qs, urlencode, urljoin
 
-import httpx2
+import aiohttp
 import msgspec
 from msgspec import Struct
+from multidict import CIMultiDict
+from yarl import URL
 
-from turnkeep.errors import TurnkeepError
+from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.model.depth import is_too_deep
-from turnkeep.tools.addresses import PORTS, AddressGuard, AddressRefused
+from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
@@ -28,8 +32,10 @@ _CHARSETS = re.compile(
     r"(?i)utf-?8|utf-16(le|be)?|(us-)?ascii|iso-8859-([1-9]|1[013-6])|latin-?1|windows-125[0-8]|shift_jis|euc-(jp|kr)|gbk|gb18030|big5"
 )
 """Those that servers really use. Python knows others which take quadratic time, or are no text at all."""
-_TIMEOUT = httpx2.Timeout(None, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
-"""The engine limits the call as a whole; here only what can be told early."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS)
+"""The engine limits the call as a whole. This limit reports a server that cannot be reached before that."""
 
 
 class HttpDefinition(Struct, frozen=True, kw_only=True):
@@ -45,14 +51,23 @@ class HttpDefinition(Struct, frozen=True, kw_only=True):
     idempotent: bool = False
 
 
+class _Request(Struct, frozen=True, kw_only=True):
+    """One request of a call; a redirect makes another one."""
+
+    method: str
+    url: URL
+    headers: CIMultiDict[str]
+    body: bytes | None = None
+
+
 class HttpTool:
-    """Calls one endpoint. `open_headers` gives the agent's headers in the clear, at the moment of the call."""
+    """Calls one endpoint. `open_headers` returns the agent's headers, decrypted, at the moment of the call."""
 
     def __init__(
         self,
         definition: HttpDefinition,
         *,
-        client: httpx2.AsyncClient,
+        session: aiohttp.ClientSession,
         guard: AddressGuard,
         open_headers: Callable[[], dict[str, str]],
     ) -> None:
@@ -64,98 +79,124 @@ class HttpTool:
             timeout_seconds=definition.timeout_seconds,
         )
         self._definition = definition
-        self._client = client
+        self._session = session
         self._guard = guard
         self._open_headers = open_headers
 
     async def call(self, args: JsonObject, context: CallContext) -> Outcome:
         try:
-            request = self._request(args, context)
-            response = await self._send(request)
+            response = await self._send(self._request(args, context))
         except TurnkeepError as exc:
             return Outcome(error=exc.detail)
-        except httpx2.TimeoutException:
+        except aiohttp.ConnectionTimeoutError:
             return Outcome(error=f"The tool's server did not accept the connection within {CONNECT_SECONDS:g} seconds.")
-        except httpx2.LocalProtocolError:  # its words would quote the header
-            return Outcome(error="The tool's headers cannot be sent. They must be plain ASCII without line breaks.")
-        except httpx2.HTTPError as exc:
+        except aiohttp.ClientError as exc:
             return Outcome(error=f"The tool's server cannot be reached: {_words(exc)}.")
         try:
             body, is_cut = await _read(response)
-        except (httpx2.HTTPError, zlib.error) as exc:
+        except (aiohttp.ClientError, OSError, zlib.error) as exc:
             return Outcome(error=f"The response broke off: {_words(exc)}.")
         finally:
-            await response.aclose()
+            response.release()
         return _outcome(response, body, is_cut=is_cut)
 
-    def _request(self, args: JsonObject, context: CallContext) -> httpx2.Request:
+    def _request(self, args: JsonObject, context: CallContext) -> _Request:
+        """Raises AddressRefused and InvalidRequest for an address or a header that cannot be sent."""
         url = self._guard.check_url(self._definition.url)
-        headers = {"accept": "application/json, text/*;q=0.9, */*;q=0.5", **self._open_headers()}
-        headers["idempotency-key"] = context.call_id
+        headers = CIMultiDict({"Accept": "application/json, text/*;q=0.9, */*;q=0.5"})
         method = self._definition.method
         if method not in _IN_QUERY:
-            headers = {"content-type": "application/json"} | headers
-            content = msgspec.json.encode(args)
-            return self._client.build_request(method, url, headers=headers, content=content, timeout=_TIMEOUT)
-        url = url.copy_merge_params(httpx2.QueryParams(_query(args))) if args else url
+            headers["Content-Type"] = "application/json"
+        headers.update(self._open_headers())
+        headers["Idempotency-Key"] = context.call_id
+        _check_headers(headers)
+        if method not in _IN_QUERY:
+            return _Request(method=method, url=url, headers=headers, body=msgspec.json.encode(args))
+        url = _with_query(url, args) if args else url
         if len(str(url)) > MAX_URL_CHARS:
             raise AddressRefused(f"The arguments make an address of more than {MAX_URL_CHARS:,} characters.")
-        return self._client.build_request(method, url, headers=headers, timeout=_TIMEOUT)
+        return _Request(method=method, url=url, headers=headers)
 
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+    async def _send(self, request: _Request) -> aiohttp.ClientResponse:
         """The response, after redirects. To another origin the agent's own headers are not sent."""
-        own = self._guard.check_url(self._definition.url)
+        own = request.url.origin()
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._client.send(request, stream=True, follow_redirects=False)
-            location = response.headers.get("location")
-            if response.status_code not in _REDIRECTS or location is None:
+            response = await self._session.request(
+                request.method,
+                request.url,
+                headers=request.headers,
+                data=None if request.body is None else io.BytesIO(request.body),
+                allow_redirects=False,
+                timeout=_TIMEOUT,
+            )
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or location is None:
                 return response
-            await response.aclose()
-            request = self._redirected(request, response.status_code, location, own=own)
+            response.release()
+            request = self._redirected(request, response.status, location, own=own)
         raise AddressRefused(f"The tool's server redirected more than {MAX_REDIRECTS} times.")
 
-    def _redirected(self, sent: httpx2.Request, status: int, location: str, *, own: httpx2.URL) -> httpx2.Request:
+    def _redirected(self, sent: _Request, status: int, location: str, *, own: URL) -> _Request:
+        """The request that follows. Its address is checked like the first one. Raises AddressRefused."""
         try:
-            target = self._guard.check_url(str(sent.url.join(location)))
-        except (httpx2.InvalidURL, ValueError) as exc:
+            target = self._guard.check_url(urljoin(str(sent.url), location))
+        except ValueError as exc:
             raise AddressRefused(f"The tool's server redirected to an invalid address: {exc}.") from exc
         if sent.url.scheme == "https" and target.scheme == "http":
             raise AddressRefused("The tool's server redirected from https to http, which is not followed.")
-        # What was left behind once does not come back: a way back to the first origin is chosen by the other one.
         dropped = {"host", "content-length"}
-        if _origin(target) != _origin(own):
+        # Headers that were dropped once stay dropped: a way back to the first origin is chosen by the other one.
+        if target.origin() != own:
             dropped |= {name.lower() for name in self._definition.headers}
         keeps_body = status in {307, 308}
-        method = sent.method if keeps_body or sent.method == "GET" else "GET"
         if not keeps_body:
             dropped.add("content-type")
-        headers = {name: value for name, value in sent.headers.items() if name not in dropped}
-        content = sent.content if keeps_body and sent.method not in _IN_QUERY else None
-        return self._client.build_request(method, target, headers=headers, content=content, timeout=_TIMEOUT)
+        return _Request(
+            method=sent.method if keeps_body or sent.method == "GET" else "GET",
+            url=target,
+            headers=CIMultiDict((name, value) for name, value in sent.headers.items() if name.lower() not in dropped),
+            body=sent.body if keeps_body else None,
+        )
 
 
-def _origin(url: httpx2.URL) -> tuple[str, str, int]:
-    return url.scheme, url.host, url.port or PORTS[url.scheme]
+def _check_headers(headers: CIMultiDict[str]) -> None:
+    """Raises InvalidRequest, which does not quote the header: its value may be a secret."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InvalidRequest("The tool's headers cannot be sent. They must be plain ASCII without line breaks.")
+
+
+def _with_query(url: URL, args: JsonObject) -> URL:
+    """The URL with the arguments in its query. An argument replaces a parameter of the same name in the URL."""
+    given = _query(args)
+    if not given:
+        return url
+    query = parse_qs(url.raw_query_string, keep_blank_values=True) | given
+    return URL(f"{url.origin()}{url.raw_path}?{urlencode(query, doseq=True)}", encoded=True)
 
 
 def _words(exc: Exception) -> str:
-    return str(exc).rstrip(".") or type(exc).__name__
+    """The reason of a failure. aiohttp's own sentence would repeat the host and its settings."""
+    cause = exc
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        cause = exc.certificate_error
+    elif isinstance(exc, aiohttp.ClientConnectorError):
+        cause = exc.os_error
+    return (getattr(cause, "strerror", None) or str(cause)).rstrip(".") or type(exc).__name__
 
 
-def _query(args: JsonObject) -> tuple[tuple[str, str], ...]:
+def _query(args: JsonObject) -> dict[str, list[str]]:
     """Lists are repeated, objects are JSON, null is left out."""
-    pairs: list[tuple[str, str]] = []
-    for name, value in args.items():
-        values = value if isinstance(value, list) else [value]
-        pairs += [(name, _query_text(each)) for each in values if each is not None]
-    return tuple(pairs)
+    query = {name: value if isinstance(value, list) else [value] for name, value in args.items()}
+    texts = {name: [_query_text(each) for each in values if each is not None] for name, values in query.items()}
+    return {name: values for name, values in texts.items() if values}
 
 
 def _query_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-async def _read(response: httpx2.Response) -> tuple[bytes, bool]:
+async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
     """The body, at most MAX_RESPONSE_BYTES of it, and whether there was more."""
     body = bytearray()
     async for chunk in _decoded(response):
@@ -165,36 +206,36 @@ async def _read(response: httpx2.Response) -> tuple[bytes, bool]:
     return bytes(body), False
 
 
-async def _decoded(response: httpx2.Response) -> AsyncIterator[bytes]:
+async def _decoded(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """The body as it comes. It was asked for uncompressed; what comes compressed anyway is unpacked in small steps,
     since a few bytes may stand for gigabytes."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding in {"", "identity"}:
-        async for chunk in response.aiter_raw():
+        async for chunk in response.content.iter_any():
             yield chunk
         return
     if encoding not in {"gzip", "x-gzip", "deflate"}:
-        raise httpx2.DecodingError(f"it is encoded as {encoding}, which was not asked for")
+        raise aiohttp.ClientPayloadError(f"it is encoded as {encoding}, which was not asked for")
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    async for chunk in response.aiter_raw():
+    async for chunk in response.content.iter_any():
         data = chunk
         while data:
             yield unpacker.decompress(data, MAX_RESPONSE_BYTES + 1)
             data = unpacker.unconsumed_tail
 
 
-def _outcome(response: httpx2.Response, body: bytes, *, is_cut: bool) -> Outcome:
+def _outcome(response: aiohttp.ClientResponse, body: bytes, *, is_cut: bool) -> Outcome:
     result = _result(response, body, is_cut=is_cut)
-    if response.status_code < 400:
+    if response.status < 400:
         return Outcome(result=result)
     words = result if isinstance(result, str) else msgspec.json.encode(result).decode()
-    return Outcome(error=f"HTTP {response.status_code} {response.reason_phrase}: {words[:MAX_ERROR_CHARS]}")
+    return Outcome(error=f"HTTP {response.status} {response.reason or ''}: {words[:MAX_ERROR_CHARS]}")
 
 
-def _result(response: httpx2.Response, body: bytes, *, is_cut: bool) -> JsonValue:
+def _result(response: aiohttp.ClientResponse, body: bytes, *, is_cut: bool) -> JsonValue:
     if not body:
-        return f"(HTTP {response.status_code}, no body)"
-    media_type, _, parameters = response.headers.get("content-type", "").partition(";")
+        return f"(HTTP {response.status}, no body)"
+    media_type, _, parameters = response.headers.get("Content-Type", "").partition(";")
     media_type = media_type.strip().lower()
     if not is_cut and (media_type == "application/json" or media_type.endswith("+json")):
         try:
@@ -206,7 +247,7 @@ def _result(response: httpx2.Response, body: bytes, *, is_cut: bool) -> JsonValu
                 return decoded
     text = _text(body, media_type, parameters, is_cut=is_cut)
     if text is None:
-        return f"(HTTP {response.status_code}, {len(body):,} bytes of {media_type or 'unknown type'}, not shown)"
+        return f"(HTTP {response.status}, {len(body):,} bytes of {media_type or 'unknown type'}, not shown)"
     return f"{text}\n[cut: the response has more than {MAX_RESPONSE_BYTES:,} bytes]" if is_cut else text
 
 

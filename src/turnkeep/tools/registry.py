@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-import httpx2
+import aiohttp
 import msgspec
 
 from turnkeep.errors import Forbidden, TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.tools.addresses import AddressGuard, NameUnknown
-from turnkeep.tools.guarded_http import open_client
+from turnkeep.tools.guarded_http import open_session
 from turnkeep.tools.http_tools import HttpDefinition, HttpTool
 from turnkeep.tools.ports import Tool
 from turnkeep.tools.secret_masking import DiscreetTool, Mask, OpenSecrets
@@ -129,7 +129,7 @@ class RemoteTools:
         self._guard = guard
         self._command_orgs = command_orgs
         self._stack = AsyncExitStack()
-        self._client: httpx2.AsyncClient | None = None
+        self._session: aiohttp.ClientSession | None = None
         self._pool: McpPool | None = None
         self._opening = asyncio.Lock()
 
@@ -205,7 +205,7 @@ class RemoteTools:
         definition = msgspec.convert(declared, HttpDefinition)
         tool = HttpTool(
             definition,
-            client=self._open_client(),
+            session=self._open_session(),
             guard=self._guard,
             open_headers=partial(self._vault.open_all, org_id, definition.headers),
         )
@@ -214,12 +214,12 @@ class RemoteTools:
     def _secrets(self, org_id: OrgId, *sealed: Mapping[str, str]) -> OpenSecrets:
         return lambda: [text for each in sealed for text in self._vault.open_all(org_id, each).values()]
 
-    def _open_client(self) -> httpx2.AsyncClient:
+    def _open_session(self) -> aiohttp.ClientSession:
         """One client for all HTTP tools: it keeps connections, and nothing else that one caller could leave behind."""
-        if self._client is None:
-            self._client = open_client(self._guard)
-            self._stack.push_async_callback(self._client.aclose)
-        return self._client
+        if self._session is None:
+            self._session = open_session(self._guard)
+            self._stack.push_async_callback(self._session.close)
+        return self._session
 
     async def _open_pool(self) -> "McpPool":
         """The MCP library takes a second to import, so only who needs it waits for it, and the others go on."""

@@ -3,7 +3,7 @@
 A box is a *holder* (`namespaces.py`). Every command runs in a bwrap of its own that joins the holder's namespaces and
 sees its file system as the workspace; the PID namespace that it makes for the command dies with the command, whole.
 
-Run by root, each box belongs to a user id of its own that nothing else uses. Run by a normal user, to that user.
+If the runner is root, each box has a user id of its own that nothing else uses. Else the boxes run as its user.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from turnkeep.sandbox.boxes import namespaces
 from turnkeep.sandbox.boxes.cgroups import Cgroup, Cgroups
 from turnkeep.sandbox.boxes.namespaces import Holder, as_user, explain
 from turnkeep.sandbox.boxes.ports import BoxUnavailable, Command, Ended, Limits
-from turnkeep.sandbox.boxes.processes import Report, kill_outright, supervise
+from turnkeep.sandbox.boxes.processes import ChildReport, kill_outright, supervise
 from turnkeep.sandbox.boxes.seccomp import filter_program
 from turnkeep.sandbox.boxes.watchdog import Watchdog
 
@@ -30,16 +30,16 @@ UIDS = 16_000_000
 
 CHECK_SECONDS = 10.0
 DEAD_SECONDS = 5.0
-"""How long the tasks of commands whose processes are dead may take to notice."""
+"""How long the tasks of commands may take to notice that their processes are dead."""
 NICE = 10
-"""Boxes wait for the runner, never the runner for a box: a stop must come through a fork bomb too."""
+"""Boxes get less CPU than the runner, so that it can stop even a fork bomb."""
 
 _PROGRAMS = {"bwrap": "bubblewrap", "unshare": "util-linux", "nsenter": "util-linux", "prlimit": "util-linux"}
 _JOIN = 'echo 0 > "$0" && exec "$@"'
 
 
 class Bubblewrap:
-    """Makes boxes. `check` before the first one."""
+    """Starts boxes. Call `check` before the first one."""
 
     name = "bubblewrap"
 
@@ -77,7 +77,7 @@ class Bubblewrap:
         held = await Holder.start(limits, uid=uid)
         cgroup = None
         if self._cgroups is not None:
-            with contextlib.suppress(OSError):  # taken away meanwhile; the watchdog is still there
+            with contextlib.suppress(OSError):  # removed meanwhile; the watchdog still limits the box
                 cgroup = self._cgroups.make(limits)
         return BubblewrapBox(held, uid=uid, limits=limits, cgroup=cgroup, python=self._python)
 
@@ -119,11 +119,11 @@ class BubblewrapBox:
             self._cgroup.remove()
 
     async def _run(self, command: Command, is_made: asyncio.Event) -> Ended:
-        report = Report(init=self._holder.pid)
+        report = ChildReport(init=self._holder.pid)
         try:
             process = await self._launch(command, report)
             is_made.set()
-            with contextlib.suppress(OSError):  # in time for whatever the command will start
+            with contextlib.suppress(OSError):  # early enough for all that the command will start
                 os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
 
             async def kill() -> None:
@@ -144,7 +144,7 @@ class BubblewrapBox:
             is_made.set()
             report.close()
 
-    async def _launch(self, command: Command, report: Report) -> asyncio.subprocess.Process:
+    async def _launch(self, command: Command, report: ChildReport) -> asyncio.subprocess.Process:
         with contextlib.ExitStack() as files:
             files.callback(report.listen)
             arguments, descriptors = self._arguments(command, files, report.writing)
@@ -195,9 +195,9 @@ class BubblewrapBox:
 
 
 async def _stop(task: "asyncio.Task[Ended]", is_made: asyncio.Event) -> None:
-    """Cancel a command and see its end, however often we are cancelled ourselves.
+    """Cancel a command and wait for its end, even if this task is cancelled meanwhile.
 
-    Not while its process is being made: asyncio would kill that one, and leave the child that it has just made.
+    Not while its process is being created: asyncio would kill that process, and leave the child that it just started.
     """
 
     async def stop() -> None:
@@ -212,9 +212,12 @@ async def _stop(task: "asyncio.Task[Ended]", is_made: asyncio.Event) -> None:
 
 
 def _rlimits(limits: Limits) -> Iterator[str]:
-    """What the kernel limits for each process; set before anything of the box runs, and never to be raised again."""
+    """Limits of each process by the kernel.
+
+    They are set before anything of the box runs, and cannot be raised again.
+    """
     yield f"--nproc={limits.processes}"
-    # Address space would also count what is only reserved, as Node and Go do by the gigabyte.
+    # A limit of the address space would also count memory that is only reserved; Node and Go reserve gigabytes.
     yield f"--data={2 * limits.memory_bytes}"
     yield f"--fsize={limits.file_bytes}"
     yield f"--nofile={limits.open_files}"
@@ -225,7 +228,7 @@ def _rlimits(limits: Limits) -> Iterator[str]:
 
 
 def _file(data: bytes, files: contextlib.ExitStack) -> int:
-    """A file in memory that holds these bytes, to be read by a child."""
+    """A file in memory with these bytes, for a child process to read."""
     descriptor = os.memfd_create("box")
     files.callback(os.close, descriptor)
     view = memoryview(data)

@@ -1,6 +1,6 @@
 """Cgroups (version 2), where this process may make some: hard limits of memory and processes for each box.
 
-Where it may not, as for a normal user without delegation, the watchdog and the process limit do the work alone. Under
+Where it may not, as for a normal user without delegation, only the watchdog and the process limit apply. Under
 systemd, `Delegate=yes` with `DelegateSubgroup=runner` makes them writable.
 """
 
@@ -15,7 +15,7 @@ _CONTROLLERS = {"memory", "pids"}
 
 
 class Cgroup:
-    """One box's own group. A process joins by writing to `joining`."""
+    """The group of one box. A process joins by writing to `joining`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class Cgroup:
         return self._folder / "cgroup.procs"
 
     def remove(self) -> None:
-        """Kill what is left in it, and remove it. One that is still busy is left to the next start."""
+        """Kill what is left in the group, and remove it. A group that is still busy is removed at the next start."""
         with contextlib.suppress(OSError):
             (self._folder / "cgroup.kill").write_text("1", "ascii")
         with contextlib.suppress(OSError):
@@ -33,14 +33,14 @@ class Cgroup:
 
 
 class Cgroups:
-    """Makes groups below `base`."""
+    """Creates groups below `base`."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
 
     @classmethod
     def find(cls, *, proc: Path = Path("/proc/self")) -> "Cgroups | None":
-        """Below the group that we are in, if its children can have limits; else None."""
+        """Groups below the group of this process, if its children can have limits; else None."""
         base = _own_group(proc)
         if base is None or not _can_limit(base):
             return None
@@ -56,7 +56,7 @@ class Cgroups:
         """A group with these limits. Raises OSError."""
         folder = self._base / f"{PREFIX}{secrets.token_hex(6)}"
         folder.mkdir()
-        # The files of the workspace lie in memory too, and are counted to whoever writes them.
+        # The files of the workspace are in memory too, and are charged to the process that writes them.
         (folder / "memory.max").write_text(str(limits.memory_bytes + limits.disk_bytes), "ascii")
         with contextlib.suppress(OSError):  # there is none without swap
             (folder / "memory.swap.max").write_text("0", "ascii")
@@ -64,7 +64,7 @@ class Cgroups:
         return Cgroup(folder)
 
     def remove_leftovers(self) -> None:
-        """Groups of a runner that was killed. Those that are in use cannot be removed, and stay."""
+        """Remove the groups of a runner that was killed. Those in use cannot be removed, and stay."""
         for folder in self._base.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
                 folder.rmdir()

@@ -1,9 +1,9 @@
 """Boxes made by Docker, optionally with gVisor (`runtime` runsc). Needs an engine that answers and a pulled image.
 
-Built like the boxes of bubblewrap: a *holder* container keeps a volume in memory with a hard limit of bytes and files;
-each command runs in a container of its own that mounts it, and dies whole when that container is removed. Everything is
-labelled, so that what a killed runner left behind is removed at the next start. Here /tmp belongs to the command, not
-to the box.
+They are built like the boxes of bubblewrap: a *holder* container keeps a volume in memory with a hard limit of bytes
+and files. Each command runs in a container of its own that mounts the volume; all its processes die when that container
+is removed. Everything is labelled, so that what a killed runner left behind is removed at the next start. Here /tmp
+belongs to the command, not to the box.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from turnkeep.sandbox.boxes.processes import kill_outright, supervise
 
 LABEL = "turnkeep.sandbox"
 _FIRST_UID, _UIDS = 61_000, 184
-"""User ids that Debian gives to nobody, and that engines without root can map too."""
+"""User ids that Debian does not assign, and that rootless engines can map too."""
 _ENGINE_SECONDS = 30.0
 _START = "mkdir -p /workspace/assets && exec sleep infinity"
 
 
 class Docker:
-    """Makes boxes. `check` before the first one; it removes what an earlier runner left."""
+    """Starts boxes. Call `check` before the first one; it removes what an earlier runner left."""
 
     name = "docker"
 
@@ -67,7 +67,7 @@ class Docker:
         return box
 
     def run_arguments(self, volume: str, container: str, limits: Limits, *, uid: int) -> list[str]:
-        """`run` with everything that shuts a container of this box in; the image and the command follow."""
+        """`run` with every option that isolates a container of this box; the image and the command follow."""
         memory = str(limits.memory_bytes)
         return [
             *("run", "--rm", "--name", container, "--label", LABEL, "--label", f"{LABEL}.box={volume}"),
@@ -93,7 +93,7 @@ class Docker:
         return self._program
 
     async def _engine(self, *arguments: str, hint: str = "") -> str:
-        """Ask the engine. Raises BoxUnavailable, in its words."""
+        """Run a command of the Docker client. Raises BoxUnavailable with its error message."""
         process = await asyncio.create_subprocess_exec(
             self._program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
@@ -119,12 +119,12 @@ class Docker:
             await self._engine("volume", "rm", "--force", *volumes)
 
     async def remove(self, *containers: str) -> None:
-        """Kill and remove; what is gone already is no error."""
+        """Kill and remove containers. One that is gone already is no error."""
         with contextlib.suppress(BoxUnavailable):
             await self._engine("rm", "--force", *containers)
 
     async def remove_box(self, name: str) -> None:
-        """Everything of one box."""
+        """Remove all containers and the volume of one box."""
         with contextlib.suppress(BoxUnavailable):
             mine = await self._engine("ps", "--all", "--quiet", "--filter", f"label={LABEL}.box={name}")
             await self.remove(*mine.split())
@@ -190,8 +190,8 @@ def volume_arguments(name: str, limits: Limits) -> list[str]:
 def environment_arguments(environment: Mapping[str, str], files: contextlib.ExitStack) -> tuple[list[str], list[int]]:
     """The variables in a file without a name, so that no list of processes shows them.
 
-    Such a file knows no line breaks; a value that has some stands on the command line. The client's own environment is
-    no way in: a variable called DOCKER_HOST or LD_PRELOAD would be obeyed by the client.
+    Such a file cannot hold line breaks; a value that has some goes on the command line. The environment of the client
+    cannot be used: a variable called DOCKER_HOST or LD_PRELOAD would be obeyed by the client.
     """
     plain = {name: value for name, value in environment.items() if "\n" not in value and "\r" not in value}
     descriptor = os.memfd_create("environment")

@@ -1,9 +1,12 @@
-"""The holder: the process that is a box for as long as it lives.
+"""The namespaces of a bubblewrap box: the process that holds them, and what a command sees inside.
 
-It is the first process of a PID namespace, in a user and a mount namespace of its own, in which it has mounted a small
-file system in memory. Every command of the box joins these namespaces. When the holder ends, the kernel kills every
-process that ever joined, and drops the file system. It ends when its standard input does, so it cannot outlive the
-runner, however that dies.
+The holder is the first process of a PID namespace, in a user and a mount namespace of its own, in which it has mounted
+a small file system in memory. Every command of the box joins these namespaces. When the holder ends, the kernel kills
+every process that ever joined, and drops the file system. The holder ends when its standard input does, so it cannot
+outlive the runner, however the runner dies.
+
+Inside, a command sees only what programs need to run: `/usr` and what points into it, and a few files of `/etc`. No
+home, no data directory, no socket, no device but the harmless ones.
 """
 
 import asyncio
@@ -15,17 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from turnkeep.sandbox.boxes.ports import BoxUnavailable, Limits
-from turnkeep.sandbox.boxes.processes import Handle, kill_outright
+from turnkeep.sandbox.boxes.processes import ProcessHandle, kill_outright
 
 START_SECONDS = 10.0
 
 HELPER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HELPER_ENVIRONMENT = {"PATH": HELPER_PATH, "LC_ALL": "C"}
-"""For the programs that build a box. What is meant for the inside must not reach them: a library to preload, say."""
+"""For the programs that build a box. Variables for the inside, such as a library to preload, must not reach them."""
 
 BOX_PATH = "/usr/local/bin:/usr/bin:/bin"
 OUTER_ROOT = "/tmp"
-"""Where the holder mounts the box's own file system; only its namespace sees it there."""
+"""Where the holder mounts the box's own file system, visible in its namespace alone."""
 USER_ID = 1000
 PASSWD = f"box:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh\nroot:x:0:0::/root:/bin/sh\n".encode()
 GROUP = f"box:x:{USER_ID}:\nroot:x:0:\n".encode()
@@ -47,15 +50,15 @@ read nothing
 
 
 class Holder:
-    """A holder that is ready. `end` it."""
+    """A holder that is ready. End it with `end`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, init: Handle) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, init: ProcessHandle) -> None:
         self._process = process
         self._init = init
 
     @classmethod
     async def start(cls, limits: Limits, *, uid: int | None) -> "Holder":
-        """Raises BoxUnavailable, in words that help, where namespaces cannot be had."""
+        """Raises BoxUnavailable, which says what to do, if namespaces cannot be created."""
         process = await asyncio.create_subprocess_exec(
             *as_user(uid),
             *_UNSHARE,
@@ -69,18 +72,18 @@ class Holder:
         )
         try:
             await _ready(process)
-            return cls(process, Handle(_only_child(process.pid)))
+            return cls(process, ProcessHandle(_only_child(process.pid)))
         except BaseException:
             await _reap(process)
             raise
 
     @property
     def pid(self) -> int:
-        """Of the process inside, whose namespaces are the box."""
+        """The pid of the process inside, whose namespaces are the box."""
         return self._init.pid
 
     async def end(self) -> None:
-        """Kill everything that is in the box. Returns when all of it is dead."""
+        """Kill every process in the box. Returns when all of them are dead."""
         self._init.kill()
         await self._init.gone()
         self._init.close()
@@ -88,7 +91,7 @@ class Holder:
 
 
 def as_user(uid: int | None) -> Sequence[str]:
-    """What to put before a command so that it runs as that user; nothing for the present one."""
+    """The prefix of a command that makes it run as that user; empty for the current user."""
     return () if uid is None else ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--")
 
 
@@ -116,7 +119,7 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
 
 
 def explain(said: str) -> str:
-    """Why a box cannot be made, and what to do about it."""
+    """Why a box cannot be started, and what to do about it."""
     words = " ".join(said.split())[:400] or "it ended without a word"
     for path, bad, advice in SWITCHES:
         with contextlib.suppress(OSError):
@@ -141,19 +144,19 @@ SWITCHES = (
 
 
 def find_python() -> Path:
-    """A Python that can be seen in the box: the system's, or this one, which is then shown read-only."""
+    """A Python that is visible in the box: the system's, or this one, which is then mounted read-only."""
     found = shutil.which("python3", path=BOX_PATH)
     return Path(found) if found else Path(sys.base_prefix).resolve() / "bin" / "python3"
 
 
 def box_environment(python: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """All that a process in the box gets: four variables that every program expects, and those given."""
+    """All variables of a process in the box: four that every program expects, and those given."""
     path = BOX_PATH if str(python.parent) in BOX_PATH.split(":") else f"{python.parent}:{BOX_PATH}"
     return {"PATH": path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "box", **given}
 
 
 def view_arguments(python: Path, *, passwd_fd: int, group_fd: int, root: Path = Path("/")) -> list[str]:
-    """The file system, as arguments for bwrap. The last ones make whatever is not the box's own read-only."""
+    """The file system, as arguments for bwrap. The last ones make everything read-only that is not the box's own."""
     arguments = ["--ro-bind", "/usr", "/usr", *_top_folders(root), *_etc(root)]
     if not python.is_relative_to("/usr"):
         prefix = str(python.parent.parent)
@@ -170,7 +173,7 @@ def view_arguments(python: Path, *, passwd_fd: int, group_fd: int, root: Path = 
         ("/root/workspace", "workspace"),
     ):
         arguments += ["--bind", f"{OUTER_ROOT}/{place}", inside]
-    # bwrap's own / and /dev are file systems in memory that the box's user owns: room to write without a limit.
+    # bwrap's own / and /dev are file systems in memory that the box's user owns, without a limit of their size.
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
@@ -180,7 +183,7 @@ def setenv_arguments(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def packed(arguments: Iterable[str]) -> bytes:
-    """As `bwrap --args` reads them. So nothing of it, secrets among the variables, shows in a list of processes."""
+    """The arguments as `bwrap --args` reads them. So no list of processes shows them: variables may be secrets."""
     return b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
 
 

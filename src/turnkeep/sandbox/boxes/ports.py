@@ -1,8 +1,8 @@
-"""The port of a box: start one, run commands in it, let it go. Two drivers stand behind it, and one suite tests both.
+"""The port of a box: start it, run commands in it, close it. There are two drivers, and one test suite tests both.
 
-Whatever a driver is made of, inside a box there is no network, a read-only system, an unprivileged user without
-capabilities, and one fresh workspace, seen at `/workspace` and at `/root/workspace`. The runner itself never opens a
-path inside a box: whatever goes in or comes out passes through the input and output of a command.
+With any driver a box has no network, a read-only system, an unprivileged user without capabilities, and one fresh
+workspace, visible at `/workspace` and at `/root/workspace`. The runner itself never opens a path inside a box: all that
+goes in or comes out passes through the input and output of a command.
 """
 
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
@@ -26,13 +26,13 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     memory_bytes: int = 1024 * MIB
     processes: int = 256
-    """Threads count too."""
+    """Including threads."""
     disk_bytes: int = 512 * MIB
     files: int = 10_000
     file_bytes: int = 256 * MIB
     open_files: int = 1_024
     output_bytes: int = MIB
-    """Of one command; with the next byte it is stopped."""
+    """Of one command, which is stopped at the next byte."""
     cpu_seconds: int = 600
     """Of one process."""
 
@@ -57,11 +57,11 @@ class Command(Struct, frozen=True, kw_only=True):
     output_bytes: int | None = None
     """Instead of the box's own limit."""
     on_output: Callable[[bytes], None] | None = None
-    """Called with each piece of the output as it comes; `Ended.output` is then empty. Must be quick."""
+    """Called with each piece of the output as it comes; `Ended.output` is then empty. Must return quickly."""
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """How a command came to its end. Every process that it left behind is dead."""
+    """How a command ended. Every process that it left behind is dead."""
 
     exit_code: int
     """As a shell counts: 128 and the signal's number for a process that was killed."""
@@ -78,7 +78,7 @@ class Box(Protocol):
         """Run it to its end or to a limit. Cancelling kills every process of it before the call returns."""
 
     async def close(self) -> None:
-        """Kill everything and erase everything. May be called twice."""
+        """Kill all processes and erase all files. May be called twice."""
 
 
 class Driver(Protocol):
@@ -87,7 +87,7 @@ class Driver(Protocol):
     name: str
 
     async def check(self) -> None:
-        """Start a box and look around in it. Raises BoxUnavailable, in words that help, where that cannot work."""
+        """Start a box and run a command in it. Raises BoxUnavailable, which says what to install or to set."""
 
     async def start(self, limits: Limits) -> Box: ...
 

@@ -1,7 +1,10 @@
-"""Handles: processes held by a pidfd, so that no other process is ever meant, and their end can be waited for.
+"""Processes of a box: a command under supervision, and handles by which its processes are killed.
 
-They are first processes of PID namespaces. The kernel kills and reaps everything else in a namespace before its first
-process is gone: to see that one end is to see all of it end.
+`supervise` feeds a command, reads its output and stops it at its limits. It knows nothing of what a box is made of.
+
+A handle is a pidfd, so that it never means another process, and its end can be waited for. Handles are used for the
+first process of a PID namespace: the kernel kills and reaps everything else in the namespace before that process is
+gone. So when its end is seen, all of the namespace has ended.
 """
 
 import asyncio
@@ -20,12 +23,15 @@ from turnkeep.sandbox.boxes.watchdog import family_of
 KEPT_ERROR_BYTES = 64 * 1024
 PIECE_BYTES = 64 * 1024
 WATCH_SECONDS = 0.05
-LAST_WORDS_SECONDS = 1.0
-"""How long to wait for what is still in the pipes after every process is dead."""
+DRAIN_SECONDS = 1.0
+"""How long to wait for output that is still in the pipes after every process is dead."""
 
 
 REPORT_SECONDS = 10.0
-"""bwrap reports within milliseconds, or fails. Killing it before would leave what it has just started to itself."""
+"""bwrap reports within milliseconds, or fails.
+
+If it were killed before, the process that it just started would live on.
+"""
 END_SECONDS = 5.0
 
 Kill = Callable[[], Coroutine[Any, Any, None]]
@@ -35,14 +41,14 @@ Watch = Callable[[], StopReason | None]
 async def supervise(
     process: asyncio.subprocess.Process, command: Command, limits: Limits, *, kill: Kill, watch: Watch | None = None
 ) -> Ended:
-    """See the process through. `kill` must end it with all its offspring; it is called at every end, also a good one.
+    """Run the process to its end or to a limit. `kill` must end it with all its descendants, and is always called.
 
-    `watch` is asked many times a second whether a limit has been passed.
+    `watch` is called many times a second and returns the limit that was passed, if any.
     """
     began = time.monotonic()
     stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
-    output = _Listener(command.output_bytes or limits.output_bytes, stop, command.on_output)
-    errors = _Listener(KEPT_ERROR_BYTES)
+    output = _OutputReader(command.output_bytes or limits.output_bytes, stop, command.on_output)
+    errors = _OutputReader(KEPT_ERROR_BYTES)
     assert process.stdin is not None
     assert process.stdout is not None
     listening = [asyncio.create_task(output.listen(process.stdout))]
@@ -58,11 +64,11 @@ async def supervise(
         if not exited.done() and not stop.done():
             stop.set_result("time")
     finally:
-        await _surely(kill(), exited)
+        await _kill_and_wait(kill(), exited)
         for task in helping:
             task.cancel()
-        await asyncio.wait(listening, timeout=LAST_WORDS_SECONDS)
-        await _drop([*helping, *listening])
+        await asyncio.wait(listening, timeout=DRAIN_SECONDS)
+        await _cancel_all([*helping, *listening])
     code = exited.result()
     return Ended(
         exit_code=code if code >= 0 else 128 - code,
@@ -73,8 +79,8 @@ async def supervise(
     )
 
 
-class _Listener:
-    """Takes in one stream. Reads on after its limit, so that nobody hangs on a full pipe, but keeps no more."""
+class _OutputReader:
+    """Reads one stream. After its limit it reads on, so that no process blocks on a full pipe, but keeps no more."""
 
     def __init__(
         self, limit: int, stop: asyncio.Future[StopReason] | None = None, tell: Callable[[bytes], None] | None = None
@@ -97,7 +103,7 @@ class _Listener:
 
 
 async def _feed(stream: asyncio.StreamWriter, feed: Feed) -> None:
-    # A process that closes its input or dies is no error here; its end is told elsewhere.
+    # A process that closes its input or dies is no error here; its end is reported elsewhere.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         if isinstance(feed, bytes):
             if feed:
@@ -120,8 +126,8 @@ async def _watch(watch: Watch, stop: asyncio.Future[StopReason]) -> None:
             stop.set_result(reason)
 
 
-async def _surely(killing: Coroutine[Any, Any, None], exited: "asyncio.Task[int]") -> None:
-    """Kill and wait for the end, however often the caller is cancelled meanwhile."""
+async def _kill_and_wait(killing: Coroutine[Any, Any, None], exited: "asyncio.Task[int]") -> None:
+    """Kill and wait for the end, even if the caller is cancelled meanwhile."""
 
     async def end() -> None:
         await killing
@@ -139,14 +145,14 @@ async def _surely(killing: Coroutine[Any, Any, None], exited: "asyncio.Task[int]
         raise asyncio.CancelledError
 
 
-async def _drop(tasks: list["asyncio.Task[None]"]) -> None:
+async def _cancel_all(tasks: list["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def first_of(awaitable: Awaitable[object], *, seconds: float) -> bool:
-    """Whether it came within that time."""
+async def within(awaitable: Awaitable[object], *, seconds: float) -> bool:
+    """Whether it finished within that time."""
     try:
         async with asyncio.timeout(seconds):
             await awaitable
@@ -155,8 +161,8 @@ async def first_of(awaitable: Awaitable[object], *, seconds: float) -> bool:
     return True
 
 
-class Handle:
-    """One process. `close` it."""
+class ProcessHandle:
+    """One process. Close it after use."""
 
     def __init__(self, pid: int) -> None:
         """Raises ProcessLookupError if there is none."""
@@ -173,7 +179,7 @@ class Handle:
         ended = asyncio.Event()
         loop.add_reader(self._pidfd, ended.set)
         try:
-            await first_of(ended.wait(), seconds=END_SECONDS)
+            await within(ended.wait(), seconds=END_SECONDS)
         finally:
             loop.remove_reader(self._pidfd)
 
@@ -182,39 +188,39 @@ class Handle:
 
 
 def kill_outright(process: asyncio.subprocess.Process) -> None:
-    """Kill a child. Its own `kill` would first look whether it has ended, and so take its exit code from asyncio."""
+    """Kill a child. `Process.kill` first polls whether it has ended, and so takes its exit code from asyncio."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            handle = Handle(process.pid)
+            handle = ProcessHandle(process.pid)
             handle.kill()
             handle.close()
 
 
-class Report:
-    """What bwrap tells about the first process that it makes: its number, as JSON on a pipe."""
+class ChildReport:
+    """bwrap's report about the first process that it starts: its pid, as JSON on a pipe."""
 
     def __init__(self, *, init: int) -> None:
-        """`init` is the first process of the namespace in which that number counts."""
+        """`init` is the first process of the namespace in which that pid is valid."""
         self._reading, self.writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._init = init
         self._text = b""
         self._is_in = asyncio.Event()
 
     def listen(self) -> None:
-        """From now on; our own end for writing is closed, so that the pipe ends when bwrap fails."""
+        """Start to read. Our own writing end is closed, so that the pipe ends when bwrap fails."""
         os.close(self.writing)
         asyncio.get_running_loop().add_reader(self._reading, self._read)
 
-    async def first_process(self, launcher: int) -> Handle | None:
-        """The first process of the command that `launcher` launched; None where it has ended or never was."""
-        await first_of(self._is_in.wait(), seconds=REPORT_SECONDS)
+    async def first_process(self, launcher: int) -> ProcessHandle | None:
+        """The first process of the command that `launcher` started; None if it has ended or never existed."""
+        await within(self._is_in.wait(), seconds=REPORT_SECONDS)
         found = re.search(rb'"child-pid": *(\d+)\D', self._text)
         if found is None:
             return None
         for pid in (*family_of(launcher), *family_of(self._init)):
             if _inner_numbers(pid)[-2:] == [int(found[1]), 1]:
                 with contextlib.suppress(ProcessLookupError):
-                    return Handle(pid)
+                    return ProcessHandle(pid)
         return None
 
     def close(self) -> None:
@@ -230,7 +236,7 @@ class Report:
 
 
 def _inner_numbers(pid: int) -> list[int]:
-    """The numbers of a process in all the PID namespaces that it is in, from ours inwards."""
+    """The pids of a process in all its PID namespaces, from ours inwards."""
     try:
         status = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
 """The system calls that no program in a box may make, as a program for the kernel's filter (classic BPF).
 
-A deny-list with a ceiling: calls that reach into the kernel's rarely used corners, change namespaces or mounts, read
-other processes, or hold memory that nobody's resident size shows, are refused; so is every call newer than the list
-knows. Refused calls fail with EPERM or ENOSYS, so that programs can fall back, as they do on older kernels.
+It is a deny-list with an upper bound. Refused are calls to rarely used parts of the kernel, calls that change
+namespaces or mounts, read other processes, or hold memory that no resident size shows, and every call newer than the
+list. Refused calls fail with EPERM or ENOSYS, so that programs can fall back, as they do on older kernels.
 """
 
 import errno
@@ -51,7 +51,7 @@ _SINCE_5_1 = {
     "listmount": 458,
 }
 _NEWEST = 462
-"""mseal. What came later is unknown here, so it does not exist there."""
+"""mseal. Later calls are not in the tables, so they are refused as unknown."""
 
 ARCHITECTURES = {
     "x86_64": Architecture(
@@ -200,7 +200,7 @@ def _refuse(number: int) -> int:
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """The filter for this machine, as `bwrap --seccomp` wants it. Raises BoxUnavailable on others than we know."""
+    """The filter for this machine, as `bwrap --seccomp` reads it. Raises BoxUnavailable on an unknown architecture."""
     machine = machine or platform.machine()
     architecture = ARCHITECTURES.get(machine)
     if architecture is None:
@@ -216,7 +216,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def _instructions(architecture: Architecture) -> list[Instruction]:
-    """Straight down, one question after the other: each either answers at once or goes on to the next."""
+    """A straight list of checks: each either returns a verdict or continues with the next."""
     calls = architecture.calls
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -250,6 +250,6 @@ def _answer_unless(question: int, value: int, answer: int) -> list[Instruction]:
 
 
 def _with_argument(call: int, argument: int, then: list[Instruction]) -> list[Instruction]:
-    """Look at the lower half of an argument of one call; afterwards the call's number is loaded again."""
+    """Check the lower half of an argument of one call; afterwards the number of the call is loaded again."""
     look = [(_LOAD, 0, 0, argument), *then, (_LOAD, 0, 0, _NUMBER)]
     return [(_IF_EQUAL, 0, len(look), call), *look]

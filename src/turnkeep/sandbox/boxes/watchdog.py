@@ -1,4 +1,4 @@
-"""The watchdog: what the processes of a box use, read from /proc. It works where cgroups cannot be written."""
+"""The watchdog: limits of memory and processes, checked in /proc. It works where cgroups cannot be written."""
 
 import os
 import resource
@@ -9,16 +9,16 @@ from turnkeep.sandbox.boxes.ports import Limits, StopReason
 
 PAGE_BYTES = resource.getpagesize()
 TABLE_SHARE = 512
-"""A table of one page serves so many pages."""
+"""Pages that are mapped by one page of a page table."""
 SOCKET_BYTES = 212_992
 """The kernel's default for what waits in a socket."""
 
 
 class Watchdog:
-    """Looks at the commands of one box, which share its limits.
+    """Checks the commands of one box, which share its limits.
 
-    Nothing in a box can leave the family of its command: an orphan is adopted by the first process of its own PID
-    namespace.
+    No process in a box can leave the process tree of its command: an orphan is adopted by the first process of its own
+    PID namespace.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -26,16 +26,17 @@ class Watchdog:
         self._seen: dict[int, _Seen] = {}
 
     def look(self, pid: int) -> StopReason | None:
-        """The limit that the box has passed, if any, and if it is this command that uses most of it.
+        """The limit that the box has passed, if any, and if this command uses the most of it.
 
-        What vanishes meanwhile counts as nothing.
+        A process that ends meanwhile counts as nothing.
         """
         family = family_of(pid, at_most=2 * self._limits.processes)
         threads, size = sum(map(_threads, family)), sum(map(_rough_bytes, family))
         self._seen[pid] = _Seen(family=family, threads=threads, rough_bytes=size + _socket_bytes(family[-1]))
         if _is_to_blame(pid, {each: seen.threads for each, seen in self._seen.items()}, self._limits.processes):
             return "processes"
-        # The rough sum counts shared pages more than once; only if it is too much is it worth a closer look.
+        # The rough sum counts shared pages more than once. The exact one is slower, so it is read only if this is too
+        # much.
         if sum(seen.rough_bytes for seen in self._seen.values()) > self._limits.memory_bytes:
             exact = {each: _family_bytes(seen.family) for each, seen in self._seen.items()}
             if _is_to_blame(pid, exact, self._limits.memory_bytes):
@@ -48,7 +49,7 @@ class Watchdog:
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """What was last seen of one command."""
+    """What one command used at the last check."""
 
     family: list[int]
     threads: int
@@ -64,7 +65,7 @@ def _family_bytes(family: list[int]) -> int:
 
 
 def family_of(pid: int, *, at_most: int = 10_000) -> list[int]:
-    """The process and its living offspring."""
+    """The process and its living descendants."""
     found = [pid]
     for each in found:  # it grows while it is walked
         for thread in _names(f"/proc/{each}/task"):
@@ -79,24 +80,24 @@ def _threads(pid: int) -> int:
 
 
 def _rough_bytes(pid: int) -> int:
-    """All its pages, and as much as the tables for its address space could take: never too little, and cheap."""
+    """All its pages, and the most that its page tables can take: never too little, and cheap to read."""
     size, resident, *_ = map(int, _read(f"/proc/{pid}/statm").split()[:2] or (0, 0))
     return PAGE_BYTES * (resident + size // TABLE_SHARE)
 
 
 def _exact_bytes(pid: int) -> int:
-    """Its share of the pages it has, and the tables that the kernel keeps for them."""
+    """Its share of its pages, and the page tables that the kernel keeps for them."""
     status = _fields(f"/proc/{pid}/status")
     share = _fields(f"/proc/{pid}/smaps_rollup").get(b"Pss:")
-    if share is None:  # may not be read: then all of it
+    if share is None:  # not readable: count all of it
         share = status.get(b"RssAnon:", 0) + status.get(b"RssShmem:", 0)
     return 1024 * (share + status.get(b"VmPTE:", 0))
 
 
 def _socket_bytes(pid: int) -> int:
-    """What the sockets of its network namespace could hold. No process shows it, nor where it is in flight.
+    """The most that the sockets of its network namespace can hold. The memory of no process shows it.
 
-    A command that is still on its way into its box shares our network, whose sockets are none of its business.
+    A command that has not entered its box yet is in our network namespace, whose sockets must not be counted.
     """
     if _network(pid) == _network(os.getpid()):
         return 0
@@ -105,7 +106,7 @@ def _socket_bytes(pid: int) -> int:
 
 
 def _network(pid: int) -> int | None:
-    """Which network it is in; None where that may not be asked."""
+    """The id of its network namespace; None if it may not be read."""
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:
@@ -119,7 +120,7 @@ def _fields(path: str) -> dict[bytes, int]:
 
 
 def _read(path: str) -> bytes:
-    """Nothing where the process has ended."""
+    """The content of a file of /proc; empty if the process has ended."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.readall() or b""

@@ -1,4 +1,7 @@
-"""Formats: the same frames as bytes of different dialects. Each keeps the cursor as `id`, so each can be resumed."""
+"""Formats: encoders of the same frames into the native, OpenAI and Anthropic dialects of server-sent events.
+
+Each sends the cursor as the `id` of a frame, so each stream can be resumed.
+"""
 
 from typing import Literal, Protocol, assert_never
 
@@ -14,7 +17,7 @@ FormatName = Literal["native", "openai", "anthropic"]
 
 
 class Encoder(Protocol):
-    """One reader's encoder. Frames must come in order, beginning after the cursor it was made with."""
+    """One reader's encoder. Frames must come in order, beginning after the cursor that it was created with."""
 
     def encode(self, frame: Frame) -> bytes:
         """The frame as server-sent events; empty if this format does not show it."""
@@ -23,9 +26,9 @@ class Encoder(Protocol):
 def encoder_for(
     name: FormatName, *, turn_id: TurnId, model: str | None, created_at: int, cursor: Cursor = START
 ) -> Encoder:
-    """An encoder that goes on after `cursor`. InvalidRequest if the cursor's state is not one that it wrote.
+    """An encoder that continues after `cursor`. Raises InvalidRequest for the cursor of another format.
 
-    `created_at` is the turn's, in Unix milliseconds, so that a resumed stream says the same.
+    `created_at` is the turn's, in Unix milliseconds, so that a resumed stream repeats the same value.
     """
     match name:
         case "native":

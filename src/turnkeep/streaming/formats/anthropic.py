@@ -2,8 +2,8 @@
 
 Text and reasoning become `text` and `thinking` blocks, numbered 0, 1, 2 … through the whole turn; an iteration's last
 block is closed by the event that completes it. Steps, sources and files are left out. As in the OpenAI style only the
-last frame of an event has its id, and those before lead to the rest of the event alone. A `content_block_start` has no
-id: seen twice, it opens the same empty block again.
+last frame of an event has its id, and those before it resume at the rest of the event. A `content_block_start` has no
+id: a reader that gets it twice opens the same empty block again.
 """
 
 from typing import Any, Literal, assert_never
@@ -11,8 +11,8 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from turnkeep.ids import TurnId
-from turnkeep.streaming.formats.sent_counts import Spoken, numbers_of
-from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, Kind, written
+from turnkeep.streaming.formats.sent_counts import SentCounts, state_numbers
+from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, Kind, format_cursor
 from turnkeep_client.wire import sse
 from turnkeep_client.wire.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
 from turnkeep_client.wire.usage import Usage
@@ -24,17 +24,17 @@ _EMPTY: dict[Kind, dict[str, str]] = {
     "reasoning": {"type": "thinking", "thinking": "", "signature": ""},
 }
 _OPEN: tuple[Kind | None, ...] = (None, "text", "reasoning")
-"""How the open block is written in a cursor: by its place here."""
+"""The open block is written in a cursor as its index here."""
 
 
 class AnthropicEncoder:
-    """Remembers the open block and what was said of the present iteration; its ids tell the same to its successor."""
+    """Remembers the open block and what was sent of the current iteration, also in its ids for a resumed stream."""
 
     def __init__(self, *, turn_id: TurnId, model: str, cursor: Cursor = START) -> None:
-        text, reasoning, index, opened = numbers_of(cursor, 4) or (cursor.offset, 0, 0, 0)
+        text, reasoning, index, opened = state_numbers(cursor, 4) or (cursor.offset, 0, 0, 0)
         self._turn_id = turn_id
         self._model = model
-        self._spoken = Spoken(text, reasoning)
+        self._sent = SentCounts(text, reasoning)
         self._index = index
         self._open: Kind | None = _OPEN[opened] if opened < len(_OPEN) else None
 
@@ -54,18 +54,18 @@ class AnthropicEncoder:
                 return self._complete(event, seq)
             case Reset():
                 closed = self._close(seq - 1, WHOLE)
-                dropped, self._spoken = self._spoken, Spoken()
+                dropped, self._sent = self._sent, SentCounts()
                 data = _json({**msgspec.to_builtins(event), "drop": dropped})
                 return [*closed, sse.frame(data, event="reset", id=self._id(seq))]
             case Result():
                 said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
                 changed = _data("message_delta", delta=_STOPPED, usage=_usage(event.usage))
-                self._spoken = Spoken()
+                self._sent = SentCounts()
                 return [*said, changed, _data("message_stop", id_=self._id(seq))]
             case Failure():
                 error = {"type": "api_error", "message": event.message, "code": event.code}
                 closed = self._close(seq - 1, WHOLE)
-                self._spoken = Spoken()
+                self._sent = SentCounts()
                 return [*closed, _data("error", error=error, id_=self._id(seq))]
             case _:
                 assert_never(event)
@@ -85,19 +85,19 @@ class AnthropicEncoder:
 
     def _complete(self, event: ToolCalls, seq: int) -> list[bytes]:
         said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
-        self._spoken = Spoken()
+        self._sent = SentCounts()
         return [*said, sse.frame(_json(event), event="tool_calls", id=self._id(seq))]
 
     def _rest(self, event: ToolCalls | Result, seq: int) -> list[bytes]:
-        return [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]
+        return [self._delta(frame) for frame in self._sent.rest(event, seq=seq)]
 
     def _delta(self, frame: DeltaFrame) -> bytes:
         turned = b""
         if self._open != frame.kind:
-            # What completes an iteration has no place in the preview; it begins and ends at its end.
+            # Text that completes an iteration has no offset in the preview; it begins and ends at its end.
             start = WHOLE if frame.offset == WHOLE else frame.start
             turned = b"".join((*self._close(frame.seq, start), self._begin(frame.kind)))
-        self._spoken.add(frame.kind, len(frame.text))
+        self._sent.add(frame.kind, len(frame.text))
         if frame.kind == "text":
             delta = {"type": "text_delta", "text": frame.text}
         else:
@@ -110,7 +110,7 @@ class AnthropicEncoder:
         return _data("content_block_start", index=self._index, content_block=_EMPTY[kind])
 
     def _close(self, seq: int, offset: int) -> list[bytes]:
-        """End the open block, if there is one. The reader is then at that place."""
+        """End the open block, if there is one. The reader is then at that position."""
         if self._open is None:
             return []
         index, self._open = self._index, None
@@ -118,10 +118,10 @@ class AnthropicEncoder:
         return [_data("content_block_stop", index=index, id_=self._id(seq, offset))]
 
     def _id(self, seq: int, offset: int = 0) -> str:
-        spoken, opened = self._spoken, _OPEN.index(self._open)
-        state = (spoken.text, spoken.reasoning, self._index, opened)
+        sent, opened = self._sent, _OPEN.index(self._open)
+        state = (sent.text, sent.reasoning, self._index, opened)
         is_plain = state == (offset, 0, 0, 0)
-        return written(seq, offset, "" if is_plain else ".".join(map(str, state)))
+        return format_cursor(seq, offset, "" if is_plain else ".".join(map(str, state)))
 
 
 _STOPPED = {"stop_reason": "end_turn", "stop_sequence": None}

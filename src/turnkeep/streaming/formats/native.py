@@ -12,7 +12,7 @@ _REASONING = b'event: delta\nid: %d.%d\ndata: {"iteration":%d,"kind":"reasoning"
 
 
 class NativeEncoder:
-    """Bytes are made once for each frame and shared by all readers of the process."""
+    """Each frame is encoded once; all readers of the process share the bytes."""
 
     def encode(self, frame: Frame) -> bytes:
         native = frame.native

@@ -1,10 +1,11 @@
 """OpenAI style: `chat.completion.chunk` objects, `event: tool_calls`, `data: [DONE]`.
 
-Steps, sources and files have no place in it and are left out; a page that wants them reads the native format. Named
-events (`tool_calls`, `reset`) carry an empty `choices`, so that a parser which ignores names finds nothing to show.
+Steps, sources and files are left out, as the format has no place for them; a client that wants them reads the native
+format. Named events (`tool_calls`, `reset`) carry an empty `choices`, so that a parser which ignores names shows
+nothing.
 
-One event may become several frames. Only the last of them has the event's id; those before say that the event has
-begun to be told, so a reader that is cut between them gets the rest of them and no more of the preview.
+One event may become several frames. Only the last of them has the event's id. The ids before it say that a part of the
+event was sent, so a reader that is cut between them gets the rest of the event and no more of the preview.
 """
 
 from typing import Any, assert_never
@@ -12,8 +13,8 @@ from typing import Any, assert_never
 import msgspec
 
 from turnkeep.ids import TurnId
-from turnkeep.streaming.formats.sent_counts import Spoken, numbers_of
-from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, written
+from turnkeep.streaming.formats.sent_counts import SentCounts, state_numbers
+from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, format_cursor
 from turnkeep_client.wire import sse
 from turnkeep_client.wire.events import Failure, Files, Reset, Result, Sources, Step, ToolCalls, TurnBegan
 from turnkeep_client.wire.usage import Usage
@@ -24,11 +25,11 @@ DONE = b"[DONE]"
 
 
 class OpenAIEncoder:
-    """Remembers what it has said of the present iteration; its ids tell the same to its successor."""
+    """Counts what it has sent of the current iteration; its ids carry the counts to the encoder of a resumed stream."""
 
     def __init__(self, *, turn_id: TurnId, model: str, created: int, cursor: Cursor = START) -> None:
-        numbers = numbers_of(cursor, 2)
-        self._spoken = Spoken(*numbers) if numbers else Spoken(text=cursor.offset)
+        numbers = state_numbers(cursor, 2)
+        self._sent = SentCounts(*numbers) if numbers else SentCounts(text=cursor.offset)
         self._frame = {"id": turn_id, "object": "chat.completion.chunk", "created": created, "model": model}
 
     def encode(self, frame: Frame) -> bytes:
@@ -45,10 +46,10 @@ class OpenAIEncoder:
                 return []
             case ToolCalls():
                 said = self._rest(event, seq)
-                self._spoken = Spoken()
+                self._sent = SentCounts()
                 return [*said, self._named("tool_calls", msgspec.to_builtins(event), seq)]
             case Reset():
-                dropped, self._spoken = self._spoken, Spoken()
+                dropped, self._sent = self._sent, SentCounts()
                 return [self._named("reset", {**msgspec.to_builtins(event), "drop": dropped}, seq)]
             case Result():
                 said = self._rest(event, seq)
@@ -61,17 +62,17 @@ class OpenAIEncoder:
                 assert_never(event)
 
     def _rest(self, event: ToolCalls | Result, seq: int) -> list[bytes]:
-        return [self._delta(frame) for frame in self._spoken.rest(event, seq=seq)]
+        return [self._delta(frame) for frame in self._sent.rest(event, seq=seq)]
 
     def _delta(self, frame: DeltaFrame) -> bytes:
-        self._spoken.add(frame.kind, len(frame.text))
+        self._sent.add(frame.kind, len(frame.text))
         field = "content" if frame.kind == "text" else "reasoning_content"
         return self._chunk({field: frame.text}, id_=self._id(frame.seq, frame.offset))
 
     def _id(self, seq: int, offset: int) -> str:
-        spoken = self._spoken
-        is_plain = spoken.text == offset and not spoken.reasoning
-        return written(seq, offset, "" if is_plain else f"{spoken.text}.{spoken.reasoning}")
+        sent = self._sent
+        is_plain = sent.text == offset and not sent.reasoning
+        return format_cursor(seq, offset, "" if is_plain else f"{sent.text}.{sent.reasoning}")
 
     def _chunk(
         self,

@@ -1,8 +1,8 @@
-"""How much of the present iteration a reader of deltas has been told.
+"""How much of the current iteration was sent to a reader that gets only deltas.
 
-Formats that know only deltas cannot replace a preview by the event that makes it true. They send what the preview
-left out. So they count, separately for text and reasoning, what this reader has of the iteration; and as a reader may
-come back to another worker long after the preview is gone, the counts travel in the cursor.
+Formats that know only deltas cannot replace a preview by the event that contains it. They send the part that the
+preview left out. So they count, separately for text and reasoning, what the reader has of the iteration. A reader may
+reconnect to another worker long after the preview is gone, so the counts travel in the cursor.
 """
 
 from msgspec import UNSET, Struct
@@ -13,8 +13,8 @@ from turnkeep_client.wire.events import Result, ToolCalls
 from turnkeep_client.wire.parts import ReasoningPart, TextPart
 
 
-class Spoken(Struct):
-    """Code points of the present iteration that the reader has."""
+class SentCounts(Struct):
+    """Code points of the current iteration that the reader has."""
 
     text: int = 0
     reasoning: int = 0
@@ -26,12 +26,12 @@ class Spoken(Struct):
             self.reasoning += count
 
     def rest(self, event: ToolCalls | Result, *, seq: int) -> list[DeltaFrame]:
-        """What the reader lacks of a complete iteration, as words said just before event `seq`.
+        """What the reader lacks of a complete iteration, as deltas just before event `seq`.
 
-        They need not come in the order in which they were previewed. So a reader that is cut between them must not be
-        given more of the preview, which a hub that is behind may still have: they end where no preview goes on.
+        Their order may differ from that of the preview. So a reader that is cut between them must not get more of the
+        preview, which a hub that is behind may still have: their offset is one that no preview continues.
         """
-        reasoning, text = words_of(event)
+        reasoning, text = texts_of(event)
         iteration = event.iteration if isinstance(event, ToolCalls) else 0
         missing: list[tuple[Kind, str]] = [("reasoning", reasoning[self.reasoning :]), ("text", text[self.text :])]
         return [
@@ -41,11 +41,11 @@ class Spoken(Struct):
         ]
 
 
-def words_of(event: ToolCalls | Result) -> tuple[str, str]:
+def texts_of(event: ToolCalls | Result) -> tuple[str, str]:
     """Reasoning and text of the iteration that this event completes.
 
-    A result says its reasoning only among its content: it is what stands before the final text, as every iteration
-    before the last one is followed by a step.
+    A result has its reasoning only in its content, before the final text, as every iteration before the last one is
+    followed by a step.
     """
     if isinstance(event, ToolCalls):
         return "" if event.reasoning is UNSET else event.reasoning, event.text
@@ -54,7 +54,7 @@ def words_of(event: ToolCalls | Result) -> tuple[str, str]:
     return last.text if isinstance(last, ReasoningPart) else "", event.message
 
 
-def numbers_of(cursor: Cursor, count: int) -> list[int] | None:
+def state_numbers(cursor: Cursor, count: int) -> list[int] | None:
     """The numbers in a cursor's state, or None if it has none. InvalidRequest if they are not `count` numbers."""
     if not cursor.state:
         return None

@@ -7,7 +7,7 @@ a NUL, an id that stays until another one comes) and may be fed any cut of the b
 from msgspec import Struct
 
 HEARTBEAT = b":\n\n"
-"""A comment. It keeps proxies from closing an idle connection, and readers never see it."""
+"""A comment, which readers ignore. It keeps proxies from closing an idle connection."""
 
 
 def frame(data: bytes, *, event: str | None = None, id: str | None = None) -> bytes:
@@ -24,7 +24,7 @@ def retry(milliseconds: int) -> bytes:
 
 
 class ServerSentEvent(Struct, frozen=True, kw_only=True):
-    """A frame as a reader receives it. `id` is the last one seen, which may have come with an earlier frame."""
+    """A frame as a reader receives it. `id` is the last id so far, perhaps of an earlier frame."""
 
     event: str
     data: str
@@ -32,7 +32,7 @@ class ServerSentEvent(Struct, frozen=True, kw_only=True):
 
 
 class SseParser:
-    """Feed it bytes as they come; it returns the frames that are complete. An unfinished frame is never returned."""
+    """Feed it bytes as they come; it returns complete frames. An unfinished frame is never returned."""
 
     def __init__(self, last_id: str = "") -> None:
         self.last_id = last_id
