@@ -4,12 +4,12 @@ The partial text is kept, every open step is closed, and every tool call gets a 
 conversation because this turn was broken off.
 """
 
-from turnkeep.engine.fitting import fitted
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.recovery import open_calls
 from turnkeep.engine.tool_calls import stopped
 from turnkeep.model.display import Display, fold
 from turnkeep.model.events import Failure, Step, TurnEvent
+from turnkeep.model.truncation import fit_display
 from turnkeep.model.turns import FinalStatus, TurnError
 from turnkeep.store.commands import Settlement
 
@@ -57,7 +57,7 @@ async def _settle(run: HeldTurn, status: FinalStatus, error: TurnError) -> None:
     if text or reasoning:
         # Recorded as an event too: a reader who was cut off in the middle gets the rest of these words when it resumes.
         closing.append(run.broken_off(text=text, reasoning=reasoning))
-    display = fitted(fold((*recorder.events, *closing)))
+    display = fit_display(fold((*recorder.events, *closing)))
     final = run.final_row(text, display=display) if display.content else None
     terminal = (
         Failure(code=error.code, message=error.message)

@@ -16,6 +16,7 @@ from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.model.blocks import JsonValue, ToolUse
 from turnkeep.model.depth import is_too_deep
 from turnkeep.model.events import Source
+from turnkeep.model.truncation import cut_bytes, cut_chars, text_of_value
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 
 KEPT_BYTES = 1024 * 1024
@@ -58,46 +59,28 @@ def stopped() -> Outcome:
 def told_to_model(outcome: Outcome, *, limit: int) -> tuple[str, bool]:
     """What the model is told of an outcome, and whether it is an error. Cut with a note; never silently."""
     if outcome.error is not None:
-        return _cut(outcome.error, limit), True
-    return _cut(_text_of(outcome.result), limit), False
+        return cut_chars(outcome.error, limit), True
+    return cut_chars(text_of_value(outcome.result), limit), False
 
 
 def shown_to_readers(result: JsonValue) -> JsonValue:
     """The result itself, or the beginning of its text where it is long."""
-    text = _text_of(result)
-    return result if len(text) <= SHOWN_CHARS else _cut(text, SHOWN_CHARS)
-
-
-def _text_of(result: JsonValue) -> str:
-    return result if isinstance(result, str) else msgspec.json.encode(result).decode()
-
-
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    note = f"\n[cut: {len(text):,} characters in all]"
-    return text[: max(0, limit - len(note))] + note
-
-
-def _cut_bytes(text: str, limit: int) -> str:
-    """What fits into `limit` bytes. Only that much is looked at: a flood must not hold up the event loop."""
-    beginning = clean_text(text[:limit])
-    if len(text) <= limit and len(beginning.encode()) <= limit:
-        return beginning
-    kept = beginning.encode()[: limit - 64].decode(errors="ignore")
-    return f"{kept}\n[cut: {len(text):,} characters in all]"
+    text = text_of_value(result)
+    return result if len(text) <= SHOWN_CHARS else cut_chars(text, SHOWN_CHARS)
 
 
 def _fit(outcome: Outcome) -> Outcome:
     """The outcome as it can be kept: clean text, JSON that can be written, at most KEPT_BYTES."""
-    error = None if outcome.error is None else _cut(clean_text(str(outcome.error)), SHOWN_CHARS)
+    error = None if outcome.error is None else cut_chars(clean_text(str(outcome.error)), SHOWN_CHARS)
     kept = _kept(outcome.result)
     return Outcome(result=kept, error=error, sources=outcome.sources, passages=outcome.passages)
 
 
 def _kept(result: JsonValue) -> JsonValue:
     if isinstance(result, str):
-        return _cut_bytes(result, KEPT_BYTES)
+        # Only that much of it is looked at: a flood must not hold up the event loop.
+        of_chars = len(result) if len(result) > KEPT_BYTES else None
+        return cut_bytes(clean_text(result[:KEPT_BYTES]), KEPT_BYTES, of_chars=of_chars)
     try:
         encoded = msgspec.json.encode(result)
     except UnicodeEncodeError:
@@ -118,7 +101,7 @@ def _written(result: object) -> str:
 
 
 def _words_of(exc: BaseException) -> str:
-    return _cut(clean_text(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__), SHOWN_CHARS)
+    return cut_chars(clean_text(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__), SHOWN_CHARS)
 
 
 class Citations:

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET
 
 from turnkeep.engine.endings import closed_steps, settle_failed
-from turnkeep.engine.fitting import fitted, fitted_text
 from turnkeep.engine.held_turn import HeldTurn
 from turnkeep.engine.leases import HeldLease
 from turnkeep.engine.recorder import FileAnnouncer, Recorder
@@ -26,6 +25,7 @@ from turnkeep.model.blocks import Text, paragraphs_of
 from turnkeep.model.display import fold
 from turnkeep.model.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 from turnkeep.model.messages import Message
+from turnkeep.model.truncation import ANSWER_BYTES, cut_bytes, fit_display
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.streaming import ndjson
@@ -242,7 +242,7 @@ class RemoteTurn(HeldTurn):
 
     async def _answer(self, message: str, notes: Sequence[LogLine]) -> None:
         """Settle with the result's words as the answer. What was said before, and is no part of them, stays too."""
-        message = fitted_text(clean_text(message))
+        message = cut_bytes(clean_text(message), ANSWER_BYTES, gap="\n\n")
         rows: list[Message] = []
         events: list[TurnEvent] = []
         if (spoken := self._spoken()).strip() and spoken.strip() not in message:
@@ -251,7 +251,7 @@ class RemoteTurn(HeldTurn):
             self._iteration += 1
         events += closed_steps(self.recorder.display())
         events += await self.wind_up()
-        display = fitted(fold((*self.recorder.events, *events))).then_said(text=message)
+        display = fit_display(fold((*self.recorder.events, *events))).then_said(text=message)
         final = self.final_row(message, display=display)
         result = Result(message_id=final.id, message=message, content=display.content, usage=self.usage)
         await self.settle(
