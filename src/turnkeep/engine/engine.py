@@ -13,7 +13,8 @@ from turnkeep.engine.worker import Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.blocks import Block
-from turnkeep.model.events import Recorded, TurnBegan
+from turnkeep.model.events import Recorded
+from turnkeep.model.narrate import first_event
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Claimed
@@ -94,7 +95,7 @@ class Engine:
             with suppress(WorldError):  # then its lease ends, and somebody adopts it a little later
                 await self._store.hand_over([held])
         elif held is not None and not self._worker.holds(turn.id):
-            began = _first_event(claimed)
+            began = Recorded(seq=1, event=first_event(turn, claimed.user_message_id))
             self._observer.reached("claimed", turn.id)
             self._worker.start(turn, held, asked_at=asked_at, events=[began], take_lines=take_lines)
             self._hub.publish(turn.id, [began])
@@ -188,17 +189,3 @@ class Engine:
 
     def _leaves(self, turn_id: TurnId) -> bool:
         return self.is_draining and not self._worker.holds(turn_id)
-
-
-def _first_event(claimed: Claimed) -> Recorded:
-    turn = claimed.turn
-    return Recorded(
-        seq=1,
-        event=TurnBegan(
-            turn_id=turn.id,
-            conversation_id=turn.conversation_id,
-            user_message_id=claimed.user_message_id,
-            status="running",
-            attempt=turn.attempt,
-        ),
-    )

@@ -2,6 +2,7 @@
 
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.model.events import Failure, TurnBegan, TurnEvent
+from turnkeep.model.narrate import first_event
 from turnkeep.model.turns import Turn, TurnError
 from turnkeep.model.usage import Source
 from turnkeep.store.rows import event_values, json_text, to_turn
@@ -116,13 +117,7 @@ def insert_events(session: Session, turn_id: TurnId, org_id: str, after: int, ev
 
 def began(turn: Turn, user_message_id: MessageId) -> TurnBegan:
     """The event that tells that a turn waits or runs."""
-    return TurnBegan(
-        turn_id=turn.id,
-        conversation_id=turn.conversation_id,
-        user_message_id=user_message_id,
-        status="queued" if turn.status == "queued" else "running",
-        attempt=turn.attempt,
-    )
+    return first_event(turn, user_message_id)
 
 
 def scopes(workspace_id: str, user_id: str | None, key_id: str | None) -> list[tuple[str, str]]:
