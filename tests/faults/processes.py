@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 import psutil
 
-from tests.faults.talk import (
+from tests.faults.worker_protocol import (
     Acknowledged,
     Adopted,
     Arm,

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from tests.faults.talk import Adopted, Ended, Fault, LetGo, Report, Unexpected, line
+from tests.faults.worker_protocol import Adopted, Ended, Fault, LetGo, Report, Unexpected, line
 from turnkeep.engine import Boundary, Observer
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId

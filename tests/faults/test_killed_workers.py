@@ -9,7 +9,7 @@ from tests.faults.invariants import Examined
 from tests.faults.processes import WorkerDied, WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
-from tests.faults.talk import Acknowledged, Fault
+from tests.faults.worker_protocol import Acknowledged, Fault
 from turnkeep.ids import TurnId
 from turnkeep.model.blocks import ToolResult
 from turnkeep.model.events import Result

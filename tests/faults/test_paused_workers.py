@@ -8,7 +8,7 @@ import pytest
 from tests.faults.processes import WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
-from tests.faults.talk import Adopted, Fault
+from tests.faults.worker_protocol import Adopted, Fault
 from turnkeep.ids import TurnId
 
 PLACES = [

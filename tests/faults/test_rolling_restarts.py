@@ -8,7 +8,7 @@ import pytest
 from tests.faults.processes import PATIENCE_SECONDS, WorkerDied, WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
-from tests.faults.talk import Acknowledged
+from tests.faults.worker_protocol import Acknowledged
 from turnkeep.model.events import Reset
 
 QUESTIONS_PER_SECOND = 4

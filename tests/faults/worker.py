@@ -17,7 +17,7 @@ from tests.faults.engines import build_engine
 from tests.faults.journal import Journal
 from tests.faults.saboteur import Saboteur, report
 from tests.faults.stores import open_store
-from tests.faults.talk import (
+from tests.faults.worker_protocol import (
     ORDERS,
     Acknowledged,
     Arm,

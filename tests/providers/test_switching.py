@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.api.harness import ApiServer, Client, settings_for
-from tests.engine.rooms import FailOnDefect
+from tests.engine.harness import FailOnDefect
 from tests.filebag.samples import PNG
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Cut, ErrorEvent, Hang, Raw, Refuse, Say, Script, Stop, Think, Wait
