@@ -20,9 +20,9 @@ from turnkeep.model.truncation import cut_bytes, cut_chars, text_of_value
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 
 KEPT_BYTES = 1024 * 1024
-"""So much of a result is kept in the trace; what is beyond is gone, and the result says so."""
+"""Maximum size of a result in the trace. A longer result is cut, with a note."""
 SHOWN_CHARS = 16_000
-"""So much of a result do readers get. An answer made of many steps must stay a message that one can load."""
+"""Maximum length of a result as readers get it, so that an answer made of many steps can still be loaded."""
 
 
 async def call_tool(toolbox: Toolbox, call: ToolUse, context: CallContext, *, default_timeout: float) -> Outcome:
@@ -36,7 +36,7 @@ async def call_tool(toolbox: Toolbox, call: ToolUse, context: CallContext, *, de
     try:
         async with timer:
             outcome = await tool.call(call.input, context)
-    except Exception as exc:  # a tool is foreign code; its failure is a result, whatever it is
+    except Exception as exc:  # a tool is foreign code; any failure of it is a result
         if isinstance(exc, TimeoutError) and timer.expired():
             return Outcome(error=f"The tool did not answer within {seconds:g} seconds.")
         return Outcome(error=_words_of(exc))
@@ -57,7 +57,7 @@ def stopped() -> Outcome:
 
 
 def told_to_model(outcome: Outcome, *, limit: int) -> tuple[str, bool]:
-    """What the model is told of an outcome, and whether it is an error. Cut with a note; never silently."""
+    """The text of an outcome for the model, and whether it is an error. A long text is cut with a note."""
     if outcome.error is not None:
         return cut_chars(outcome.error, limit), True
     return cut_chars(text_of_value(outcome.result), limit), False
@@ -70,7 +70,7 @@ def shown_to_readers(result: JsonValue) -> JsonValue:
 
 
 def _fit(outcome: Outcome) -> Outcome:
-    """The outcome as it can be kept: clean text, JSON that can be written, at most KEPT_BYTES."""
+    """The outcome as it can be stored: clean text, valid JSON, at most KEPT_BYTES."""
     error = None if outcome.error is None else cut_chars(clean_text(str(outcome.error)), SHOWN_CHARS)
     kept = _kept(outcome.result)
     return Outcome(result=kept, error=error, sources=outcome.sources, passages=outcome.passages)
@@ -78,7 +78,7 @@ def _fit(outcome: Outcome) -> Outcome:
 
 def _kept(result: JsonValue) -> JsonValue:
     if isinstance(result, str):
-        # Only that much of it is looked at: a flood must not hold up the event loop.
+        # Only its beginning is processed: a very long result must not hold up the event loop.
         of_chars = len(result) if len(result) > KEPT_BYTES else None
         return cut_bytes(clean_text(result[:KEPT_BYTES]), KEPT_BYTES, of_chars=of_chars)
     try:
@@ -93,7 +93,7 @@ def _kept(result: JsonValue) -> JsonValue:
 
 
 def _written(result: object) -> str:
-    """What Python makes of a value that is no JSON. Foreign code takes part in that, too."""
+    """The text of a value that is not JSON. `str` may run foreign code, which may fail too."""
     try:
         return str(result)
     except Exception as exc:
