@@ -1,4 +1,4 @@
-"""A room to run turns in, on each database."""
+"""Engines to run turns with, on each database."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from tests.engine.harness import Room
 
+from tests.engine.harness import Cluster
 from tests.store.databases import CLIENT_PASSWORD, empty, make_postgres_database
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore
@@ -29,11 +29,11 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awai
 
 
 @pytest.fixture
-async def room(opening: Callable[[], Awaitable[Store]]) -> AsyncIterator[Room]:
+async def cluster(opening: Callable[[], Awaitable[Store]]) -> AsyncIterator[Cluster]:
     store = await opening()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
-        yield await Room.open(store, stack)
+        yield await Cluster.open(store, stack)
 
 
 async def _open_empty(uri: str) -> Store:

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from tests.engine.harness import Room
-
+from tests.engine.harness import Cluster
 from turnkeep.engine.tool_calls import Citations
 from turnkeep.providers.scripted import Call, Script
 from turnkeep.tools.functions import tool
@@ -52,7 +51,7 @@ class TestNumbering:
 
 
 class TestATurn:
-    async def test_numbers_stand_in_the_results_in_the_events_and_on_the_message(self, room: Room) -> None:
+    async def test_numbers_stand_in_the_results_in_the_events_and_on_the_message(self, cluster: Cluster) -> None:
         slow_may_end = asyncio.Event()
 
         @tool
@@ -66,15 +65,18 @@ class TestATurn:
             return passages("Q1")
 
         scripts: list[Script] = [[Call("slow"), Call("quick")], [Call("quick")], ["As [1] and [3] say."]]
-        engine = await room.enter(scripts, tools=[slow, quick])
-        turn = await room.answer(engine)
+        engine = await cluster.enter(scripts, tools=[slow, quick])
+        turn = await cluster.answer(engine)
         assert turn.status == "succeeded", turn.error
-        [_, answer] = (await room.store.transcript(room.ann, turn.conversation_id)).data
+        [_, answer] = (await cluster.store.transcript(cluster.ann, turn.conversation_id)).data
         assert [(source.number, source.title) for source in answer.sources] == [(1, "Q1"), (2, "S1"), (3, "S2")]
         told = [
-            block.content for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)
+            block.content
+            for row in await cluster.rows(turn.id)
+            for block in row.blocks
+            if isinstance(block, ToolResult)
         ]
         assert sum("[1] Q1" in text for text in told) == 2
         assert any("[2] S1\ntext of S1\n\n[3] S2" in text for text in told)
-        events = [event for event in await room.events(turn.id) if isinstance(event, Sources)]
+        events = [event for event in await cluster.events(turn.id) if isinstance(event, Sources)]
         assert [[source.number for source in event.sources] for event in events] == [[1], [2, 3], [1]]

@@ -2,8 +2,7 @@
 
 import secrets
 
-from tests.engine.harness import Gate, Room, kinds
-
+from tests.engine.harness import Cluster, Latch, kinds
 from turnkeep.ids import TurnId, new_file_id
 from turnkeep.model.files import NewFile
 from turnkeep.providers.scripted import Call, Script, Until
@@ -14,11 +13,11 @@ from turnkeep_client.wire.events import Files, Result
 from turnkeep_client.wire.parts import FilePart
 
 
-async def write_back(room: Room, turn_id: TurnId, *names: str, attempt: int = 1) -> None:
+async def write_back(cluster: Cluster, turn_id: TurnId, *names: str, attempt: int = 1) -> None:
     """What the route of the sandbox does, on whichever worker it arrives."""
     token = secrets.token_bytes(32)
     binding = TokenBinding(purpose="upload", turn_id=turn_id, attempt=attempt)
-    await room.store.add_token(token, binding, expires_in_seconds=60)
+    await cluster.store.add_token(token, binding, expires_in_seconds=60)
     new = []
     for name in names:
         file_id = new_file_id()
@@ -34,7 +33,7 @@ async def write_back(room: Room, turn_id: TurnId, *names: str, attempt: int = 1)
                 sha256="ab" * 32,
             )
         )
-    await room.store.write_back(token, new)
+    await cluster.store.write_back(token, new)
 
 
 def told(events: list[object]) -> list[list[str]]:
@@ -42,15 +41,15 @@ def told(events: list[object]) -> list[list[str]]:
 
 
 class TestTelling:
-    async def test_a_record_brings_the_news_and_the_next_iteration_begins_with_it(self, room: Room) -> None:
+    async def test_a_record_brings_the_news_and_the_next_iteration_begins_with_it(self, cluster: Cluster) -> None:
         @tool
         async def make(context: CallContext) -> str:
-            await write_back(room, context.turn_id, "a.csv", "b.csv")
+            await write_back(cluster, context.turn_id, "a.csv", "b.csv")
             return "made"
 
-        engine = await room.enter([[Call("make")], [Call("make")], ["Done."]], tools=[make])
-        turn = await room.answer(engine)
-        events = await room.events(turn.id)
+        engine = await cluster.enter([[Call("make")], [Call("make")], ["Done."]], tools=[make])
+        turn = await cluster.answer(engine)
+        events = await cluster.events(turn.id)
         one = ["tool_calls", "step running", "step succeeded", "files"]
         assert kinds(events) == ["turn", *one, *one, "result"]
         assert told(list(events)) == [["a.csv", "b.csv"], ["a-1.csv", "b-1.csv"]]
@@ -58,55 +57,55 @@ class TestTelling:
         shown = [part.name for part in events[-1].content if isinstance(part, FilePart)]
         assert shown == ["a.csv", "b.csv", "a-1.csv", "b-1.csv"]
 
-    async def test_a_stopped_turn_tells_of_them_before_its_end(self, room: Room) -> None:
-        gate = Gate()
+    async def test_a_stopped_turn_tells_of_them_before_its_end(self, cluster: Cluster) -> None:
+        latch = Latch()
 
         @tool
         async def make(context: CallContext) -> str:
-            await write_back(room, context.turn_id, "a.csv")
-            await gate.pass_through()
+            await write_back(cluster, context.turn_id, "a.csv")
+            await latch.pass_through()
             return "made"
 
-        engine = await room.enter([[Call("make")], ["Done."]], tools=[make])
-        claimed = await room.ask(engine)
-        await gate.reached.wait()
+        engine = await cluster.enter([[Call("make")], ["Done."]], tools=[make])
+        claimed = await cluster.ask(engine)
+        await latch.reached.wait()
         lease = engine._leases._held[claimed.turn.id]
 
         async def has_heard() -> bool:
             return lease.files_written == 1
 
-        await room.until(has_heard)
-        await engine.cancel(room.ann, claimed.turn.id)
-        events = await room.events(claimed.turn.id)
+        await cluster.until(has_heard)
+        await engine.cancel(cluster.ann, claimed.turn.id)
+        events = await cluster.events(claimed.turn.id)
         assert told(list(events)) == [["a.csv"]]
         assert kinds(events)[-1] == "error"
 
-    async def test_another_worker_tells_only_of_what_was_not_told(self, room: Room) -> None:
-        gate, second = Gate(), Gate()
-        scripts: list[Script] = [[Call("make")], [Until(gate.pass_through), "Lost."]]
+    async def test_another_worker_tells_only_of_what_was_not_told(self, cluster: Cluster) -> None:
+        latch, second = Latch(), Latch()
+        scripts: list[Script] = [[Call("make")], [Until(latch.pass_through), "Lost."]]
 
         @tool(idempotent=True)
         async def make(context: CallContext) -> str:
-            await write_back(room, context.turn_id, "first.csv")
+            await write_back(cluster, context.turn_id, "first.csv")
             return "made"
 
-        engine = await room.enter(scripts, tools=[make])
-        claimed = await room.ask(engine, background=True)
+        engine = await cluster.enter(scripts, tools=[make])
+        claimed = await cluster.ask(engine, background=True)
         turn_id = claimed.turn.id
-        await gate.reached.wait()
+        await latch.reached.wait()
         await engine.drain(seconds=5)
-        other = await room.enter([[Until(second.pass_through), "Done."]], tools=[make])
+        other = await cluster.enter([[Until(second.pass_through), "Done."]], tools=[make])
         await second.reached.wait()
-        await write_back(room, turn_id, "second.csv", attempt=2)
+        await write_back(cluster, turn_id, "second.csv", attempt=2)
 
         async def has_heard() -> bool:
             return other._leases._held[turn_id].files_written == 2
 
-        await room.until(has_heard)
+        await cluster.until(has_heard)
         second.open()
 
         async def is_settled() -> bool:
-            return (await room.store.turn(room.ann, turn_id)).is_settled
+            return (await cluster.store.turn(cluster.ann, turn_id)).is_settled
 
-        await room.until(is_settled)
-        assert told(list(await room.events(turn_id))) == [["first.csv"], ["second.csv"]]
+        await cluster.until(is_settled)
+        assert told(list(await cluster.events(turn_id))) == [["first.csv"], ["second.csv"]]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
-from tests.engine.harness import Room
 
+from tests.engine.harness import Cluster
 from tests.store.factories import begin
 from turnkeep.engine import EngineSettings, Observer
 from turnkeep.engine.leases import HeldLease, Leases
@@ -73,10 +73,10 @@ async def is_trusted(lease: HeldLease) -> bool:
 
 class TestALease:
     async def test_is_counted_from_sending_the_renewal_and_not_from_its_answer(
-        self, room: Room, clock: Monotonic
+        self, cluster: Cluster, clock: Monotonic
     ) -> None:
-        leases = leases_over(SlowLine(room.store, clock, seconds=7.0))
-        lease = keep(leases, await begin(room.store, room.ann), asked_at=clock.now)
+        leases = leases_over(SlowLine(cluster.store, clock, seconds=7.0))
+        lease = keep(leases, await begin(cluster.store, cluster.ann), asked_at=clock.now)
         sent_at = clock.now
         await leases.renew()
         assert clock.now == sent_at + 7.0
@@ -87,16 +87,16 @@ class TestALease:
         assert not await is_trusted(lease), "the database counts from the moment at which it was asked"
 
     async def test_that_has_ended_before_its_renewal_was_heard_of_is_not_trusted(
-        self, room: Room, clock: Monotonic
+        self, cluster: Cluster, clock: Monotonic
     ) -> None:
-        leases = leases_over(SlowLine(room.store, clock, seconds=LEASE_SECONDS + 1))
-        lease = keep(leases, await begin(room.store, room.ann), asked_at=clock.now)
+        leases = leases_over(SlowLine(cluster.store, clock, seconds=LEASE_SECONDS + 1))
+        lease = keep(leases, await begin(cluster.store, cluster.ann), asked_at=clock.now)
         await leases.renew()
         assert not await is_trusted(lease)
 
-    async def test_in_doubt_lets_calls_wait_for_the_next_renewal(self, room: Room, clock: Monotonic) -> None:
-        leases = leases_over(SlowLine(room.store, clock, seconds=0.1))
-        lease = keep(leases, await begin(room.store, room.ann), asked_at=clock.now)
+    async def test_in_doubt_lets_calls_wait_for_the_next_renewal(self, cluster: Cluster, clock: Monotonic) -> None:
+        leases = leases_over(SlowLine(cluster.store, clock, seconds=0.1))
+        lease = keep(leases, await begin(cluster.store, cluster.ann), asked_at=clock.now)
         clock.now += LEASE_SECONDS
         waiting = asyncio.create_task(lease.ensure())
         await asyncio.sleep(0)
@@ -105,12 +105,12 @@ class TestALease:
         async with asyncio.timeout(20):
             await waiting
 
-    async def test_that_another_worker_has_is_lost_to_whoever_waits(self, room: Room, clock: Monotonic) -> None:
-        leases = leases_over(SlowLine(room.store, clock, seconds=0.1))
-        held = await begin(room.store, room.ann)
+    async def test_that_another_worker_has_is_lost_to_whoever_waits(self, cluster: Cluster, clock: Monotonic) -> None:
+        leases = leases_over(SlowLine(cluster.store, clock, seconds=0.1))
+        held = await begin(cluster.store, cluster.ann)
         lease = keep(leases, held, asked_at=clock.now)
-        await room.store.hand_over([held])
-        assert await room.store.adopt("worker-2", lease_seconds=LEASE_SECONDS, limit=1)
+        await cluster.store.hand_over([held])
+        assert await cluster.store.adopt("worker-2", lease_seconds=LEASE_SECONDS, limit=1)
         clock.now += LEASE_SECONDS
         waiting = asyncio.create_task(lease.ensure())
         await leases.renew()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.harness import QUICK, Gate, Room, kinds
 
+from tests.engine.harness import QUICK, Cluster, Latch, kinds
 from turnkeep.engine import Draining, Observer, Options
 from turnkeep.engine.recovery import open_calls
 from turnkeep.errors import Defect, TooLarge, Unavailable
@@ -30,93 +30,99 @@ def call_then_answer(request: ModelRequest) -> Script:
 
 
 class TestAWorkerThatDies:
-    async def test_loses_its_turn_to_another_which_starts_the_iteration_again(self, room: Room) -> None:
-        gate = Gate()
-        dead = await room.enter([["Half an ans", Until(gate.pass_through)]], start=False)
-        claimed = await room.ask(dead)
-        await gate.reached.wait()
-        heir = await room.enter([["A whole answer."]])
+    async def test_loses_its_turn_to_another_which_starts_the_iteration_again(self, cluster: Cluster) -> None:
+        latch = Latch()
+        dead = await cluster.enter([["Half an ans", Until(latch.pass_through)]], start=False)
+        claimed = await cluster.ask(dead)
+        await latch.reached.wait()
+        heir = await cluster.enter([["A whole answer."]])
         turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt) == ("succeeded", 2)
-        events = await room.events(turn.id)
+        events = await cluster.events(turn.id)
         assert kinds(events) == ["turn", "reset", "result"]
         assert events[1] == Reset(attempt=2, reason="lease_expired")
 
-    async def test_is_succeeded_also_where_a_lease_is_as_short_as_the_pause_between_sweeps(self, room: Room) -> None:
-        gate = Gate()
+    async def test_is_succeeded_also_where_a_lease_is_as_short_as_the_pause_between_sweeps(
+        self, cluster: Cluster
+    ) -> None:
+        latch = Latch()
         settings = structs.replace(QUICK, lease_seconds=1.0, sweep_seconds=1.0)
-        dead = await room.enter([["Half", Until(gate.pass_through)]], start=False, settings=settings)
-        heir = await room.enter([["A whole answer."]], settings=settings)
-        claimed = await room.ask(dead)
-        await gate.reached.wait()
+        dead = await cluster.enter([["Half", Until(latch.pass_through)]], start=False, settings=settings)
+        heir = await cluster.enter([["A whole answer."]], settings=settings)
+        claimed = await cluster.ask(dead)
+        await latch.reached.wait()
         async with asyncio.timeout(30):
             assert (await heir.wait(claimed.turn.id)).status == "succeeded"
 
-    async def test_that_wakes_up_again_writes_nothing(self, room: Room) -> None:
-        gate = Gate()
-        sleeper = await room.enter([["Half", Until(gate.pass_through), " and half."]], start=False)
-        claimed = await room.ask(sleeper)
-        await gate.reached.wait()
-        heir = await room.enter([["A whole answer."]])
+    async def test_that_wakes_up_again_writes_nothing(self, cluster: Cluster) -> None:
+        latch = Latch()
+        sleeper = await cluster.enter([["Half", Until(latch.pass_through), " and half."]], start=False)
+        claimed = await cluster.ask(sleeper)
+        await latch.reached.wait()
+        heir = await cluster.enter([["A whole answer."]])
         turn = await heir.wait(claimed.turn.id)
-        before = (await room.events(turn.id), await room.rows(turn.id))
-        gate.open()
+        before = (await cluster.events(turn.id), await cluster.rows(turn.id))
+        latch.open()
         await asyncio.sleep(0.3)
-        assert (await room.events(turn.id), await room.rows(turn.id)) == before
+        assert (await cluster.events(turn.id), await cluster.rows(turn.id)) == before
 
-    async def test_during_a_tool_that_may_not_be_repeated_leaves_an_honest_result(self, room: Room) -> None:
+    async def test_during_a_tool_that_may_not_be_repeated_leaves_an_honest_result(self, cluster: Cluster) -> None:
         calls = []
-        gate = Gate()
+        latch = Latch()
 
         @tool
         async def act() -> str:
             calls.append(1)
-            await gate.pass_through()
+            await latch.pass_through()
             return "acted"
 
-        dead = await room.enter(call_then_answer, tools=[act], start=False)
-        claimed = await room.ask(dead)
-        await gate.reached.wait()
-        heir = await room.enter(call_then_answer, tools=[act])
+        dead = await cluster.enter(call_then_answer, tools=[act], start=False)
+        claimed = await cluster.ask(dead)
+        await latch.reached.wait()
+        heir = await cluster.enter(call_then_answer, tools=[act])
         turn = await heir.wait(claimed.turn.id)
         assert turn.status == "succeeded"
         assert calls == [1]
-        (result,) = [block for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)]
+        (result,) = [
+            block for row in await cluster.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)
+        ]
         assert result.is_error
         assert result.content.startswith("outcome_unknown")
 
-    async def test_during_an_idempotent_tool_has_it_run_again(self, room: Room) -> None:
+    async def test_during_an_idempotent_tool_has_it_run_again(self, cluster: Cluster) -> None:
         calls = []
-        gate = Gate()
+        latch = Latch()
 
         @tool(idempotent=True)
         async def act() -> str:
             calls.append(1)
             if len(calls) == 1:
-                await gate.pass_through()
+                await latch.pass_through()
             return "acted"
 
-        dead = await room.enter(call_then_answer, tools=[act], start=False)
-        claimed = await room.ask(dead)
-        await gate.reached.wait()
-        heir = await room.enter(call_then_answer, tools=[act])
+        dead = await cluster.enter(call_then_answer, tools=[act], start=False)
+        claimed = await cluster.ask(dead)
+        await latch.reached.wait()
+        heir = await cluster.enter(call_then_answer, tools=[act])
         turn = await heir.wait(claimed.turn.id)
         assert turn.status == "succeeded"
         assert calls == [1, 1]
-        results = [block for row in await room.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)]
+        results = [
+            block for row in await cluster.rows(turn.id) for block in row.blocks if isinstance(block, ToolResult)
+        ]
         assert [result.content for result in results] == ["acted"]
 
-    async def test_three_times_without_progress_fails_the_turn(self, room: Room) -> None:
-        gate = Gate()
-        scripts: list[Script] = [["Hm", Until(gate.pass_through)]]
+    async def test_three_times_without_progress_fails_the_turn(self, cluster: Cluster) -> None:
+        latch = Latch()
+        scripts: list[Script] = [["Hm", Until(latch.pass_through)]]
         settings = structs.replace(QUICK, lease_seconds=0.2)
-        dead = await room.enter(scripts, settings=settings, start=False)
-        claimed = await room.ask(dead)
+        dead = await cluster.enter(scripts, settings=settings, start=False)
+        claimed = await cluster.ask(dead)
         for _ in range(2):
             await asyncio.sleep(0.3)
-            adopted = await room.store.adopt("also dead", lease_seconds=0.2, turn_id=claimed.turn.id)
+            adopted = await cluster.store.adopt("also dead", lease_seconds=0.2, turn_id=claimed.turn.id)
             assert len(adopted) == 1
-        heir = await room.enter([["Never asked."]], settings=settings)
+        heir = await cluster.enter([["Never asked."]], settings=settings)
         turn = await heir.wait(claimed.turn.id)
         assert turn.error is not None
         assert (turn.status, turn.error.code) == ("failed", "worker_lost")
@@ -124,52 +130,52 @@ class TestAWorkerThatDies:
 
 class TestADatabaseThatWasAway:
     async def test_gives_holders_a_lease_to_renew_before_anybody_adopts(
-        self, room: Room, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = Gate()
+        latch = Latch()
         settings = structs.replace(QUICK, lease_seconds=2.0)
-        script: Script = ["Half", Until(gate.pass_through), " and half."]
-        holder = await room.enter([script], settings=settings, start=False)
-        claimed = await room.ask(holder)
-        await gate.reached.wait()
+        script: Script = ["Half", Until(latch.pass_through), " and half."]
+        holder = await cluster.enter([script], settings=settings, start=False)
+        claimed = await cluster.ask(holder)
+        await latch.reached.wait()
         away = True
-        real = room.store.promote_waiting
+        real = cluster.store.promote_waiting
 
         async def promote_waiting() -> object:
             if away:
                 raise Unavailable("away")
             return await real()
 
-        monkeypatch.setattr(room.store, "promote_waiting", promote_waiting)
-        other = await room.enter([["Never asked."]], settings=settings)
+        monkeypatch.setattr(cluster.store, "promote_waiting", promote_waiting)
+        other = await cluster.enter([["Never asked."]], settings=settings)
         await asyncio.sleep(settings.lease_seconds + 0.3)
         away = False
         await asyncio.sleep(0.5)
-        assert (await room.store.turn(room.ann, claimed.turn.id)).attempt == 1
-        gate.open()
+        assert (await cluster.store.turn(cluster.ann, claimed.turn.id)).attempt == 1
+        latch.open()
         turn = await other.wait(claimed.turn.id)
         assert (turn.status, turn.attempt) == ("succeeded", 1)
 
     async def test_has_what_was_dropped_meanwhile_handed_over_as_soon_as_it_is_back(
-        self, room: Room, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # With so long a lease the turn goes on only if it is handed over.
         settings = structs.replace(QUICK, lease_seconds=600.0)
-        engine = await room.enter([["Hello."]], settings=settings)
-        monkeypatch.setattr(room.store, "window", away_once(room.store.window))
-        turn = await room.answer(engine)
+        engine = await cluster.enter([["Hello."]], settings=settings)
+        monkeypatch.setattr(cluster.store, "window", away_once(cluster.store.window))
+        turn = await cluster.answer(engine)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
-        assert kinds(await room.events(turn.id)) == ["turn", "reset", "result"]
+        assert kinds(await cluster.events(turn.id)) == ["turn", "reset", "result"]
 
     async def test_has_an_adoption_taken_back_whose_answer_was_lost(
-        self, room: Room, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settings = structs.replace(QUICK, lease_seconds=600.0)
-        leaving = await room.enter([["Never", Until(Gate().pass_through)]], settings=settings, start=False)
-        claimed = await room.ask(leaving)
+        leaving = await cluster.enter([["Never", Until(Latch().pass_through)]], settings=settings, start=False)
+        claimed = await cluster.ask(leaving)
         await leaving.drain(seconds=5)
-        monkeypatch.setattr(room.store, "adopt", away_once(room.store.adopt, after=True))
-        heir = await room.enter([["Hello."]], settings=settings)
+        monkeypatch.setattr(cluster.store, "adopt", away_once(cluster.store.adopt, after=True))
+        heir = await cluster.enter([["Hello."]], settings=settings)
         turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 3, 0)
 
@@ -193,17 +199,17 @@ def away_once(real: Callable[..., Awaitable[Any]], *, after: bool = False) -> Ca
 
 class TestATurnThatCannotBeRead:
     async def test_ends_instead_of_failing_on_every_worker_for_ever(
-        self, room: Room, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*args: object, **fields: object) -> None:
             raise Defect("a row that nobody can decode")
 
-        engine = await room.enter([["Never asked."]])
-        monkeypatch.setattr(room.store, "window", broken)
-        turn = await room.answer(engine)
+        engine = await cluster.enter([["Never asked."]])
+        monkeypatch.setattr(cluster.store, "window", broken)
+        turn = await cluster.answer(engine)
         assert turn.error is not None
         assert (turn.status, turn.error.code) == ("failed", "internal")
-        assert kinds(await room.events(turn.id)) == ["turn", "error"]
+        assert kinds(await cluster.events(turn.id)) == ["turn", "error"]
 
 
 class TestATurnThatCannotBeSettled:
@@ -212,49 +218,49 @@ class TestATurnThatCannotBeSettled:
         [Usage(input_tokens=5.5), Usage(input_tokens=float("nan")), Usage(input_tokens=2**70)],  # type: ignore[arg-type]
         ids=repr,
     )
-    async def test_for_what_its_provider_counted_fails_once(self, room: Room, usage: Usage) -> None:
-        engine = await room.enter(ScriptedProvider([["Hello."]], usage=usage), observer=Observer())
-        turn = await room.answer(engine)
+    async def test_for_what_its_provider_counted_fails_once(self, cluster: Cluster, usage: Usage) -> None:
+        engine = await cluster.enter(ScriptedProvider([["Hello."]], usage=usage), observer=Observer())
+        turn = await cluster.answer(engine)
         assert turn.error is not None
         assert (turn.status, turn.error.code, turn.attempt) == ("failed", "internal", 1)
         assert turn.usage == Usage()
-        assert kinds(await room.events(turn.id)) == ["turn", "error"]
-        follower = await room.enter([["And on."]])
-        assert (await room.answer(follower, conversation_id=turn.conversation_id)).status == "succeeded"
+        assert kinds(await cluster.events(turn.id)) == ["turn", "error"]
+        follower = await cluster.enter([["And on."]])
+        assert (await cluster.answer(follower, conversation_id=turn.conversation_id)).status == "succeeded"
 
-    async def test_leaves_no_step_and_no_call_open(self, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_leaves_no_step_and_no_call_open(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         @tool
         async def never() -> str:
             await asyncio.Event().wait()
             return "never"
 
-        monkeypatch.setattr(room.store, "settle", refusing_a_message(room.store.settle))
-        engine = await room.enter([["Let me look.", Call("never")]], tools=[never], observer=Observer())
-        claimed = await room.ask(engine)
-        await room.until(lambda: has_event(room, claimed.turn.id, "step running"))
-        await engine.cancel(room.ann, claimed.turn.id)
+        monkeypatch.setattr(cluster.store, "settle", refusing_a_message(cluster.store.settle))
+        engine = await cluster.enter([["Let me look.", Call("never")]], tools=[never], observer=Observer())
+        claimed = await cluster.ask(engine)
+        await cluster.until(lambda: has_event(cluster, claimed.turn.id, "step running"))
+        await engine.cancel(cluster.ann, claimed.turn.id)
         turn = await engine.wait(claimed.turn.id)
         assert turn.error is not None
         assert (turn.status, turn.error.code, turn.attempt) == ("failed", "internal", 1)
-        assert kinds(await room.events(turn.id)) == ["turn", "tool_calls", "step running", "step failed", "error"]
-        assert not open_calls(await room.rows(turn.id), await room.events(turn.id))
+        assert kinds(await cluster.events(turn.id)) == ["turn", "tool_calls", "step running", "step failed", "error"]
+        assert not open_calls(await cluster.rows(turn.id), await cluster.events(turn.id))
 
     async def test_because_the_database_is_away_is_handed_over_as_ever(
-        self, room: Room, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settings = structs.replace(QUICK, lease_seconds=600.0)
-        engine = await room.enter([["Hello."], ["Hello again."]], settings=settings)
-        monkeypatch.setattr(room.store, "settle", away_once(room.store.settle))
-        turn = await room.answer(engine)
+        engine = await cluster.enter([["Hello."], ["Hello again."]], settings=settings)
+        monkeypatch.setattr(cluster.store, "settle", away_once(cluster.store.settle))
+        turn = await cluster.answer(engine)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
 
     async def test_and_then_the_database_goes_away_is_handed_over_too(
-        self, room: Room, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settings = structs.replace(QUICK, lease_seconds=600.0)
-        engine = await room.enter([["Hello."], ["Hello again."]], settings=settings)
-        monkeypatch.setattr(room.store, "settle", broken_then_away(room.store.settle))
-        turn = await room.answer(engine)
+        engine = await cluster.enter([["Hello."], ["Hello again."]], settings=settings)
+        monkeypatch.setattr(cluster.store, "settle", broken_then_away(cluster.store.settle))
+        turn = await cluster.answer(engine)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
 
 
@@ -281,99 +287,99 @@ def broken_then_away(real: Callable[..., Awaitable[Any]]) -> Callable[..., Await
     return settle
 
 
-async def has_event(room: Room, turn_id: TurnId, kind: str) -> bool:
-    return kind in kinds(await room.events(turn_id))
+async def has_event(cluster: Cluster, turn_id: TurnId, kind: str) -> bool:
+    return kind in kinds(await cluster.events(turn_id))
 
 
 class TestDraining:
-    async def test_hands_running_turns_over_without_a_failure(self, room: Room) -> None:
-        gate = Gate()
-        leaving = await room.enter([["Half", Until(gate.pass_through)]])
-        claimed = await room.ask(leaving)
-        await gate.reached.wait()
+    async def test_hands_running_turns_over_without_a_failure(self, cluster: Cluster) -> None:
+        latch = Latch()
+        leaving = await cluster.enter([["Half", Until(latch.pass_through)]])
+        claimed = await cluster.ask(leaving)
+        await latch.reached.wait()
         await leaving.drain(seconds=5)
-        heir = await room.enter([["Whole."]])
+        heir = await cluster.enter([["Whole."]])
         turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
-        assert (await room.events(turn.id))[1] == Reset(attempt=2, reason="handover")
+        assert (await cluster.events(turn.id))[1] == Reset(attempt=2, reason="handover")
 
-    async def test_refuses_questions_and_tells_those_who_wait(self, room: Room) -> None:
-        gate = Gate()
-        leaving = await room.enter([["Half", Until(gate.pass_through)]])
-        claimed = await room.ask(leaving)
-        await gate.reached.wait()
+    async def test_refuses_questions_and_tells_those_who_wait(self, cluster: Cluster) -> None:
+        latch = Latch()
+        leaving = await cluster.enter([["Half", Until(latch.pass_through)]])
+        claimed = await cluster.ask(leaving)
+        await latch.reached.wait()
         waiting = asyncio.create_task(leaving.wait(claimed.turn.id))
         await asyncio.sleep(0)
         await leaving.drain(seconds=5)
         with pytest.raises(Draining):
             await waiting
         with pytest.raises(Draining):
-            await room.ask(leaving)
+            await cluster.ask(leaving)
 
 
 class TestTheQueue:
-    async def test_goes_on_by_itself_in_order(self, room: Room) -> None:
-        gate = Gate()
-        engine = await room.enter([["One", Until(gate.pass_through)], ["Two"], ["Three"]])
-        first = await room.ask(engine)
-        await gate.reached.wait()
+    async def test_goes_on_by_itself_in_order(self, cluster: Cluster) -> None:
+        latch = Latch()
+        engine = await cluster.enter([["One", Until(latch.pass_through)], ["Two"], ["Three"]])
+        first = await cluster.ask(engine)
+        await latch.reached.wait()
         conversation_id = first.turn.conversation_id
         waiting = [
-            await room.ask(engine, text, conversation_id=conversation_id, if_busy="enqueue") for text in ("b", "c")
+            await cluster.ask(engine, text, conversation_id=conversation_id, if_busy="enqueue") for text in ("b", "c")
         ]
         assert [claimed.turn.status for claimed in waiting] == ["queued", "queued"]
-        gate.open()
+        latch.open()
         for claimed in waiting:
             assert (await engine.wait(claimed.turn.id)).status == "succeeded"
-        events = await room.events(waiting[0].turn.id)
+        events = await cluster.events(waiting[0].turn.id)
         began = [(event.status, event.attempt) for event in events if isinstance(event, TurnBegan)]
         assert began == [("queued", 0), ("running", 1)]
-        page = await room.store.transcript(room.ann, conversation_id)
+        page = await cluster.store.transcript(cluster.ann, conversation_id)
         said = [part.text for message in page.data for part in message.content]  # type: ignore[union-attr]
         assert said == ["Hello", "One", "b", "Two", "c", "Three"]
 
-    async def test_of_a_worker_that_died_goes_on_elsewhere(self, room: Room) -> None:
-        gate = Gate()
-        dead = await room.enter([["One", Until(gate.pass_through)]], start=False)
-        first = await room.ask(dead)
-        await gate.reached.wait()
-        second = await room.ask(dead, "b", conversation_id=first.turn.conversation_id, if_busy="enqueue")
-        heir = await room.enter([["One."], ["Two."]])
+    async def test_of_a_worker_that_died_goes_on_elsewhere(self, cluster: Cluster) -> None:
+        latch = Latch()
+        dead = await cluster.enter([["One", Until(latch.pass_through)]], start=False)
+        first = await cluster.ask(dead)
+        await latch.reached.wait()
+        second = await cluster.ask(dead, "b", conversation_id=first.turn.conversation_id, if_busy="enqueue")
+        heir = await cluster.enter([["One."], ["Two."]])
         assert (await heir.wait(second.turn.id)).status == "succeeded"
         assert (await heir.wait(first.turn.id)).status == "succeeded"
 
-    async def test_is_interrupted_by_a_question_that_cannot_wait(self, room: Room) -> None:
-        gate = Gate()
-        engine = await room.enter([["One", Until(gate.pass_through)], ["Urgent."], ["Two."]])
-        first = await room.ask(engine)
-        await gate.reached.wait()
+    async def test_is_interrupted_by_a_question_that_cannot_wait(self, cluster: Cluster) -> None:
+        latch = Latch()
+        engine = await cluster.enter([["One", Until(latch.pass_through)], ["Urgent."], ["Two."]])
+        first = await cluster.ask(engine)
+        await latch.reached.wait()
         conversation_id = first.turn.conversation_id
-        second = await room.ask(engine, "b", conversation_id=conversation_id, if_busy="enqueue")
-        urgent = await room.ask(engine, "now", conversation_id=conversation_id, if_busy="interrupt")
+        second = await cluster.ask(engine, "b", conversation_id=conversation_id, if_busy="enqueue")
+        urgent = await cluster.ask(engine, "now", conversation_id=conversation_id, if_busy="interrupt")
         assert (await engine.wait(urgent.turn.id)).status == "succeeded"
         assert (await engine.wait(first.turn.id)).status == "cancelled"
         assert (await engine.wait(second.turn.id)).status == "succeeded"
-        page = await room.store.transcript(room.ann, conversation_id)
+        page = await cluster.store.transcript(cluster.ann, conversation_id)
         asked = [message.turn_id for message in page.data if message.role == "user"]
         assert asked == [first.turn.id, urgent.turn.id, second.turn.id]
 
 
 class TestAskingAgain:
-    async def test_regenerate_answers_beside_the_first_answer(self, room: Room) -> None:
-        engine = await room.enter([["One."], ["Another."]])
-        first = await room.answer(engine, "Tell me")
-        claimed = await engine.regenerate(room.ann, first.id, Options())
+    async def test_regenerate_answers_beside_the_first_answer(self, cluster: Cluster) -> None:
+        engine = await cluster.enter([["One."], ["Another."]])
+        first = await cluster.answer(engine, "Tell me")
+        claimed = await engine.regenerate(cluster.ann, first.id, Options())
         second = await engine.wait(claimed.turn.id)
-        page = await room.store.transcript(room.ann, first.conversation_id)
+        page = await cluster.store.transcript(cluster.ann, first.conversation_id)
         assert [message.turn_id for message in page.data] == [second.id, second.id]
         assert set(page.data[-1].siblings) == {first.id, second.id}
 
-    async def test_edit_asks_other_words_in_the_same_place(self, room: Room) -> None:
-        engine = await room.enter([["One."], ["Two."], ["Edited."]])
-        first = await room.answer(engine, "a")
-        await room.answer(engine, "b", conversation_id=first.conversation_id)
-        claimed = await engine.edit(room.ann, first.id, (Text(text="c"),), Options())
+    async def test_edit_asks_other_words_in_the_same_place(self, cluster: Cluster) -> None:
+        engine = await cluster.enter([["One."], ["Two."], ["Edited."]])
+        first = await cluster.answer(engine, "a")
+        await cluster.answer(engine, "b", conversation_id=first.conversation_id)
+        claimed = await engine.edit(cluster.ann, first.id, (Text(text="c"),), Options())
         await engine.wait(claimed.turn.id)
-        page = await room.store.transcript(room.ann, first.conversation_id)
+        page = await cluster.store.transcript(cluster.ann, first.conversation_id)
         said = [part.text for message in page.data for part in message.content]  # type: ignore[union-attr]
         assert said == ["c", "Edited."]

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 import psutil
+
 from tests.faults.worker_protocol import (
     Acknowledged,
     Adopted,
@@ -28,7 +29,6 @@ from tests.faults.worker_protocol import (
     Unexpected,
     line,
 )
-
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.turns import IfBusy, TurnStatus
 

@@ -5,7 +5,6 @@ import signal
 import sys
 
 from tests.faults.worker_protocol import Adopted, Ended, Fault, LetGo, Report, Unexpected, line
-
 from turnkeep.engine import Boundary, Observer
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId

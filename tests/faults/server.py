@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import msgspec
-from tests.faults.worker_protocol import ORDERS, Orders, Serving
 
 from tests.faults.journal import Journal, tools
 from tests.faults.saboteur import Saboteur, report
 from tests.faults.script import model
+from tests.faults.worker_protocol import ORDERS, Orders, Serving
 from turnkeep.api.app import create_app
 from turnkeep.api.server import Server, bind
 from turnkeep.config import Settings, read_settings

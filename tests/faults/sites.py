@@ -8,13 +8,13 @@ from itertools import count
 from pathlib import Path
 
 import msgspec
-from tests.faults.worker_protocol import ORDERS, Acknowledged, Fault, Orders
 
 from tests.faults.engines import LEASE_SECONDS
 from tests.faults.invariants import Examined, examine
 from tests.faults.journal import Journal
 from tests.faults.processes import PATIENCE_SECONDS, ROOT, WorkerProcess, clean_environment
 from tests.faults.stores import open_store
+from tests.faults.worker_protocol import ORDERS, Acknowledged, Fault, Orders
 from tests.store.factories import Tenant, a_tenant
 from turnkeep.ids import TurnId
 from turnkeep.store.ports import Store

@@ -8,12 +8,12 @@ from typing import Literal
 
 import httpx
 import pytest
-from tests.faults.stream_reader import Reading, read_in_pieces, read_whole
-from tests.faults.worker_protocol import Fault
 
 from tests.faults.processes import WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import SERVICE_KEY, Site
+from tests.faults.stream_reader import Reading, read_in_pieces, read_whole
+from tests.faults.worker_protocol import Fault
 from tests.redis_server import RedisServer
 from turnkeep.ids import TurnId
 

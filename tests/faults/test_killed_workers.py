@@ -4,12 +4,12 @@ from itertools import product
 
 import pytest
 from msgspec import Struct
-from tests.faults.worker_protocol import Acknowledged, Fault
 
 from tests.faults.invariants import Examined
 from tests.faults.processes import WorkerDied, WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
+from tests.faults.worker_protocol import Acknowledged, Fault
 from turnkeep.ids import TurnId
 from turnkeep_client.wire.blocks import ToolResult
 from turnkeep_client.wire.events import Result

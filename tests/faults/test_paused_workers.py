@@ -4,11 +4,11 @@ import asyncio
 import signal
 
 import pytest
-from tests.faults.worker_protocol import Adopted, Fault
 
 from tests.faults.processes import WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
+from tests.faults.worker_protocol import Adopted, Fault
 from turnkeep.ids import TurnId
 
 PLACES = [

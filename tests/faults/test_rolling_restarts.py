@@ -4,11 +4,11 @@ import asyncio
 from itertools import count
 
 import pytest
-from tests.faults.worker_protocol import Acknowledged
 
 from tests.faults.processes import PATIENCE_SECONDS, WorkerDied, WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
+from tests.faults.worker_protocol import Acknowledged
 from turnkeep_client.wire.events import Reset
 
 QUESTIONS_PER_SECOND = 4

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx
 import psutil
-from tests.faults.stream_reader import Reading, read_whole
 
 from tests.faults.processes import PATIENCE_SECONDS, clean_environment
 from tests.faults.sites import SERVICE_KEY, Site
+from tests.faults.stream_reader import Reading, read_whole
 from turnkeep.ids import TurnId
 
 

@@ -12,6 +12,11 @@ import sys
 from pathlib import Path
 
 import msgspec
+
+from tests.faults.engines import build_engine
+from tests.faults.journal import Journal
+from tests.faults.saboteur import Saboteur, report
+from tests.faults.stores import open_store
 from tests.faults.worker_protocol import (
     ORDERS,
     Acknowledged,
@@ -24,11 +29,6 @@ from tests.faults.worker_protocol import (
     Ready,
     Refused,
 )
-
-from tests.faults.engines import build_engine
-from tests.faults.journal import Journal
-from tests.faults.saboteur import Saboteur, report
-from tests.faults.stores import open_store
 from turnkeep.engine import Engine, Options, Question
 from turnkeep.errors import TurnkeepError
 from turnkeep_client.wire.blocks import Text

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.harness import FailOnDefect
 
 from tests.api.harness import ApiServer, Client, settings_for
+from tests.engine.harness import FailOnDefect
 from tests.files.samples import PNG
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Cut, ErrorEvent, Hang, Raw, Refuse, Say, Script, Stop, Think, Wait

@@ -13,6 +13,7 @@ from msgspec import Struct
 from turnkeep.compiler.exchange import Speaker
 from turnkeep.ids import FileId
 from turnkeep.model.messages import Message
+from turnkeep.model.truncation import inline_text
 from turnkeep_client.wire.blocks import Block, FileRef, Image, Text
 
 INLINE_CHARS = 20_000
@@ -115,13 +116,7 @@ def _is_base64(data: str) -> bool:
 
 
 def _inlined(ref: FileRef, content: TextContent, limit: int) -> str:
-    text = content.text
-    cut = len(text) - limit
-    shown = text if cut <= 0 else text[:limit]
-    if content.is_cut:
-        shown += "\n[… the rest is left out]"
-    elif cut > 0:
-        shown += f"\n[… {cut} more characters left out]"
+    shown = inline_text(content.text, limit, has_more=content.is_cut)
     return f'<file name="{_plain(ref.name)}" type="{_plain(ref.mime_type)}">\n{shown}\n</file>'
 
 

@@ -8,7 +8,7 @@ begins at the end, so its cost does not depend on how long the conversation is.
 
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.compiler.budget import Budget, size_of
 from turnkeep.compiler.exchange import (
@@ -22,6 +22,7 @@ from turnkeep.compiler.exchange import (
 )
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
+from turnkeep.model.truncation import elided
 from turnkeep_client.wire.blocks import Block, ToolResult
 
 
@@ -127,8 +128,8 @@ def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn:
             done = done + closing
         size = size_of(exchange, budget)
         if is_open:
-            exchange, elided = _elide(exchange, size - budget.size, budget)
-            done, size = done + elided, size_of(exchange, budget) if elided else size
+            exchange, shortened = _elide(exchange, size - budget.size, budget)
+            done, size = done + shortened, size_of(exchange, budget) if shortened else size
         elif total + size + _opening_size(exchange, budget) > budget.size:
             break
         turns += group.turns
@@ -185,7 +186,7 @@ def _elide(exchange: Exchange, excess: int, budget: Budget) -> tuple[Exchange, l
         blocks: list[Block] = []
         for block in utterance.blocks:
             if excess > 0 and isinstance(block, ToolResult):
-                shorter = _elided(block)
+                shorter = structs.replace(block, content=elided(block.content))
                 saved = budget.measure(block.content) - budget.measure(shorter.content)
                 if saved > 0:
                     excess -= saved
@@ -195,8 +196,3 @@ def _elide(exchange: Exchange, excess: int, budget: Budget) -> tuple[Exchange, l
             blocks.append(block)
         utterances.append(Utterance(role=utterance.role, blocks=tuple(blocks), ts=utterance.ts))
     return Exchange(turn_id=exchange.turn_id, utterances=tuple(utterances)), repairs
-
-
-def _elided(result: ToolResult) -> ToolResult:
-    content = f"[{len(result.content)} characters of this result were left out to fit the context.]"
-    return ToolResult(call_id=result.call_id, content=content, is_error=result.is_error)

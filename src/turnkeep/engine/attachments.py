@@ -1,6 +1,6 @@
-"""Attachments: what the files of a history hold, read from the bag for the compiler.
+"""Attachments: the contents of the files of a history, read from the bag for the compiler.
 
-A file never changes, so what was read is remembered, up to a size; whether it is still there is asked every time.
+A file never changes, so its content is cached, up to a total size. Whether the file still exists is checked every time.
 """
 
 import asyncio
@@ -20,27 +20,27 @@ from turnkeep.model.messages import Message
 from turnkeep.store.ports import FileStore
 
 TEXT_BYTES = 4 * INLINE_CHARS
-"""No more of a text is shown than this holds, whatever its characters are."""
-REMEMBERED_CHARS = 32 * 1024 * 1024
+"""Enough bytes for INLINE_CHARS characters of any kind."""
+CACHED_CHARS = 32 * 1024 * 1024
 READ_AT_ONCE = 4
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 class AttachmentReader:
-    """The engine's `FileReader` on a bag."""
+    """Reads attachments from the bag, with a cache: the engine's `FileReader`."""
 
     def __init__(self, store: FileStore, bag: Bag, pictures: ImageConverter) -> None:
         self._store = store
         self._bag = bag
         self._pictures = pictures
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
-        self._remembered: OrderedDict[tuple[FileId, Wish], FileContent | None] = OrderedDict()
+        self._cache: OrderedDict[tuple[FileId, Wish], FileContent | None] = OrderedDict()
         self._chars = 0
 
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
-        """What is of use to the model. Raises Unavailable while the bucket is away: the turn is then tried again,
-        since an answer that ignored its attachments would look like one that did not."""
+        """The contents that the model can use. Raises Unavailable while the bucket is away: the turn is then tried
+        again, because an answer without the attachments would look like one that had read them."""
         wishes = wanted(rows, sees_images=sees_images)
         if not wishes:
             return {}
@@ -52,15 +52,15 @@ class AttachmentReader:
         if file is None:
             return Gone()
         place = (file.id, kind)
-        if place in self._remembered:
-            self._remembered.move_to_end(place)
-            return self._remembered[place]
+        if place in self._cache:
+            self._cache.move_to_end(place)
+            return self._cache[place]
         async with self._reading:
             try:
                 content = await (self._text(file) if kind == "text" else self._picture(file))
             except Missing:
                 return Gone()
-        self._remember(place, content)
+        self._keep(place, content)
         return content
 
     async def _text(self, file: File) -> TextContent:
@@ -75,17 +75,17 @@ class AttachmentReader:
             return None
         return PictureContent(picture.media_type, base64.b64encode(picture.data).decode())
 
-    def _remember(self, place: tuple[FileId, Wish], content: FileContent | None) -> None:
-        if place not in self._remembered:
-            self._remembered[place] = content
+    def _keep(self, place: tuple[FileId, Wish], content: FileContent | None) -> None:
+        if place not in self._cache:
+            self._cache[place] = content
             self._chars += _weight(content)
-        while self._chars > REMEMBERED_CHARS:
-            _, oldest = self._remembered.popitem(last=False)
+        while self._chars > CACHED_CHARS:
+            _, oldest = self._cache.popitem(last=False)
             self._chars -= _weight(oldest)
 
 
 def decoded(raw: bytes) -> str:
-    """The words of a text file, whose end may be cut off in the middle of a character."""
+    """The text of a file, whose end may be cut off in the middle of a character."""
     for mark, encoding in _MARKS:
         if raw.startswith(mark):
             return raw.decode(encoding, "ignore")

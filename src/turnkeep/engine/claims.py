@@ -1,4 +1,4 @@
-"""Questions: what a caller asks, and the claim that it becomes (with the agent as it is at this moment)."""
+"""Claims: a caller's question becomes the claim of a turn, with the agent as it is at this moment."""
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ _NOWHERE = ConversationId("conv_" + "0" * 32)
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How a turn is asked for, apart from what is asked. `agent_id` and `model` hold for this turn alone."""
+    """How a turn shall run, apart from the question itself. `agent_id` and `model` apply to this turn only."""
 
     agent_id: AgentId | None = None
     model: str | None = None
@@ -29,7 +29,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """One POST. Without a conversation it opens one, made as `new` says."""
+    """One request for a turn. Without a conversation id it opens a new conversation, as `new` says."""
 
     principal: Principal
     message: tuple[Block, ...]
@@ -41,7 +41,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class ClaimBuilder:
-    """Makes claims of questions: finds agent and model, and freezes them into the turn's snapshot."""
+    """Makes a claim of a question: finds its agent and model, and copies them into the turn's snapshot."""
 
     def __init__(self, services: Services, *, worker: str, watched_seconds: float) -> None:
         self._store = services.store
@@ -60,7 +60,7 @@ class ClaimBuilder:
                     "A sandbox takes pictures as files. Upload the picture, and name it in `attachment_ids`."
                 )
         except (NotFound, InvalidRequest):
-            # What was named may be gone since it was asked first. Asked again, it has its answer all the same.
+            # The agent or conversation may be gone since the first request. A repeated request still gets its turn.
             if not await self.is_repeat(question.principal, question.options):
                 raise
             snapshot = Snapshot(model=self._settings.model, principal=question.principal)
@@ -91,8 +91,8 @@ class ClaimBuilder:
         )
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
-        """Whether the idempotency key was used before. A claim looks at the key first, so one for a conversation that
-        cannot exist finds the earlier turn (or the conflict), or stores nothing."""
+        """Whether the idempotency key was used before. The store checks the key first, so a claim for a conversation
+        that cannot exist finds the earlier turn (or the conflict), or stores nothing."""
         if options.idempotency_key is None:
             return False
         probe = Claim(
@@ -120,9 +120,9 @@ class ClaimBuilder:
         message: tuple[Block, ...] | None = None,
         attachment_ids: tuple[FileId, ...] | None = None,
     ) -> Question:
-        """The question of an earlier turn once more, beside it: with other words (edit), or the same (regenerate).
+        """The question of an earlier turn again, as its sibling: with another message (edit) or the same (regenerate).
 
-        It has the files of that question which are still there, or exactly those that are named. Raises InvalidRequest
+        It has the files of that question which still exist, or exactly those that are named. Raises InvalidRequest
         for an imported turn in which the user asked nothing.
         """
         turn = await self._store.turn(principal, turn_id)
@@ -131,7 +131,7 @@ class ClaimBuilder:
         if asked is None:
             raise InvalidRequest("The user asked nothing in this turn, so it cannot be asked again.")
         if attachment_ids is None:
-            attachment_ids = await self._still_there(principal, asked.attachments)
+            attachment_ids = await self._existing_files(principal, asked.attachments)
         return Question(
             principal=principal,
             message=asked.blocks if message is None else message,
@@ -141,8 +141,8 @@ class ClaimBuilder:
             options=options,
         )
 
-    async def _still_there(self, principal: Principal, refs: tuple[FileRef, ...]) -> tuple[FileId, ...]:
-        """A file that was deleted since is left out: the question can be asked again without it."""
+    async def _existing_files(self, principal: Principal, refs: tuple[FileRef, ...]) -> tuple[FileId, ...]:
+        """The ids of the files that still exist: a question can be asked again without a file that was deleted."""
         found: list[FileId] = []
         for ref in refs:
             try:

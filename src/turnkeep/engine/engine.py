@@ -1,4 +1,4 @@
-"""The engine: what the rest of Turnkeep asks of it. Questions go in; turns run, here or on another worker."""
+"""The engine's public face: a question comes in, is claimed as a turn, and the turn runs here or on another worker."""
 
 import asyncio
 import time
@@ -12,18 +12,19 @@ from turnkeep.engine.services import Services
 from turnkeep.engine.worker import Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
+from turnkeep.model.narrate import first_event
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Claimed
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
 from turnkeep_client.wire.blocks import Block
-from turnkeep_client.wire.events import Recorded, TurnBegan
+from turnkeep_client.wire.events import Recorded
 
 POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25
 GLANCE_SECONDS = 0.25
-"""How often one who waits looks whether this worker drains."""
+"""How often a waiting request checks whether this worker drains."""
 
 
 class Draining(Unavailable):
@@ -53,11 +54,11 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Turns in the hands of this worker."""
+        """Number of turns that this worker holds."""
         return len(self._leases)
 
     async def start(self) -> None:
-        """Begin to keep leases, to look after readers, and to adopt what others left."""
+        """Start to renew leases, to report readers, and to adopt turns that other workers left."""
         self._background = [
             asyncio.create_task(self._leases.keep(), name="renew leases"),
             asyncio.create_task(self._readers.report(), name="report readers"),
@@ -65,7 +66,8 @@ class Engine:
         ]
 
     async def drain(self, *, seconds: float = 10.0) -> None:
-        """Stop taking questions, tell those who wait, and hand running turns over. Then only `close` is left."""
+        """Stop accepting questions, tell waiting requests, and hand running turns over. After this only `close` is of
+        use."""
         self.draining.set()
         await self._worker.drain(seconds=seconds)
 
@@ -79,8 +81,8 @@ class Engine:
     async def ask(self, question: Question, *, take_lines: TakeLines | None = None) -> Claimed:
         """Claim a turn and run it. Raises what the store's `claim` raises; nothing is stored then.
 
-        One for a sandbox raises SandboxUnavailable where no runner answers; if it runs here, `take_lines` is given
-        its lines. A claim that was under way when this worker began to drain counts: another worker runs it.
+        A question for a sandbox raises SandboxUnavailable when no runner answers. If its turn runs here, `take_lines`
+        gets its lines. A claim that was under way when this worker began to drain is valid: another worker runs it.
         """
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
@@ -91,10 +93,10 @@ class Engine:
         claimed = await self._store.claim(claim)
         turn, held = claimed.turn, claimed.held
         if held is not None and self.draining.is_set():
-            with suppress(WorldError):  # then its lease ends, and somebody adopts it a little later
+            with suppress(WorldError):  # then its lease ends, and another worker adopts it a little later
                 await self._store.hand_over([held])
         elif held is not None and not self._worker.holds(turn.id):
-            began = _first_event(claimed)
+            began = Recorded(seq=1, event=first_event(turn, claimed.user_message_id))
             self._observer.reached("claimed", turn.id)
             self._worker.start(turn, held, asked_at=asked_at, events=[began], take_lines=take_lines)
             self._hub.publish(turn.id, [began])
@@ -103,12 +105,12 @@ class Engine:
         return claimed
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
-        """Whether a turn was asked for under the same idempotency key before. Raises IdempotencyConflict if that was
-        another request."""
+        """Whether the idempotency key was used for the same request before. Raises IdempotencyConflict if it was used
+        for another request."""
         return await self._claims.is_repeat(principal, options)
 
     async def _ensure_sandbox(self, question: Question) -> None:
-        """Refuse what no runner would take, unless it repeats a request that was taken before."""
+        """Raise SandboxUnavailable when no runner answers, unless the question repeats a request that was accepted."""
         if self._sandboxes is not None and await self._sandboxes.answers():
             return
         if await self.is_repeat(question.principal, question.options):
@@ -116,7 +118,7 @@ class Engine:
         raise SandboxUnavailable("No sandbox runner is connected. Start one, or use a conversation of kind `chat`.")
 
     async def regenerate(self, principal: Principal, turn_id: TurnId, options: Options) -> Claimed:
-        """Ask the same again, beside the turn that answered it."""
+        """Ask the same question again, as a sibling of the turn that answered it."""
         return await self.ask(await self._claims.again(principal, turn_id, options))
 
     async def edit(
@@ -128,14 +130,15 @@ class Engine:
         *,
         attachment_ids: tuple[FileId, ...] | None = None,
     ) -> Claimed:
-        """Ask something else in the same place, with these files; without any named, with those that were there."""
+        """Ask another question in the same place, with these files; with None, with the files of the earlier
+        question."""
         question = await self._claims.again(principal, turn_id, options, message=message, attachment_ids=attachment_ids)
         return await self.ask(question)
 
     async def cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
-        """Stop a turn wherever it runs; return it once it is settled. A settled one is returned as it is.
+        """Stop a turn wherever it runs, and return it once it is settled. A settled turn is returned as it is.
 
-        Raises NotFound for a turn that the principal does not see now; what is deleted after that changes nothing.
+        Raises NotFound for a turn that the principal does not see now. A later deletion does not change the result.
         """
         turn = await self._store.request_cancel(principal, turn_id)
         if turn.is_settled:
@@ -152,53 +155,41 @@ class Engine:
     async def wait(self, turn_id: TurnId) -> Turn:
         """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first.
 
-        For who claimed the turn, or has seen it: no principal is asked for, so that a conversation which is deleted
-        meanwhile leaves its waiters with the turn as the delete has ended it.
+        The caller has claimed the turn or was allowed to see it, so no principal is checked here. If the conversation
+        is deleted meanwhile, the caller gets the turn as the deletion has settled it.
         """
         with self.attach(turn_id):
             return await self._settled(turn_id, every=POLL_SECONDS)
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
-        """A reader is here for as long as this is open."""
+        """The turn has a reader while this is open."""
         return self._readers.attach(turn_id)
 
     async def _settled(
         self, turn_id: TurnId, *, every: float, meanwhile: Callable[[], Awaitable[None]] | None = None
     ) -> Turn:
-        """The hub only says when to look; whether the turn has ended is the store's to say."""
+        """Wait for the end of the turn. The hub only wakes this task; the store says whether the turn has ended."""
         async with self._hub.subscribe(turn_id) as subscription:
             while True:
                 head = subscription.head
                 turn = await self._store.claimed_turn(turn_id)
                 if turn.is_settled:
                     return turn
-                if self._leaves(turn_id):
+                if self._has_given_up(turn_id):
                     raise Draining("This server is shutting down; the turn goes on. Follow its events.")
                 if meanwhile is not None:
                     await meanwhile()
-                await self._news(turn_id, subscription, after=head, seconds=every)
+                await self._next_event(turn_id, subscription, after=head, seconds=every)
 
-    async def _news(self, turn_id: TurnId, subscription: Subscription, *, after: int, seconds: float) -> None:
-        """Until an event later than `after` was heard of, this worker leaves the turn, or so long has passed."""
+    async def _next_event(self, turn_id: TurnId, subscription: Subscription, *, after: int, seconds: float) -> None:
+        """Wait for an event later than `after`, until this worker gives the turn up, or for so many seconds."""
         now = asyncio.get_running_loop().time
         until = now() + seconds
-        while subscription.head <= after and now() < until and not self._leaves(turn_id):
+        while subscription.head <= after and now() < until and not self._has_given_up(turn_id):
             await subscription.wait(min(until, now() + GLANCE_SECONDS))
-            subscription.frames(after, WHOLE)  # what was said is heard now: only an event is a reason to look
+            subscription.frames(
+                after, WHOLE
+            )  # previews are read and dropped: only an event is a reason to ask the store
 
-    def _leaves(self, turn_id: TurnId) -> bool:
+    def _has_given_up(self, turn_id: TurnId) -> bool:
         return self.is_draining and not self._worker.holds(turn_id)
-
-
-def _first_event(claimed: Claimed) -> Recorded:
-    turn = claimed.turn
-    return Recorded(
-        seq=1,
-        event=TurnBegan(
-            turn_id=turn.id,
-            conversation_id=turn.conversation_id,
-            user_message_id=claimed.user_message_id,
-            status="running",
-            attempt=turn.attempt,
-        ),
-    )

@@ -1,4 +1,4 @@
-"""A turn in the hands of this worker: what is the same whether its loop runs here or in a sandbox."""
+"""A turn that this worker holds: everything that is the same whether its loop runs here or in a sandbox."""
 
 from abc import ABC, abstractmethod
 from typing import Literal
@@ -26,14 +26,14 @@ WHOLE_RESULT = "result"
 """Key in the metadata of a tool result's row: the whole result, where readers were shown only its beginning."""
 
 MAX_REPLY_CHARS = 400_000
-"""A model that says more in one go has lost its way."""
+"""Maximum length of one reply. A model that says more does not come to an end."""
 
 
 class HeldTurn(ABC):
-    """One turn, held by this worker. `work` moves it on until it settles itself or raises why it cannot."""
+    """One turn, held by this worker. `work` runs it until it is settled, or raises the reason why it cannot be."""
 
     can_be_handed_over: bool
-    """Whether another worker could go on with it; if not, it ends with this one."""
+    """Whether another worker could continue the turn. If not, it ends when this worker ends."""
 
     def __init__(self, services: LoopServices, turn: Turn, recorder: Recorder) -> None:
         """`services` hold the settings as they are for this turn. Raises LeaseLost for a turn without a principal."""
@@ -54,7 +54,8 @@ class HeldTurn(ABC):
     async def work(self) -> None: ...
 
     async def wind_up(self) -> tuple[TurnEvent, ...]:
-        """Comes before every ending: bring `usage` up to date, and tell what must be told before the last event."""
+        """Called before every ending: brings `usage` up to date, and returns the events that must precede the last
+        one."""
         return ()
 
     async def settle(self, settlement: Settlement) -> None:
@@ -63,7 +64,7 @@ class HeldTurn(ABC):
         self._observer.reached("settled", self.turn.id)
 
     def final_row(self, text: str, *, display: Display) -> Message:
-        """The visible row of an answer: its last words, and what a reader saw of all of it."""
+        """The visible row of an answer: its last words, and everything that a reader saw of the turn."""
         blocks: tuple[Block, ...] = (Text(text=text),) if text else ()
         row = self.row("assistant", blocks, internal=False, iteration=self._iteration)
         return shown(row, display, usage=self.usage)

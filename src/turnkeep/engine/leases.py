@@ -22,25 +22,25 @@ from turnkeep.ids import TurnId
 from turnkeep.model.turns import Held
 from turnkeep.store.ports import TurnStore
 
-HICCUP_SECONDS = 1.0
-"""A report may be late by so much, with however short a grace: a turn that is read is not stopped for it."""
+LATE_SECONDS = 1.0
+"""A report may be late by this much, even with a very short grace, without stopping a turn that has readers."""
 
 
 class HeldLease:
-    """One turn's lease, as this worker believes in it."""
+    """The lease of one turn, as far as this worker can know it."""
 
     def __init__(self, held: Held, *, trusted_until: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]):
         self.held = held
         self.trusted_until = trusted_until
         self.files_written = 0
-        """How many files the turn's sandbox has written back, as the last renewal told."""
+        """How many files the turn's sandbox has written back, according to the last renewal."""
         self.is_lost = False
         self.on_cancel = on_cancel
         self.on_lost = on_lost
         self.renewed = asyncio.Event()
 
     async def ensure(self) -> None:
-        """Return while the lease surely holds; wait for a renewal where it is in doubt. Raises LeaseLost."""
+        """Return if the lease holds for certain; else wait for a renewal. Raises LeaseLost."""
         while not self.is_lost:
             if time.monotonic() < self.trusted_until:
                 return
@@ -80,12 +80,12 @@ class Leases:
             try:
                 await self.renew()
             except WorldError:
-                continue  # the database is away; what is in doubt waits in `ensure`
-            except Exception as exc:  # one bad answer must not end the heartbeat of all turns
+                continue  # the database is away; calls whose lease is in doubt wait in `ensure`
+            except Exception as exc:  # one bad answer must not end the renewal of all turns
                 self._observer.defect(None, exc)
 
     async def renew(self) -> None:
-        """Once, for all turns held now."""
+        """Renew once, for all turns that are held now."""
         leases = list(self._held.values())
         if not leases:
             return
@@ -104,12 +104,12 @@ class Leases:
 
 
 class Readers:
-    """The readers of one worker."""
+    """The readers that are attached to turns through this worker."""
 
     def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
         self._store = store
         self._every_seconds = settings.watch_seconds
-        self._window_seconds = max(settings.disconnect_grace_seconds, HICCUP_SECONDS) + settings.watch_seconds
+        self._window_seconds = max(settings.disconnect_grace_seconds, LATE_SECONDS) + settings.watch_seconds
         self._observer = observer
         self._readers: Counter[TurnId] = Counter()
         self._came = asyncio.Event()
@@ -132,7 +132,7 @@ class Readers:
                 del self._readers[turn_id]
 
     async def report(self) -> None:
-        """Tell the store for ever: at once when a reader comes, then at an even pace."""
+        """Report for ever which turns have readers: at once when a reader comes, then at an even pace."""
         while True:
             if not self._readers:
                 self._came.clear()
@@ -141,12 +141,12 @@ class Readers:
             try:
                 await self._store.watch(list(self._readers), seconds=self._window_seconds)
             except WorldError:
-                pass  # told again in a moment; the window is longer than a hiccup
+                pass  # reported again in a moment; the window is longer than a short outage
             except Exception as exc:  # a report that fails must not end all reports
                 self._observer.defect(None, exc)
             try:
                 async with asyncio.timeout(self._every_seconds):
                     await self._came.wait()
-                await asyncio.sleep(min(0.05, self._every_seconds))  # a crowd that comes at once is one report
+                await asyncio.sleep(min(0.05, self._every_seconds))  # readers that come at the same time are one report
             except TimeoutError:
                 continue

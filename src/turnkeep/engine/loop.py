@@ -1,7 +1,7 @@
-"""The loop: one turn, from the question to its answer. Written to be read aloud.
+"""The loop: one turn, from the question to its answer.
 
-Everything it does goes through `LocalTurn`, which knows the turn; whatever stops it (a cancel, a lost lease, a failing
-provider, a time limit) arrives as an exception and is settled by `engine.endings`.
+`run_turn` is the page to read first. It acts through `LocalTurn`, which knows the turn. A cancel, a lost lease, a
+failing provider or a time limit arrives as an exception, and `engine.endings` settles the turn.
 """
 
 import asyncio
@@ -53,14 +53,14 @@ async def run_turn(turn: "LocalTurn") -> None:
 
 
 class Lease(Protocol):
-    """The engine's promise that the turn is still ours."""
+    """Says whether this worker still holds the turn."""
 
     async def ensure(self) -> None:
-        """Return while the lease surely holds; wait for a renewal where it is in doubt. Raises LeaseLost."""
+        """Return if the lease holds for certain; else wait for a renewal. Raises LeaseLost."""
 
 
 class NoAnswer(ProviderFailed):
-    """The model asked for tools in every round it had and said nothing in the end."""
+    """The model asked for tools in every round and gave no answer after the last one."""
 
     code = "tool_rounds"
 
@@ -97,14 +97,14 @@ class LocalTurn(HeldTurn):
         return self.settings.tool_rounds - self._iteration
 
     async def note_missing_tools(self) -> None:
-        """The trace says which tools the turn has to do without; the model is told nothing of them."""
+        """Log the tools that this turn cannot have. They stand in the trace; the model is not told of them."""
         seq, now = len(self.recorder.events), self._clock()
         lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in self._toolbox.notes]
         if lines:
             await self.recorder.record(logs=lines)
 
     async def finish_open_calls(self) -> None:
-        """Give every call that an earlier attempt left open a result: run it, or say that nobody knows."""
+        """Give every call that an earlier attempt left open a result: run it, or record that its outcome is unknown."""
         unknown: list[OpenCall] = []
         again: list[ToolUse] = []
         for call in self._progress.open_calls:
@@ -120,7 +120,7 @@ class LocalTurn(HeldTurn):
             await self.call_tools(again, begun={call.use.id for call in self._progress.open_calls if call.has_begun})
 
     async def ask_model(self, *, may_call: bool) -> Reply:
-        """One iteration: compile what the model sees, show what it says while it says it, return the whole."""
+        """One iteration: send the request, preview the reply while it comes in, and return the whole of it."""
         if self.announcer is not None:
             await self.announcer.announce()
         request = await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
@@ -137,7 +137,7 @@ class LocalTurn(HeldTurn):
         return reply
 
     async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
-        """The iteration is complete: its row, and the event that replaces its previews."""
+        """Record a complete iteration: its row, and the event that replaces its previews."""
         reasoning = _reasoning_text(reply.blocks)
         row = self.row("assistant", reply.blocks, internal=True, iteration=self._iteration, usage=reply.usage)
         event = ToolCalls(
@@ -159,8 +159,8 @@ class LocalTurn(HeldTurn):
     ) -> None:
         """Run the calls side by side; record each result as it arrives.
 
-        Steps of calls that have `begun` before are not told again. It would look like progress, and a tool that kills
-        every worker which runs it would be run for ever.
+        Steps of calls that have `begun` before are not recorded again. That would look like progress, and a tool that
+        kills every worker which runs it would be run for ever.
         """
         await self._lease.ensure()
         steps = [
@@ -176,7 +176,7 @@ class LocalTurn(HeldTurn):
                 for call in calls:
                     group.create_task(self._call_one(call, (malformed or {}).get(call.id)))
         except BaseExceptionGroup as failures:
-            # Tools do not raise; what comes here is the recorder's: the lease is lost, or the database is away.
+            # Tools do not raise. The recorder does, when the lease is lost or the database is away.
             raise failures.exceptions[0] from failures
 
     async def answer(self, reply: Reply) -> None:
@@ -193,11 +193,11 @@ class LocalTurn(HeldTurn):
         await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files))
 
     async def wind_up(self) -> tuple[TurnEvent, ...]:
-        """Files that were written back and that readers have not heard of, as an event of the settlement."""
-        return () if self.announcer is None else await self.announcer.untold()
+        """An event for the files that were written back and not announced yet; it becomes part of the settlement."""
+        return () if self.announcer is None else await self.announcer.unannounced()
 
     async def _listen(self, request: ModelRequest) -> Reply:
-        """Pass on what is said; the time limit runs anew with each piece."""
+        """Preview each piece of the reply; the time limit starts anew with each of them."""
         loop = asyncio.get_running_loop()
         limit = request.timeout_seconds
         try:
@@ -225,7 +225,7 @@ class LocalTurn(HeldTurn):
         self._observer.reached("previewed", self.turn.id)
 
     async def _record_restart(self, reason: str) -> None:
-        """Text that was shown is void: readers must drop it, so they are told by an event."""
+        """Record that the provider starts its reply again: readers must drop the text that they were shown."""
         if self.recorder.spoken("text") or self.recorder.spoken("reasoning"):
             await self.recorder.record(events=[Reset(attempt=self.recorder.held.attempt, reason=clean_text(reason))])
 

@@ -1,4 +1,4 @@
-"""What the engine tells those who watch it: metrics, logs, spans, and tests that pull the plug."""
+"""The observer: what the engine reports to metrics, logs and traces, and to tests that stop it at a given point."""
 
 import logging
 from collections.abc import Callable
@@ -24,14 +24,14 @@ Boundary = Literal[
     "settling",
     "settled",
 ]
-"""The places in a turn where a crash would leave something different behind."""
+"""The points of a turn between which a crash leaves different things behind."""
 
 
 class Observer:
     """Does nothing; override what you need. Must be quick, and must not raise."""
 
     def reached(self, boundary: Boundary, turn_id: TurnId) -> None:
-        """The turn has come to this place."""
+        """The turn has reached this point."""
 
     def turn_began(self, turn: Turn) -> None: ...
 
@@ -46,11 +46,11 @@ class Observer:
     def tool_called(self, name: str, *, seconds: float, failed: bool) -> None: ...
 
     def defect(self, turn_id: TurnId | None, error: BaseException) -> None:
-        """Something unexpected was caught: a bug, or the world in a shape nobody thought of."""
+        """An unexpected exception was caught: a bug here, or an outside failure that the code does not know."""
 
 
 class SafeObserver(Observer):
-    """Another observer, whose own failures harm no turn. The first of each kind is logged."""
+    """Wraps another observer, so that its failures harm no turn. The first failure of each kind is logged."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer

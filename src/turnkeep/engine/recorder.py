@@ -24,7 +24,7 @@ from turnkeep.streaming.ports import PreviewPiece, Publisher
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.events import Files, LogLine, Recorded, TurnEvent, WrittenFile
 
-Answer = TypeVar("Answer")
+Written = TypeVar("Written")
 
 
 class Journal(Protocol):
@@ -44,7 +44,7 @@ class Journal(Protocol):
 
 
 class Recorder:
-    """Writes under one attempt. After LeaseLost or TurnSettled it is of no more use."""
+    """Writes under one attempt. After LeaseLost or TurnSettled it must not be used any more."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Recorder:
         self.held = held
         self.rows = list(rows)
         self.settled: Settled | None = None
-        """How the turn ended, once that is durable; also when nobody waited for the answer any more."""
+        """How the turn ended, once that is durable; set also when the caller of `settle` was cancelled."""
         self.files_written = 0
-        """How many files the turn's sandbox had written back when the last write came here."""
+        """How many files the turn's sandbox had written back at the time of the last write."""
         self._store = store
         self._hub = hub
         self._events: list[TurnEvent] = [recorded.event for recorded in events]
@@ -141,12 +141,12 @@ class Recorder:
         return await self._finish(write)
 
     async def quiesce(self) -> None:
-        """Wait until nothing is being written: what was begun has either happened or failed."""
+        """Wait until no write is under way: each that was begun has succeeded or failed."""
         async with self._writing:
             pass
 
-    async def _finish(self, write: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        async def one_at_a_time() -> Answer:
+    async def _finish(self, write: Callable[[], Coroutine[Any, Any, Written]]) -> Written:
+        async def one_at_a_time() -> Written:
             async with self._writing:
                 return await write()
 
@@ -154,8 +154,8 @@ class Recorder:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # The write goes on; whoever settles the turn waits for it in `quiesce`. Its outcome is read here, so that
-            # a failure is not reported as never retrieved.
+            # The write goes on, and the settlement waits for it in `quiesce`. Its outcome is read here, so that asyncio
+            # does not report a failure as never retrieved.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
@@ -176,33 +176,33 @@ class Recorder:
 
 
 class WrittenFiles(Protocol):
-    """The one verb of the store that this needs."""
+    """The one method of the store that the announcer needs."""
 
     async def written_files(self, turn_id: TurnId) -> list[File]: ...
 
 
 class FileAnnouncer:
-    """The files of one turn, in the hands of its holder."""
+    """Announces the files of one turn, for the worker that holds it."""
 
     def __init__(self, store: WrittenFiles, recorder: Recorder, lease: HeldLease) -> None:
         self._store = store
         self._recorder = recorder
         self._lease = lease
 
-    async def untold(self, *, look: bool = False) -> tuple[Files, ...]:
-        """An event for the files that no event has told of yet, if there are any.
+    async def unannounced(self, *, look: bool = False) -> tuple[Files, ...]:
+        """An event for the files that no event has announced yet, if there are any.
 
         The store is asked only where it has said that there are more, or with `look`: at the end of a turn that ran
         in a sandbox, whose last files may be younger than the last renewal.
         """
-        told = {file.id for event in self._recorder.events if isinstance(event, Files) for file in event.files}
-        if not look and max(self._recorder.files_written, self._lease.files_written) <= len(told):
+        announced = {file.id for event in self._recorder.events if isinstance(event, Files) for file in event.files}
+        if not look and max(self._recorder.files_written, self._lease.files_written) <= len(announced):
             return ()
         written = await self._store.written_files(self._recorder.turn_id)
-        new = tuple(WrittenFile.of(file) for file in written if file.id not in told)
+        new = tuple(WrittenFile.of(file) for file in written if file.id not in announced)
         return (Files(files=new),) if new else ()
 
     async def announce(self, *, look: bool = False) -> None:
-        """Record that event now. For a moment in which nothing is being spoken, since it replaces previews."""
-        if events := await self.untold(look=look):
+        """Record that event now. To be called between two iterations, since an event replaces previews."""
+        if events := await self.unannounced(look=look):
             await self._recorder.record(events=events)

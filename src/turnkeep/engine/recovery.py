@@ -1,6 +1,6 @@
-"""Turns found half-done: how far a turn has come, read from what it recorded.
+"""Recovery: how far a turn has come, read from what it recorded, so that another worker can continue it.
 
-The same reading serves a turn that has just begun, so that the loop has one way to start.
+A turn that has just begun is read in the same way, so that the loop has one way to start.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class OpenCall(Struct, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far a turn has come: complete iterations, what they cost, and the calls that still want a result."""
+    """How far a turn has come: complete iterations, what they cost, and the calls that still need a result."""
 
     iterations: int
     usage: Usage

@@ -1,6 +1,7 @@
-"""What comes from outside, made fit to be kept: no NUL, no half surrogate pairs, no bottomless JSON.
+"""The sanitizer: text and JSON from models and tools, made fit to be stored.
 
-Models and tools may send any of it.
+It removes NUL characters, half surrogate pairs and JSON that is nested too deeply, since models and tools may send any
+of them.
 """
 
 import msgspec
@@ -22,7 +23,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_json(value: JsonValue) -> JsonValue:
-    """The same JSON with every text in it made fit, names included. What is nested too deeply becomes its text."""
+    """The same JSON with every text in it cleaned, also its keys. JSON that is nested too deeply becomes a text."""
     if not is_too_deep(value):
         return _cleaned(value)
     try:
@@ -32,7 +33,7 @@ def clean_json(value: JsonValue) -> JsonValue:
 
 
 def clean_reply(reply: Reply) -> Reply:
-    """The reply made fit. A call whose arguments are nested too deeply counts as malformed."""
+    """The reply, cleaned. A call whose arguments are nested too deeply counts as malformed."""
     too_deep: dict[CallId, str] = {
         block.id: TOO_DEEP for block in reply.blocks if isinstance(block, ToolUse) and is_too_deep(block.input)
     }

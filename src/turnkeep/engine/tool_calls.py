@@ -14,14 +14,15 @@ from msgspec import structs
 
 from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.model.depth import is_too_deep
+from turnkeep.model.truncation import cut_bytes, cut_chars, text_of_value
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 from turnkeep_client.wire.blocks import JsonValue, ToolUse
 from turnkeep_client.wire.events import Source
 
 KEPT_BYTES = 1024 * 1024
-"""So much of a result is kept in the trace; what is beyond is gone, and the result says so."""
+"""Maximum size of a result in the trace. A longer result is cut, with a note."""
 SHOWN_CHARS = 16_000
-"""So much of a result do readers get. An answer made of many steps must stay a message that one can load."""
+"""Maximum length of a result as readers get it, so that an answer made of many steps can still be loaded."""
 
 
 async def call_tool(toolbox: Toolbox, call: ToolUse, context: CallContext, *, default_timeout: float) -> Outcome:
@@ -35,7 +36,7 @@ async def call_tool(toolbox: Toolbox, call: ToolUse, context: CallContext, *, de
     try:
         async with timer:
             outcome = await tool.call(call.input, context)
-    except Exception as exc:  # a tool is foreign code; its failure is a result, whatever it is
+    except Exception as exc:  # a tool is foreign code; any failure of it is a result
         if isinstance(exc, TimeoutError) and timer.expired():
             return Outcome(error=f"The tool did not answer within {seconds:g} seconds.")
         return Outcome(error=_words_of(exc))
@@ -56,48 +57,30 @@ def stopped() -> Outcome:
 
 
 def told_to_model(outcome: Outcome, *, limit: int) -> tuple[str, bool]:
-    """What the model is told of an outcome, and whether it is an error. Cut with a note; never silently."""
+    """The text of an outcome for the model, and whether it is an error. A long text is cut with a note."""
     if outcome.error is not None:
-        return _cut(outcome.error, limit), True
-    return _cut(_text_of(outcome.result), limit), False
+        return cut_chars(outcome.error, limit), True
+    return cut_chars(text_of_value(outcome.result), limit), False
 
 
 def shown_to_readers(result: JsonValue) -> JsonValue:
     """The result itself, or the beginning of its text where it is long."""
-    text = _text_of(result)
-    return result if len(text) <= SHOWN_CHARS else _cut(text, SHOWN_CHARS)
-
-
-def _text_of(result: JsonValue) -> str:
-    return result if isinstance(result, str) else msgspec.json.encode(result).decode()
-
-
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    note = f"\n[cut: {len(text):,} characters in all]"
-    return text[: max(0, limit - len(note))] + note
-
-
-def _cut_bytes(text: str, limit: int) -> str:
-    """What fits into `limit` bytes. Only that much is looked at: a flood must not hold up the event loop."""
-    beginning = clean_text(text[:limit])
-    if len(text) <= limit and len(beginning.encode()) <= limit:
-        return beginning
-    kept = beginning.encode()[: limit - 64].decode(errors="ignore")
-    return f"{kept}\n[cut: {len(text):,} characters in all]"
+    text = text_of_value(result)
+    return result if len(text) <= SHOWN_CHARS else cut_chars(text, SHOWN_CHARS)
 
 
 def _fit(outcome: Outcome) -> Outcome:
-    """The outcome as it can be kept: clean text, JSON that can be written, at most KEPT_BYTES."""
-    error = None if outcome.error is None else _cut(clean_text(str(outcome.error)), SHOWN_CHARS)
+    """The outcome as it can be stored: clean text, valid JSON, at most KEPT_BYTES."""
+    error = None if outcome.error is None else cut_chars(clean_text(str(outcome.error)), SHOWN_CHARS)
     kept = _kept(outcome.result)
     return Outcome(result=kept, error=error, sources=outcome.sources, passages=outcome.passages)
 
 
 def _kept(result: JsonValue) -> JsonValue:
     if isinstance(result, str):
-        return _cut_bytes(result, KEPT_BYTES)
+        # Only its beginning is processed: a very long result must not hold up the event loop.
+        of_chars = len(result) if len(result) > KEPT_BYTES else None
+        return cut_bytes(clean_text(result[:KEPT_BYTES]), KEPT_BYTES, of_chars=of_chars)
     try:
         encoded = msgspec.json.encode(result)
     except UnicodeEncodeError:
@@ -110,7 +93,7 @@ def _kept(result: JsonValue) -> JsonValue:
 
 
 def _written(result: object) -> str:
-    """What Python makes of a value that is no JSON. Foreign code takes part in that, too."""
+    """The text of a value that is not JSON. `str` may run foreign code, which may fail too."""
     try:
         return str(result)
     except Exception as exc:
@@ -118,7 +101,7 @@ def _written(result: object) -> str:
 
 
 def _words_of(exc: BaseException) -> str:
-    return _cut(clean_text(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__), SHOWN_CHARS)
+    return cut_chars(clean_text(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__), SHOWN_CHARS)
 
 
 class Citations:

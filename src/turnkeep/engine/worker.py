@@ -31,15 +31,14 @@ DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
 KNOWLEDGE_STEPS = 200
 
-
 DEFECT = "Something went wrong on our side; the log has the details."
 
 SETTLE_PATIENCE_SECONDS = 5.0
-"""How long a stopped turn may take to let go of its model or tool before it is settled over its head."""
+"""How long the model or tool of a stopped turn may take to end. Then the turn is settled without waiting for it."""
 
 
 class Hold:
-    """This worker's hold on one turn: how it is told to stop, and what it last said of itself."""
+    """One turn that this worker runs: its task, and the reason to stop it once there is one."""
 
     def __init__(self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None) -> None:
         self.held = held
@@ -49,13 +48,13 @@ class Hold:
         self.task: asyncio.Task[None] | None = None
 
     def let_go(self, reason: StopReason) -> None:
-        """The first reason counts."""
+        """Stop the turn. Only the first reason counts."""
         if not self.stop.done():
             self.stop.set_result(reason)
 
 
 class Worker:
-    """Runs turns. Every way out of a turn ends in `_drive`: settled, or let go for somebody else to adopt."""
+    """Runs turns. `_drive` ends every one of them: it is settled, or let go so that another worker can adopt it."""
 
     def __init__(self, services: Services, leases: Leases, *, name: str) -> None:
         self.name = name
@@ -68,15 +67,16 @@ class Worker:
         self._leases = leases
         self._holds: dict[TurnId, Hold] = {}
         self._dropped: list[Held] = []
-        """Turns that this worker stopped driving because the database was away, and that it still seems to hold."""
-        self._unheard: list[str] = []
-        """Names under which it adopted without ever hearing what."""
+        """Turns that this worker let go because the database was away. The database may still show it as their
+        holder."""
+        self._unanswered: list[str] = []
+        """Names of adoptions whose answer never came. They may have adopted turns that this worker does not know of."""
         self._adoptions = count(1)
         self._is_draining = False
 
     @property
-    def room(self) -> int:
-        """How many more turns this worker would adopt."""
+    def capacity(self) -> int:
+        """How many more turns this worker may adopt."""
         return 0 if self._is_draining else max(0, self._settings.max_running - len(self._holds))
 
     def start(
@@ -89,9 +89,9 @@ class Worker:
         is_first_start: bool = True,
         take_lines: TakeLines | None = None,
     ) -> None:
-        """Drive this turn from now on. `events` are given for a turn that was claimed a moment ago.
+        """Run this turn from now on. `events` are given for a turn that was claimed a moment ago.
 
-        `take_lines` is given the lines of a turn that runs in a sandbox, once they are recorded.
+        `take_lines` gets the lines of a turn that runs in a sandbox, once they are recorded.
         """
         hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines)
         self._holds[turn.id] = hold
@@ -104,9 +104,9 @@ class Worker:
         hold.task = asyncio.create_task(self._drive(turn, hold, lease, events), name=f"turn {turn.id}")
 
     async def adopt(self, *, limit: int, turn_id: TurnId | None = None) -> int:
-        """Take over turns that nobody holds; return how many. Those that come while draining are let go again.
+        """Take over turns that no worker holds; return how many. While draining, adopted turns are let go again.
 
-        Each adoption goes by a name of its own, so that one whose answer was lost can be taken back.
+        Each adoption has a name of its own, so that an adoption whose answer was lost can be undone.
         """
         asked_at = time.monotonic()
         name = f"{self.name}:{next(self._adoptions)}"
@@ -115,7 +115,7 @@ class Worker:
                 name, lease_seconds=self._settings.lease_seconds, limit=limit, turn_id=turn_id
             )
         except WorldError:
-            self._unheard.append(name)
+            self._unanswered.append(name)
             raise
         if self._is_draining:
             await self._store.hand_over([each.held for each in adopted])
@@ -126,19 +126,21 @@ class Worker:
         return len(adopted)
 
     async def let_go(self) -> None:
-        """Hand over what this worker lost sight of while the database was away: nobody drives it, and nobody died."""
-        dropped, unheard = list(self._dropped), list(self._unheard)
+        """Hand over the turns that this worker lost while the database was away. No worker runs them, but their leases
+        may still be this worker's."""
+        dropped, unanswered = list(self._dropped), list(self._unanswered)
         await self._store.hand_over(dropped)
-        await self._store.release(unheard)
-        del self._dropped[: len(dropped)], self._unheard[: len(unheard)]
+        await self._store.release(unanswered)
+        del self._dropped[: len(dropped)], self._unanswered[: len(unanswered)]
 
     def stop(self, turn_id: TurnId) -> None:
-        """Stop the turn if it runs here. Somebody asked for it, and the store knows."""
+        """Stop the turn if it runs here. The stop was requested, and the store has recorded the request."""
         if hold := self._holds.get(turn_id):
             hold.let_go("cancelled")
 
     def stop_conversation(self, conversation_id: ConversationId, *, before: TurnId) -> None:
-        """Stop the turn of this conversation that runs here, unless it is already `before`, which waited for that."""
+        """Stop the turn of this conversation that runs here, unless it is `before`, the turn that waits for the
+        stop."""
         for hold in self._holds.values():
             if hold.held.conversation_id == conversation_id and hold.held.turn_id != before:
                 hold.let_go("cancelled")
@@ -147,7 +149,7 @@ class Worker:
         return turn_id in self._holds
 
     async def drain(self, *, seconds: float) -> None:
-        """Hand everything over: stop the work, finish what is being written, let others adopt at once."""
+        """Hand all turns over: stop their tasks, finish writes that have begun, and let other workers adopt at once."""
         self._is_draining = True
         holds = list(self._holds.values())
         for hold in holds:
@@ -159,11 +161,11 @@ class Worker:
         await self.let_go()
 
     async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> None:
-        run: HeldTurn | None = None
+        active: HeldTurn | None = None
         try:
-            run = await self._prepare(turn, hold, lease, events)
+            active = await self._prepare(turn, hold, lease, events)
             self._observer.turn_began(turn)
-            await self._work(run, hold)
+            await self._work(active, hold)
         except Fenced as exc:
             self._observer.turn_let_go(turn.id, exc)
         except WorldError as exc:
@@ -171,27 +173,27 @@ class Worker:
             self._dropped.append(hold.held)
         except Exception as exc:
             self._observer.defect(turn.id, exc)
-            await self._give_up(turn, hold.held, run)
+            await self._give_up(turn, hold.held, active)
         finally:
             self._leases.remove(turn.id)
             if self._holds.get(turn.id) is hold:
                 del self._holds[turn.id]
             self._hub.forget(turn.id)
-        if run is not None and run.settled is not None:
-            self._observer.turn_ended(run.settled.turn)
-            if run.settled.promoted is not None and not self._is_draining:
-                await self._adopt_promoted(run.settled.promoted)
+        if active is not None and active.settled is not None:
+            self._observer.turn_ended(active.settled.turn)
+            if active.settled.promoted is not None and not self._is_draining:
+                await self._adopt_promoted(active.settled.promoted)
 
-    async def _give_up(self, turn: Turn, held: Held, run: HeldTurn | None) -> None:
-        """A turn that cannot be read, or not be settled with what it has, would fail on every worker, for ever: it ends
-        here instead."""
-        if run is not None and run.settled is not None:
+    async def _give_up(self, turn: Turn, held: Held, active: HeldTurn | None) -> None:
+        """Settle a turn as failed that cannot be read, or whose ending the store refuses. Without this it would fail on
+        every worker, again and again."""
+        if active is not None and active.settled is not None:
             return
         try:
-            if run is None:
+            if active is None:
                 await self._settle_unread(turn, held)
             else:
-                await settle_bare(run, "internal", DEFECT)
+                await settle_bare(active, "internal", DEFECT)
         except WorldError as exc:
             self._observer.turn_let_go(turn.id, exc)
             self._dropped.append(held)
@@ -244,7 +246,7 @@ class Worker:
         return LocalTurn(services, turn, recorder, lease, assembly, FileAnnouncer(self._store, recorder, lease))
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
-        """The agent's tools. Their servers may take a while to answer; who stops the turn need not wait for them."""
+        """The agent's tools. Tool servers may answer slowly; a stop of the turn does not wait for them."""
         asking = asyncio.create_task(self._services.tools.toolbox(turn.snapshot.agent, principal_of(turn)))
         ends: set[asyncio.Future[Any]] = {asking, hold.stop}
         try:
@@ -259,63 +261,67 @@ class Worker:
             events += page
         return events
 
-    async def _work(self, run: HeldTurn, hold: Hold) -> None:
-        """Run the loop until it ends, is told to stop, or its time is over; then settle accordingly."""
-        if run.turn.failures >= self._settings.max_failures:
-            await settle_failed(run, "worker_lost", "The workers that ran this turn were lost, one after another.")
+    async def _work(self, active: HeldTurn, hold: Hold) -> None:
+        """Run the loop until it ends, is stopped, or its time is over; then settle the turn accordingly."""
+        if active.turn.failures >= self._settings.max_failures:
+            await settle_failed(active, "worker_lost", "The workers that ran this turn were lost, one after another.")
             return
-        if run.turn.cancel_requested_at is not None:
-            await settle_cancelled(run)
+        if active.turn.cancel_requested_at is not None:
+            await settle_cancelled(active)
             return
-        if not hold.stop.done() and await self._loop_ended(run, hold):
+        if not hold.stop.done() and await self._loop_ended(active, hold):
             return
-        await run.recorder.quiesce()
-        if run.settled is not None:
+        await active.recorder.quiesce()
+        if active.settled is not None:
             return  # the answer was being written when the stop came, and was quicker
         if not hold.stop.done():
-            limit = run.settings.turn_timeout_seconds
-            await settle_failed(run, "turn_timeout", f"The turn took longer than {limit:g} seconds.")
+            limit = active.settings.turn_timeout_seconds
+            await settle_failed(active, "turn_timeout", f"The turn took longer than {limit:g} seconds.")
         elif hold.stop.result() == "cancelled":
-            await settle_cancelled(run)
-        elif hold.stop.result() == "handover" and not run.can_be_handed_over:
-            await settle_failed(run, "sandbox_lost", "The server was shut down while the turn ran in a sandbox.")
+            await settle_cancelled(active)
+        elif hold.stop.result() == "handover" and not active.can_be_handed_over:
+            await settle_failed(active, "sandbox_lost", "The server was shut down while the turn ran in a sandbox.")
         else:
             raise LeaseLost("Handed over." if hold.stop.result() == "handover" else "Taken over by another worker.")
 
-    async def _loop_ended(self, run: HeldTurn, hold: Hold) -> bool:
-        """Run the loop; whether it came to its own end, and not to that of its time or of somebody's patience."""
-        loop = asyncio.create_task(run.work(), name=f"loop {run.turn.id}")
+    async def _loop_ended(self, active: HeldTurn, hold: Hold) -> bool:
+        """Run the loop. True if it ended by itself, false if it was stopped or its time was over."""
+        loop = asyncio.create_task(active.work(), name=f"loop {active.turn.id}")
         try:
             ends: set[asyncio.Future[Any]] = {loop, hold.stop}
-            await asyncio.wait(ends, timeout=self._time_left(run), return_when="FIRST_COMPLETED")
+            await asyncio.wait(ends, timeout=self._time_left(active), return_when="FIRST_COMPLETED")
             if loop.done():
-                await self._conclude(run, loop)
+                await self._conclude(active, loop)
                 return True
         finally:
             await _end(loop)
         return False
 
-    async def _conclude(self, run: HeldTurn, loop: asyncio.Task[None]) -> None:
-        """The loop came to its own end; if that was an error, the turn says so."""
+    async def _conclude(self, active: HeldTurn, loop: asyncio.Task[None]) -> None:
+        """The loop has ended by itself. If it ended with an error, settle the turn with that error."""
         try:
             await loop
         except (ProviderFailed, SandboxFailed, SandboxUnavailable) as exc:
-            await settle_failed(run, exc.code, exc.detail)
+            await settle_failed(active, exc.code, exc.detail)
         except CallerError as exc:
-            await settle_failed(run, "internal", exc.detail)
+            await settle_failed(active, "internal", exc.detail)
         except (Fenced, WorldError):
             raise
         except Exception as exc:
-            self._observer.defect(run.turn.id, exc)
-            await settle_failed(run, "internal", DEFECT)
+            self._observer.defect(active.turn.id, exc)
+            await settle_failed(active, "internal", DEFECT)
 
-    def _time_left(self, run: HeldTurn) -> float:
-        started_at = run.turn.started_at if run.turn.started_at is not None else self._clock()
-        return max(0.0, run.settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
+    def _time_left(self, active: HeldTurn) -> float:
+        started_at = active.turn.started_at if active.turn.started_at is not None else self._clock()
+        return max(0.0, active.settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
 
 
 class Sweeper:
-    """Adopts turns that nobody holds, lets waiting turns run, stops the unwatched, keeps search fresh, purges."""
+    """Does the periodic work of a worker. Every part of it may run on all workers at once.
+
+    It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, keeps the search index
+    up to date, and erases what was deleted long ago.
+    """
 
     def __init__(self, services: Services, worker: Worker) -> None:
         self._store = services.store
@@ -324,7 +330,7 @@ class Sweeper:
         self._clock = services.clock
         self._file_cleanup = services.file_cleanup
         self._worker = worker
-        self._met_at = time.monotonic()
+        self._answered_at = time.monotonic()
         """When the database last answered."""
         self._adopt_from = 0.0
 
@@ -336,18 +342,18 @@ class Sweeper:
                 if sweeps % PURGE_EVERY_SWEEPS == 0:
                     await self._purge()
             except WorldError:
-                pass  # the database is away; `_meet` sees for how long
+                pass  # the database is away; `_database_answered` measures for how long
             except Exception as exc:  # a sweep that fails must not end all sweeps
                 self._observer.defect(None, exc)
             sweeps += 1
             await asyncio.sleep(self._pause_seconds)
 
     async def sweep(self) -> None:
-        """Once: first what lets turns run, then what tidies up."""
+        """Sweep once: first what lets turns run, then the cleaning."""
         await self._store.promote_waiting()
-        self._meet()
+        self._database_answered()
         await self._worker.let_go()
-        limit = min(self._worker.room, ADOPT_AT_ONCE)
+        limit = min(self._worker.capacity, ADOPT_AT_ONCE)
         if limit and time.monotonic() >= self._adopt_from:
             await self._worker.adopt(limit=limit)
         for turn_id in await self._store.cancel_unwatched():
@@ -356,32 +362,33 @@ class Sweeper:
 
     @property
     def _pause_seconds(self) -> float:
-        """Between two sweeps; with a short lease shorter, so that a silence can be told from a pause."""
+        """The pause between two sweeps. It is shorter than a lease, so that a silent database can be told from a
+        pause."""
         return min(self._settings.sweep_seconds, self._settings.lease_seconds / 4)
 
-    def _meet(self) -> None:
-        """The database answers. If it did not for so long that living workers may have lost leases, they renew first.
+    def _database_answered(self) -> None:
+        """Delay adoption after a silence so long that living workers may have lost their leases: they renew first.
 
-        The same holds when it was this process that stood still: the others of this machine may have stood still
-        with it. A shorter silence cannot have ended the lease of a worker that lives, as it renews three times within
-        one.
+        The same holds when this process stood still, because other processes of this machine may have stood still
+        too. A shorter silence cannot end the lease of a living worker, which renews three times within a lease.
         """
         now, lease = time.monotonic(), self._settings.lease_seconds
-        if now - self._met_at > self._pause_seconds + lease / 2:
+        if now - self._answered_at > self._pause_seconds + lease / 2:
             self._adopt_from = now + lease
-        self._met_at = now
+        self._answered_at = now
 
     async def _purge(self) -> None:
         await self._purge_knowledge()
         purged = await self._store.purge(deleted_before=int(self._clock() - self._settings.retention_days * DAY_MS))
         if self._file_cleanup is not None:
-            with suppress(WorldError):  # the bucket is away, which is no reason to stop; a later round finds it all
+            with suppress(WorldError):  # the bucket is away; a later sweep erases the rest
                 await self._file_cleanup.tidy(purged.storage_keys)
 
     async def _purge_knowledge(self) -> None:
-        """Rows of deleted tables and of imports whose server died, in small steps: the writer has others to serve."""
+        """Erase rows of deleted tables, and of imports whose server died. Small steps, so that other writes are not
+        held up."""
         now = self._clock()
-        # Under which keys rows were added is remembered for a day at least: so long a request may be sent again.
+        # Idempotency keys of added rows are kept for a day at least: a client may repeat its request for that long.
         before = int(now - max(1, self._settings.retention_days) * DAY_MS)
         for _ in range(KNOWLEDGE_STEPS):
             if not await self._store.purge_knowledge(before=before, silent_before=int(now - SILENT_IMPORT_MS)):
@@ -389,10 +396,10 @@ class Sweeper:
 
 
 async def _end(loop: asyncio.Task[Any]) -> None:
-    """Cancel the task and wait until it is gone, but not for ever: foreign code may refuse to end."""
+    """Cancel the task and wait for its end, but not for ever: code of a tool or provider may refuse to end."""
     if loop.done():
         return
     loop.cancel()
     await asyncio.wait({loop}, timeout=SETTLE_PATIENCE_SECONDS)
     if loop.done() and not loop.cancelled():
-        loop.exception()  # whatever it was, the stop came first
+        loop.exception()  # its outcome does not matter: the stop came first

@@ -20,15 +20,7 @@ def narrate(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ...]:
     if not rows:
         return ()
     final = next((row for row in reversed(rows) if row.role == "assistant" and not row.internal), None)
-    events: list[TurnEvent] = [
-        TurnBegan(
-            turn_id=turn.id,
-            conversation_id=turn.conversation_id,
-            user_message_id=rows[0].id,
-            status="running",
-            attempt=turn.attempt,
-        )
-    ]
+    events: list[TurnEvent] = [first_event(turn, rows[0].id)]
     names: dict[str, str] = {}
     has_failed = turn.status != "succeeded"
     for row in rows:
@@ -38,6 +30,17 @@ def narrate(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ...]:
         events.append(Sources(sources=final.sources))
     events.append(_ending(turn, final, events))
     return tuple(events)
+
+
+def first_event(turn: Turn, user_message_id: MessageId) -> TurnBegan:
+    """The event with which every turn begins: it waits, or it runs."""
+    return TurnBegan(
+        turn_id=turn.id,
+        conversation_id=turn.conversation_id,
+        user_message_id=user_message_id,
+        status="queued" if turn.status == "queued" else "running",
+        attempt=turn.attempt,
+    )
 
 
 def _told(row: Message, names: dict[str, str]) -> list[TurnEvent]:

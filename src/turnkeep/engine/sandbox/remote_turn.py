@@ -1,7 +1,8 @@
-"""A turn in a sandbox: the lines of a runner become events, rows and an answer, as those of a local loop do.
+"""A turn in a sandbox: the lines of a runner become events, rows and an answer, as in a local loop.
 
-Nothing downstream of the recorder knows where a turn ran. A runner's lines are not replayed and its box is gone with
-the connection, so a turn that lost either is not run again by itself: it ends as `sandbox_lost` and keeps its steps.
+After the recorder, no part of the server knows where a turn ran. A runner does not repeat its lines, and its box is
+erased when the connection ends. So a turn that lost its runner is not run again: it ends as `sandbox_lost` and keeps
+its steps.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.engine.services import Services
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.messages import Message
-from turnkeep.model.truncation import fitted, fitted_text
+from turnkeep.model.truncation import ANSWER_BYTES, cut_bytes, fit_display
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.streaming import ndjson
@@ -33,16 +34,16 @@ from turnkeep_client.wire.events import LogLine, Result, Source, Sources, Step, 
 from turnkeep_client.wire.sandbox import SandboxRequest
 
 TakeLines = Callable[[Sequence[Line]], None]
-"""Somebody who wants the lines themselves, as they come. Must be quick, and must not raise."""
+"""Gets the lines themselves, as they come. Must be quick, and must not raise."""
 
 CLOSING_SECONDS = 10.0
-"""A runner that has said its last line closes the stream within this time, or it is closed for it."""
+"""How long a runner may take to close the stream after its last line. Then the server closes it."""
 SPOKEN_BYTES = 1_000_000
-"""A sandbox that says more between two steps has lost its way."""
+"""Maximum size of the text between two steps."""
 STREAM_BYTES = 128 * 1024 * 1024
-"""Of one turn. Its events stay in memory while it runs."""
+"""Maximum size of the stream of one turn, whose events stay in memory while it runs."""
 MOST_SOURCES = 1_000
-"""Of one turn. All of them are on its message, which is loaded whole."""
+"""Maximum number of sources of one turn. All of them are part of its message, which is loaded whole."""
 SOURCE_CHARS = 2_000
 CODE_CHARS = 100
 MESSAGE_CHARS = 4_000
@@ -50,7 +51,7 @@ _MAX_TS = 1 << 53
 
 
 class _Taken:
-    """What came of some lines, on its way to the recorder."""
+    """What some lines amount to, before it is recorded."""
 
     def __init__(self) -> None:
         self.rows: list[Message] = []
@@ -84,7 +85,7 @@ class RemoteTurn(HeldTurn):
         self._take_lines = take_lines
         self._iteration = sum(row.role == "assistant" for row in recorder.rows)
         self._said: list[str] = []
-        """Words since the last step, shown or not."""
+        """Text since the last step, previewed or not."""
         self._said_bytes = 0
         self._cited: set[Source] = set()
 
@@ -111,12 +112,13 @@ class RemoteTurn(HeldTurn):
         await settle_failed(self, code, clean_text(ending.message)[:MESSAGE_CHARS])
 
     async def wind_up(self) -> tuple[TurnEvent, ...]:
-        """From here on no token buys anything, so the files that were written and the tokens counted are all."""
+        """Expire the turn's tokens first. After that no file and no usage can be added, so what is read here is
+        complete."""
         await self._store.expire_tokens(self.turn.id)
         counted = await self._store.running_turn(self.turn.id, self.recorder.held.attempt)
         if counted is not None:
             self.usage = counted.usage
-        return await self._announcer.untold(look=True)
+        return await self._announcer.unannounced(look=True)
 
     async def _envelope(self, sandboxes: RunnerClient) -> SandboxRequest:
         asked = self.recorder.rows[0]
@@ -140,7 +142,8 @@ class RemoteTurn(HeldTurn):
         return token
 
     async def _listen(self, body: AsyncIterator[bytes], parser: LineParser) -> Ending:
-        """Record the lines as they come. The body has ended when this returns, or is not worth waiting for."""
+        """Record the lines as they come. Returns when the body has ended, or has not ended in time after its last
+        line."""
         loop, received = asyncio.get_running_loop(), 0
         try:
             async with asyncio.timeout(None) as timer:
@@ -159,7 +162,7 @@ class RemoteTurn(HeldTurn):
         return parser.close()
 
     async def _take(self, lines: Sequence[OpenLine], notes: Sequence[str]) -> None:
-        """All lines that waited, in one write. Words after the last step are shown; they are not a fact yet."""
+        """Record all lines that have arrived in one write. The text after the last step is only previewed."""
         if not lines and not notes:
             return
         taken = _Taken()
@@ -214,7 +217,7 @@ class RemoteTurn(HeldTurn):
             raise SandboxProtocol(f"The sandbox said more than {SPOKEN_BYTES:,} bytes without a step or an end.")
 
     def _spoken(self) -> str:
-        """The words since the last step; they are not said again."""
+        """The text since the last step, which is then forgotten."""
         spoken = "".join(self._said)
         self._said.clear()
         self._said_bytes = 0
@@ -237,13 +240,13 @@ class RemoteTurn(HeldTurn):
         return [self._note(note) for note in notes]
 
     def _note(self, message: str) -> LogLine:
-        """What the trace tells of the lines themselves."""
+        """A remark on the lines themselves, for the trace."""
         message = clean_text(message)
         return LogLine(after_seq=len(self.recorder.events), level="warn", message=message, ts=self._clock())
 
     async def _answer(self, message: str, notes: Sequence[LogLine]) -> None:
-        """Settle with the result's words as the answer. What was said before, and is no part of them, stays too."""
-        message = fitted_text(clean_text(message))
+        """Settle with the message of the result as the answer. Earlier text that is not part of it is kept too."""
+        message = cut_bytes(clean_text(message), ANSWER_BYTES, gap="\n\n")
         rows: list[Message] = []
         events: list[TurnEvent] = []
         if (spoken := self._spoken()).strip() and spoken.strip() not in message:
@@ -252,7 +255,7 @@ class RemoteTurn(HeldTurn):
             self._iteration += 1
         events += closed_steps(self.recorder.display())
         events += await self.wind_up()
-        display = fitted(fold((*self.recorder.events, *events))).then_said(text=message)
+        display = fit_display(fold((*self.recorder.events, *events))).then_said(text=message)
         final = self.final_row(message, display=display)
         result = Result(message_id=final.id, message=message, content=display.content, usage=self.usage)
         await self.settle(
@@ -269,12 +272,12 @@ class RemoteTurn(HeldTurn):
 
 
 def token_hash(token: str) -> bytes:
-    """What is stored of a one-time token. It is random and long, so a plain hash is enough."""
+    """The hash under which a one-time token is stored. The token is random and long, so a plain hash is enough."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def prompt_of(asked: Message) -> str:
-    """The user's words; where there are none, the names of what was attached."""
+    """The text of the user's message; if it has none, the names of its files."""
     text = paragraphs_of(asked.blocks).strip()
     if text or not asked.attachments:
         return text
@@ -282,7 +285,7 @@ def prompt_of(asked: Message) -> str:
 
 
 def _step_of(line: StepLine) -> Step:
-    """The line as an event: unchanged, but for characters that no database keeps."""
+    """The line as an event: unchanged, except for characters that no database stores."""
     step = line.event()
     return msgspec.structs.replace(
         step,
@@ -295,7 +298,7 @@ def _step_of(line: StepLine) -> Step:
 
 
 def _source_of(source: Source) -> Source:
-    """As a message can keep it. Where it leads is asked when somebody goes there, with the rights that they have."""
+    """The source as a message can keep it. Access to its target is checked when a reader opens it."""
     texts = {
         name: clean_text(value)[:SOURCE_CHARS]
         for name, value in msgspec.structs.asdict(source).items()

@@ -1,6 +1,6 @@
-"""The runner as the server sees it: one address, one request per turn, and the bytes that come back.
+"""The HTTP client of the sandbox runner: one request per turn, and the bytes that come back.
 
-Whoever leaves the stream closes its connection, and the runner kills the box: that is how a turn is stopped.
+To stop a turn the server closes its connection; then the runner kills the box.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ CONNECT_SECONDS = 10.0
 PROBE_SECONDS = 1.0
 AGAIN_SECONDS = 0.1
 TRUSTED_SECONDS = 2.0
-"""A runner that answered so recently is not asked whether it is there."""
+"""A runner that answered within this time is not probed again."""
 BUFFER_BYTES = 256 * 1024
 _WORDS = 300
 
@@ -34,11 +34,11 @@ class SandboxFailed(WorldError):
 
 
 class SandboxLost(SandboxFailed):
-    """The runner, or the server that listened to it, went away in the middle of the turn."""
+    """The runner, or the server that read its lines, went away in the middle of the turn."""
 
 
 class SandboxProtocol(SandboxFailed):
-    """What came from the runner does not follow the contract."""
+    """The runner's answer does not follow the contract."""
 
     code = "sandbox_protocol"
 
@@ -49,7 +49,7 @@ class RunnerAccess(Struct, frozen=True, kw_only=True):
     url: str
     server_url: str
     patience_seconds: float = 0.0
-    """So long a turn waits for a runner that does not answer, because it is being started beside the server."""
+    """How long a turn waits for a runner that does not answer, because it is being started beside the server."""
 
 
 class RunnerClient:
@@ -69,7 +69,7 @@ class RunnerClient:
         return f"{self.server_url}/v1/sandbox/{turn_id}"
 
     async def answers(self) -> bool:
-        """Whether somebody listens there. A runner that refuses the turn later is another matter."""
+        """Whether the runner accepts connections. It may still refuse the turn."""
         if time.monotonic() - self._answered_at < TRUSTED_SECONDS:
             return True
         until = time.monotonic() + self._access.patience_seconds
@@ -95,10 +95,10 @@ class RunnerClient:
 
     @asynccontextmanager
     async def stream(self, envelope: SandboxRequest) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of one turn, in pieces as they come: all that waits comes at once.
+        """The body of one turn, in pieces as they arrive: all bytes that have arrived come as one piece.
 
-        Raises SandboxUnavailable when nobody takes the turn, SandboxProtocol for another answer than a stream, and from
-        the pieces SandboxLost. Leaving closes the connection, whatever is still to come.
+        Raises SandboxUnavailable when no runner takes the turn, and SandboxProtocol when the answer is not a stream;
+        reading the pieces may raise SandboxLost. Leaving the block closes the connection.
         """
         import aiohttp
 
@@ -122,7 +122,7 @@ class RunnerClient:
             await self._session.close()
 
     def _open(self) -> Any:
-        """One pool of connections, without a limit: how many turns run is the runner's to decide."""
+        """One pool of connections, without a limit: the runner decides how many turns it runs."""
         import aiohttp
 
         if self._session is None:
@@ -153,7 +153,7 @@ async def _pieces(response: Any) -> AsyncIterator[bytes]:
 
 
 async def _refusal(response: Any) -> WorldError:
-    """The runner's own words, as far as they can be read."""
+    """The runner's refusal, with its own text as far as it can be read."""
     import aiohttp
 
     words = ""

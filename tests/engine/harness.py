@@ -1,4 +1,4 @@
-"""A room with an engine in it: a real store, a hub, and a model that says what the test wants."""
+"""Engines over one real store, each with a hub and a scripted model."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,8 +37,8 @@ DYING = structs.replace(QUICK, lease_seconds=2.0)
 """Of a worker that is not started and so renews nothing: what it holds is another's after this time."""
 
 
-class Room:
-    """Engines over one store. `enter` starts one; a second one is another worker."""
+class Cluster:
+    """The workers of one store. `enter` starts one; a second one is another worker."""
 
     def __init__(self, store: Store, tenant: Tenant, stack: AsyncExitStack) -> None:
         self.store = store
@@ -48,7 +48,7 @@ class Room:
         self._workers = 0
 
     @classmethod
-    async def open(cls, store: Store, stack: AsyncExitStack) -> "Room":
+    async def open(cls, store: Store, stack: AsyncExitStack) -> "Cluster":
         return cls(store, await a_tenant(store), stack)
 
     async def enter(
@@ -120,7 +120,7 @@ class FailOnDefect(Observer):
         self.defects.append(error)
 
 
-class Gate:
+class Latch:
     """A place where a script or a tool waits until the test opens it."""
 
     def __init__(self) -> None:

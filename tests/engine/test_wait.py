@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from tests.engine.harness import Gate, Room
 
+from tests.engine.harness import Cluster, Latch
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.providers.scripted import Until
@@ -12,24 +12,24 @@ from turnkeep.providers.scripted import Until
 
 class TestWaiting:
     async def test_asks_the_store_when_something_happened_and_not_without_end(
-        self, room: Room, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         looks = 0
-        claimed_turn = room.store.claimed_turn
+        claimed_turn = cluster.store.claimed_turn
 
         async def counted(turn_id: TurnId) -> Turn:
             nonlocal looks
             looks += 1
             return await claimed_turn(turn_id)
 
-        monkeypatch.setattr(room.store, "claimed_turn", counted)
-        gate = Gate()
-        engine = await room.enter([[*("word " for _ in range(200)), Until(gate.pass_through), "the end."]])
-        claimed = await room.ask(engine)
+        monkeypatch.setattr(cluster.store, "claimed_turn", counted)
+        latch = Latch()
+        engine = await cluster.enter([[*("word " for _ in range(200)), Until(latch.pass_through), "the end."]])
+        claimed = await cluster.ask(engine)
         waiting = asyncio.create_task(engine.wait(claimed.turn.id))
-        await gate.reached.wait()
+        await latch.reached.wait()
         await asyncio.sleep(0.5)
-        gate.open()
+        latch.open()
         turn = await waiting
         assert turn.status == "succeeded"
         assert looks < 10, "words are no reason to look, and time passes without asking"

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from msgspec import structs
-from tests.engine.harness import QUICK, Room, kinds
 
+from tests.engine.harness import QUICK, Cluster, kinds
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed
@@ -15,40 +15,40 @@ from turnkeep_client.wire.events import Failure, Reset
 from turnkeep_client.wire.parts import TextPart
 
 
-async def failing_turn(room: Room, scripts: Any, **fields: Any) -> tuple[Turn, Failure]:
-    engine = await room.enter(scripts, **fields)
-    turn = await room.answer(engine)
+async def failing_turn(cluster: Cluster, scripts: Any, **fields: Any) -> tuple[Turn, Failure]:
+    engine = await cluster.enter(scripts, **fields)
+    turn = await cluster.answer(engine)
     assert turn.status == "failed"
     assert turn.error is not None
-    failure = (await room.events(turn.id))[-1]
+    failure = (await cluster.events(turn.id))[-1]
     assert isinstance(failure, Failure)
     assert failure.code == turn.error.code
     return turn, failure
 
 
 class TestAProviderThatFails:
-    async def test_in_its_own_words_after_it_spoke(self, room: Room) -> None:
-        turn, failure = await failing_turn(room, [["It was ", Fail(ProviderFailed("overloaded, try later"))]])
+    async def test_in_its_own_words_after_it_spoke(self, cluster: Cluster) -> None:
+        turn, failure = await failing_turn(cluster, [["It was ", Fail(ProviderFailed("overloaded, try later"))]])
         assert (failure.code, failure.message) == ("provider_error", "overloaded, try later")
-        page = await room.store.transcript(room.ann, turn.conversation_id)
+        page = await cluster.store.transcript(cluster.ann, turn.conversation_id)
         assert page.data[-1].content == (TextPart(text="It was "),)
         assert page.data[-1].id == failure.message_id
         assert page.data[-1].status == "failed"
 
-    async def test_before_it_said_anything_leaves_only_the_question(self, room: Room) -> None:
-        turn, failure = await failing_turn(room, [[Fail(ProviderFailed("no credit"))]])
-        page = await room.store.transcript(room.ann, turn.conversation_id)
+    async def test_before_it_said_anything_leaves_only_the_question(self, cluster: Cluster) -> None:
+        turn, failure = await failing_turn(cluster, [[Fail(ProviderFailed("no credit"))]])
+        page = await cluster.store.transcript(cluster.ann, turn.conversation_id)
         assert [message.role for message in page.data] == ["user"]
         assert not isinstance(failure.message_id, str)
 
-    async def test_by_saying_nothing_for_too_long(self, room: Room) -> None:
+    async def test_by_saying_nothing_for_too_long(self, cluster: Cluster) -> None:
         settings = structs.replace(QUICK, provider_timeout_seconds=0.1)
         scripts = [["Wait", Until(asyncio.Event().wait)]]
-        _, failure = await failing_turn(room, scripts, settings=settings)
+        _, failure = await failing_turn(cluster, scripts, settings=settings)
         assert failure.code == "model_timeout"
         assert "0.1 seconds" in failure.message
 
-    async def test_by_ending_without_a_reply(self, room: Room) -> None:
+    async def test_by_ending_without_a_reply(self, cluster: Cluster) -> None:
         class Truncated:
             name = "scripted"
             target = "openai_chat"
@@ -65,56 +65,56 @@ class TestAProviderThatFails:
             async def close(self) -> None:
                 pass
 
-        turn, failure = await failing_turn(room, Truncated())
+        turn, failure = await failing_turn(cluster, Truncated())
         assert failure.code == "provider_error"
-        page = await room.store.transcript(room.ann, turn.conversation_id)
+        page = await cluster.store.transcript(cluster.ann, turn.conversation_id)
         assert page.data[-1].content == (TextPart(text="Half of"),)
 
-    async def test_by_a_bug_of_its_own(self, room: Room) -> None:
-        engine = await room.enter([["Well", Fail(KeyError("choices"))]])
-        turn = await room.answer(engine)
+    async def test_by_a_bug_of_its_own(self, cluster: Cluster) -> None:
+        engine = await cluster.enter([["Well", Fail(KeyError("choices"))]])
+        turn = await cluster.answer(engine)
         assert turn.error is not None
         assert turn.error.code == "internal"
         assert "choices" not in turn.error.message
 
-    async def test_by_never_stopping(self, room: Room) -> None:
+    async def test_by_never_stopping(self, cluster: Cluster) -> None:
         def endless(request: ModelRequest) -> Any:
             return ("word " * 1_000 for _ in range(100_000))
 
-        _, failure = await failing_turn(room, endless)
+        _, failure = await failing_turn(cluster, endless)
         assert failure.code == "provider_error"
         assert f"{MAX_REPLY_CHARS:,}" in failure.message
 
-    async def test_and_the_conversation_goes_on_afterwards(self, room: Room) -> None:
+    async def test_and_the_conversation_goes_on_afterwards(self, cluster: Cluster) -> None:
         @tool
         def known() -> str:
             return "here"
 
         scripts: list[Script] = [[Call("known")], ["So ", Fail(ProviderFailed("gone"))], ["Better now."]]
-        engine = await room.enter(scripts, tools=[known])
-        failed = await room.answer(engine)
-        turn = await room.answer(engine, "Again", conversation_id=failed.conversation_id)
+        engine = await cluster.enter(scripts, tools=[known])
+        failed = await cluster.answer(engine)
+        turn = await cluster.answer(engine, "Again", conversation_id=failed.conversation_id)
         assert turn.status == "succeeded"
 
-    async def test_with_text_that_no_database_can_keep(self, room: Room) -> None:
-        engine = await room.enter([["nul \0 half \ud83d end"]])
-        turn = await room.answer(engine)
+    async def test_with_text_that_no_database_can_keep(self, cluster: Cluster) -> None:
+        engine = await cluster.enter([["nul \0 half \ud83d end"]])
+        turn = await cluster.answer(engine)
         assert turn.status == "succeeded"
-        page = await room.store.transcript(room.ann, turn.conversation_id)
+        page = await cluster.store.transcript(cluster.ann, turn.conversation_id)
         assert page.data[-1].content == (TextPart(text="nul \ufffd half \ufffd end"),)
 
 
 class TestAProviderThatStartsAgain:
-    async def test_tells_readers_to_drop_what_they_saw(self, room: Room) -> None:
-        engine = await room.enter([["Wrong sta", Restart("overloaded"), "Right start."]])
-        turn = await room.answer(engine)
-        events = await room.events(turn.id)
+    async def test_tells_readers_to_drop_what_they_saw(self, cluster: Cluster) -> None:
+        engine = await cluster.enter([["Wrong sta", Restart("overloaded"), "Right start."]])
+        turn = await cluster.answer(engine)
+        events = await cluster.events(turn.id)
         assert kinds(events) == ["turn", "reset", "result"]
         assert events[1] == Reset(attempt=1, reason="overloaded")
-        page = await room.store.transcript(room.ann, turn.conversation_id)
+        page = await cluster.store.transcript(cluster.ann, turn.conversation_id)
         assert page.data[-1].content == (TextPart(text="Right start."),)
 
-    async def test_says_nothing_when_nobody_saw_anything(self, room: Room) -> None:
-        engine = await room.enter([[Restart(), "Right start."]])
-        turn = await room.answer(engine)
-        assert kinds(await room.events(turn.id)) == ["turn", "result"]
+    async def test_says_nothing_when_nobody_saw_anything(self, cluster: Cluster) -> None:
+        engine = await cluster.enter([[Restart(), "Right start."]])
+        turn = await cluster.answer(engine)
+        assert kinds(await cluster.events(turn.id)) == ["turn", "result"]

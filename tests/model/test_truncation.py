@@ -1,8 +1,8 @@
 """A message has a limit; what fits is not touched, and what does not fit says so."""
 
 import msgspec
-from turnkeep.model.truncation import fitted, fitted_text
 
+from turnkeep.model.truncation import cut_bytes, fit_display
 from turnkeep_client.wire.display import Display
 from turnkeep_client.wire.events import Source
 from turnkeep_client.wire.parts import StepPart, TextPart
@@ -15,11 +15,11 @@ def size_of(display: Display) -> int:
 class TestADisplay:
     def test_that_fits_stays_as_it_is(self) -> None:
         display = Display(content=(TextPart(text="x" * 500), StepPart(id="s", name="n", status="succeeded", result=1)))
-        assert fitted(display, limit=1_000) == display
+        assert fit_display(display, limit=1_000) == display
 
     def test_loses_long_values_of_steps_before_any_word(self) -> None:
         step = StepPart(id="s", name="n", status="succeeded", args={"a": "y" * 50_000}, result="z" * 50_000)
-        display = fitted(Display(content=(TextPart(text="Words."), step)), limit=40_000)
+        display = fit_display(Display(content=(TextPart(text="Words."), step)), limit=40_000)
         words, cut = display.content
         assert words == TextPart(text="Words.")
         assert isinstance(cut, StepPart)
@@ -29,21 +29,21 @@ class TestADisplay:
 
     def test_loses_its_beginning_last_of_all_with_a_note(self) -> None:
         texts = tuple(TextPart(text=f"{n}" * 1_000) for n in range(10))
-        display = fitted(Display(content=texts), limit=3_500)
+        display = fit_display(Display(content=texts), limit=3_500)
         assert display.content[0] == TextPart(text="[cut: 7 earlier parts; the events of the turn have them]")
         assert display.content[1:] == texts[-3:]
 
     def test_keeps_the_first_of_its_sources(self) -> None:
         sources = tuple(Source(title=f"{n}", snippet="ж" * 2_000, number=n) for n in range(1, 1_001))
-        kept = fitted(Display(sources=sources)).sources
+        kept = fit_display(Display(sources=sources)).sources
         assert kept == sources[: len(kept)]
         assert 90 < len(kept) < 100
 
 
 class TestAText:
     def test_is_cut_at_whole_characters_with_a_note(self) -> None:
-        assert fitted_text("short", limit=1_000) == "short"
-        cut = fitted_text("ü" * 1_000, limit=1_000)
+        assert cut_bytes("short", limit=1_000) == "short"
+        cut = cut_bytes("ü" * 1_000, limit=1_000)
         assert cut.startswith("üü")
         assert cut.endswith("[cut: 1,000 characters in all]")
         assert len(cut.encode()) <= 1_000
