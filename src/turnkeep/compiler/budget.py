@@ -1,8 +1,8 @@
 """Budgets: how much of a conversation a model is shown, in turns and in size.
 
-Size is counted in characters, or in tokens where an agent names a tokenizer. One rule then serves both: the rest
-of the compiler asks `Budget.measure` and never knows which it is. Room for the system prompt and for the answer is
-the caller's to leave.
+Size is counted in characters, or in tokens if an agent names a tokenizer. The rest of the compiler calls
+`Budget.measure` and does not know which of the two it is. The budget does not include the system prompt and the answer:
+the caller leaves room for them.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,12 @@ REPLAY_TURNS = EngineSettings().replay_turns
 CONTEXT_CHARS = EngineSettings().context_chars
 CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_600
-"""What a picture costs at the size to which providers scale it down; its base64 length says nothing about that."""
+"""What a picture costs after providers have scaled it down. Its base64 length does not say that."""
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """At most `turns` turns, of together at most `size` as `measure` counts; `image` is the price of a picture."""
+    """At most `turns` turns with a total of at most `size`, as `measure` counts it; `image` is the size of a
+    picture."""
 
     turns: int = REPLAY_TURNS
     size: int = CONTEXT_CHARS
@@ -40,7 +41,7 @@ UNLIMITED = Budget(turns=2**31, size=2**62)
 
 
 def budget_for(tokenizer: str | None = None, *, turns: int = REPLAY_TURNS, chars: int = CONTEXT_CHARS) -> Budget:
-    """The budget in characters, or its equal in tokens of the named tokenizer."""
+    """The budget in characters, or the equivalent in tokens of the named tokenizer."""
     if tokenizer is None:
         return Budget(turns=turns, size=chars)
     size = max(1, chars // CHARS_PER_TOKEN)
@@ -65,7 +66,7 @@ def measure_for(tokenizer: str) -> Measure:
     except OSError as exc:
         raise Unavailable(f"The vocabulary of tokenizer {tokenizer!r} could not be loaded: {exc}") from exc
 
-    # A tool round measures the same texts again; counting tokens is some hundred times dearer than the lookup.
+    # A tool round measures the same texts again; counting tokens costs about a hundred times more than the lookup.
     @lru_cache(maxsize=4096)
     def count(text: str) -> int:
         return len(encoding.encode(text, disallowed_special=()))

@@ -33,7 +33,7 @@ from turnkeep.model.messages import Message
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """What was said, the sides taking turns. The first `closed` lines belong to turns that have ended."""
+    """All utterances, user and assistant in alternation. The first `closed` lines belong to turns that have ended."""
 
     lines: list[Utterance]
     closed: int
@@ -43,11 +43,11 @@ class Conversation(Struct, frozen=True, kw_only=True):
 Target = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
 
 Thinking = Literal["off", "enabled", "adaptive"]
-"""Anthropic's three ways: with `enabled` a tool loop must have begun with thinking, with `adaptive` it may."""
+"""Anthropic's three modes. With `enabled` a tool loop must have begun with thinking; with `adaptive` it may have."""
 
 
 class Compiled(Struct, frozen=True, kw_only=True):
-    """A request's conversation, and an account of how it came about.
+    """The conversation of a request, and a report on how it was made.
 
     `messages` is `messages`, or `input` for Responses. `system` is what goes beside it: blocks for Anthropic,
     `instructions` for Responses, None where it is inside the messages. `thinking` says whether the request may
@@ -81,11 +81,11 @@ def compile(
     cache_markers: bool = True,
     turn_count: int | None = None,
 ) -> Compiled:
-    """What `target` is sent for the turn `open_turn`, or would be shown of the past if no turn is open.
+    """The conversation for `target` in the turn `open_turn`; without an open turn, the past conversation.
 
-    `history` holds the rows of the conversation in order, or its end as far as the store gave it; only the window
-    is looked at. `turn_count` is how many turns there are in all, so that those left out need not be counted.
-    With an open turn the result ends with the user's words or with tool results, always.
+    `history` holds the rows of the conversation in order, or as many of the last ones as the store returned; only the
+    window is read. `turn_count` is the number of all turns, so that those left out need not be counted. With an open
+    turn the result always ends with a message of the user or with tool results.
     """
     is_sandbox = target == "sandbox"
     contents = {} if contents is None or is_sandbox else contents
@@ -141,7 +141,7 @@ def _prepare(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
 
 
 def _prepare_as_read(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
-    """For the sandbox, which sees what a reader sees: no instructions, and nothing set right."""
+    """For the sandbox, which gets what a reader sees: no instructions, and no repairs."""
     return view_turn(group.turn_id, [row for row in group.rows if row.role != "system"], view)
 
 

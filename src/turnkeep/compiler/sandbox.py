@@ -1,7 +1,7 @@
 """The sandbox's history: `[{role, content, ts}]`, the texts of the turns before this one.
 
-Tools, reasoning and our own notes do not appear. A failed or cancelled turn reads as it stands: a question, and as
-much of an answer as there was.
+Tools, reasoning and the compiler's own notes are left out. A failed or cancelled turn is given as it is: the question,
+and the answer as far as it came.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from turnkeep.model.blocks import JsonObject, paragraphs_of
 
 
 def translate(exchanges: Sequence[Exchange]) -> list[JsonObject]:
-    """One entry for what each side said in a turn, until the other side spoke."""
+    """One entry for all consecutive texts of one side in a turn."""
     entries: list[JsonObject] = []
     for exchange in exchanges:
         speaker: Speaker | None = None

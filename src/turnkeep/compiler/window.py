@@ -1,9 +1,9 @@
 """The window: which turns a model is shown.
 
-Whole turns only. The most recent ones, at most `budget.turns`, walking from the newest to the oldest until the
-budget is used up; a leading turn whose first rows the store's row limit cut off is left out. The turn now being
-answered is never left out: if it alone is over the budget, its oldest tool results give way to a note. The walk
-begins at the end, so its cost does not depend on how long the conversation is.
+Only whole turns are shown: the most recent ones, at most `budget.turns`, added from the newest to the oldest until the
+budget is used up. A first turn whose beginning was cut off by the store's row limit is left out. The turn that is being
+answered is always shown; if it alone exceeds the budget, its oldest tool results are replaced by notes. Turns are read
+from the end, so the cost does not depend on the length of the conversation.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from turnkeep.model.truncation import elided
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """The stored rows of one turn, in order. `turns` is above 1 where rows of results were joined to it."""
+    """The stored rows of one turn, in order. `turns` is above 1 if rows of results were joined to it."""
 
     turn_id: TurnId
     rows: tuple[Message, ...]
@@ -35,12 +35,12 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def is_instruction(self) -> bool:
-        """Nobody asked anything, so nobody owes an answer."""
+        """Whether the group holds only instructions, so that no answer is missing."""
         return bool(self.rows) and all(row.role == "system" for row in self.rows)
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """What fits, oldest first."""
+    """The turns that fit, oldest first."""
 
     exchanges: list[Exchange]
     repairs: list[Repair]
@@ -49,14 +49,15 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 Prepare = Callable[[Group], tuple[Exchange, list[Repair]]]
-"""A group made ready to be measured: read, seen through a view, repaired."""
+"""Makes an exchange of a group: reads its rows for one target, and repairs them."""
 
 
 def group_turns(rows: Sequence[Message], *, limit: int, open_turn: TurnId | None) -> list[Group]:
-    """The last `limit` turns, oldest first. Rows of a turn are joined even where another's stand between them.
+    """The last `limit` turns, oldest first. The rows of a turn are joined even if rows of another turn lie between
+    them.
 
-    A row without a turn is a turn of its own, but one of tool results alone belongs to the turn before it. What was
-    queued behind the open turn has not happened yet and is left out.
+    A row without a turn is a turn of its own, but a row of tool results alone belongs to the turn before it. Turns
+    that are queued behind the open turn have not happened yet and are left out.
     """
     found: dict[str | int, list[Message]] = {}
     first_at: dict[str | int, int] = {}
@@ -115,7 +116,8 @@ def _is_result(row: Message) -> bool:
 
 
 def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn: TurnId | None, close: bool) -> Window:
-    """The newest groups that fit the budget together; with `close`, each so ended that the next may follow it."""
+    """The newest groups that fit the budget together. With `close`, each gets an end after which the next may
+    follow."""
     exchanges: list[Exchange] = []
     repairs: list[list[Repair]] = []
     turns = total = 0
@@ -147,7 +149,7 @@ def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn:
 
 
 def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tuple[Exchange, list[Repair]]:
-    """The exchange with a last word where it lacks one: two questions in a row would read as one."""
+    """The exchange, with a note in place of a missing answer: two questions in a row would read as one."""
     if is_open:
         return _asking(exchange)
     if exchange.ends_with != "user" or (newer is not None and newer.opens_with == "assistant"):
@@ -158,7 +160,7 @@ def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tup
 
 
 def _asking(exchange: Exchange) -> tuple[Exchange, list[Repair]]:
-    """The open exchange, ending so that a model has something to answer."""
+    """The open exchange, ending with a message that a model can answer."""
     match exchange.ends_with:
         case "user":
             return exchange, []

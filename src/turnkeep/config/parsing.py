@@ -51,7 +51,7 @@ def http_url_or_off(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """A word that can stand in a header."""
+    """A text without spaces that can be sent in a header."""
     if not re.fullmatch(r"[\x21-\x7e]+", text):
         raise ValueError(text)
     return text
@@ -65,7 +65,8 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def secret_words(text: str) -> tuple[str, ...]:
-    """Secrets, the first of them long enough to sign with. Shorter ones may follow, for what they encrypted before."""
+    """Secrets. The first must be long enough to sign; shorter ones may follow, to decrypt what they encrypted
+    before."""
     secrets = words(text)
     if len(secrets[0]) < SECRET_CHARS:
         raise ValueError("too short")
