@@ -7,9 +7,9 @@ says that it is an error.
 from collections.abc import Sequence
 from typing import assert_never
 
-from turnkeep.compiler.budget import arguments_of
 from turnkeep.compiler.exchange import Utterance
 from turnkeep.compiler.identifiers import CHAT_ID_CHARS, CallNames, safe_name
+from turnkeep.compiler.window import arguments_of
 from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 

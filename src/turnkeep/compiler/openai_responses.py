@@ -7,10 +7,10 @@ would make the server look for an item that it does not store. Reasoning goes ba
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from turnkeep.compiler.budget import arguments_of
 from turnkeep.compiler.exchange import Utterance
 from turnkeep.compiler.identifiers import RESPONSES_ID_CHARS, CallNames, safe_name
 from turnkeep.compiler.openai_chat import image_url, result_text
+from turnkeep.compiler.window import arguments_of
 from turnkeep.model.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 

@@ -13,22 +13,22 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
-from turnkeep.compiler import anthropic, openai_chat, openai_responses, sandbox
+from turnkeep.compiler import anthropic, openai_chat, openai_responses
 from turnkeep.compiler.attachments import INLINE_CHARS, Contents
-from turnkeep.compiler.budget import CHARS_PER_TOKEN, Budget, size_of
 from turnkeep.compiler.exchange import (
     BEGAN_EARLIER,
     Exchange,
     Repair,
+    Speaker,
     Utterance,
     note,
 )
 from turnkeep.compiler.identifiers import safe_name
 from turnkeep.compiler.repair import repair, without_reasoning
 from turnkeep.compiler.utterances import View, view_turn
-from turnkeep.compiler.window import Group, Window, fit, group_turns
+from turnkeep.compiler.window import CHARS_PER_TOKEN, Budget, Group, Window, fit, group_turns, size_of
 from turnkeep.ids import TurnId
-from turnkeep.model.blocks import JsonObject, Reasoning, ToolResult, ToolUse
+from turnkeep.model.blocks import JsonObject, Reasoning, ToolResult, ToolUse, paragraphs_of
 from turnkeep.model.messages import Message
 
 
@@ -166,7 +166,7 @@ def _translate(
             messages = openai_responses.translate(lines, names)
             return _Wire(messages=messages, system=system, renamed=names.renamed)
         case "sandbox":
-            return _Wire(messages=sandbox.translate(window.exchanges))
+            return _Wire(messages=sandbox_history(window.exchanges))
         case _:
             assert_never(target)
 
@@ -234,3 +234,28 @@ def open_loop_thinks(lines: Sequence[Utterance]) -> bool:
 
 def _is_only_results(utterance: Utterance) -> bool:
     return all(isinstance(block, ToolResult) for block in utterance.blocks)
+
+
+def sandbox_history(exchanges: Sequence[Exchange]) -> list[JsonObject]:
+    """The history for a sandbox: `[{role, content, ts}]`, one entry for all consecutive texts of one side in a turn.
+
+    Tools, reasoning and the compiler's own notes are left out. A failed or cancelled turn is given as it is: the
+    question, and the answer as far as it came.
+    """
+    entries: list[JsonObject] = []
+    for exchange in exchanges:
+        speaker: Speaker | None = None
+        for utterance in exchange.utterances:
+            text = paragraphs_of(utterance.blocks)
+            if not text:
+                continue
+            if utterance.role == speaker:
+                entries[-1] = {
+                    "role": speaker,
+                    "content": f"{entries[-1]['content']}\n\n{text}",
+                    "ts": utterance.ts,
+                }
+            else:
+                speaker = utterance.role
+                entries.append({"role": speaker, "content": text, "ts": utterance.ts})
+    return entries

@@ -21,7 +21,7 @@ from turnkeep.api.turn_calls import turn_has_ended, while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.clock import system_clock
 from turnkeep.compiler import compile
-from turnkeep.compiler.budget import UNLIMITED
+from turnkeep.compiler.window import UNLIMITED
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.ids import new_call_id
 from turnkeep.model.blocks import text_of
