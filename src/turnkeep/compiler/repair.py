@@ -209,7 +209,7 @@ class _CallPairing:
     def note_the_rest(self) -> None:
         for call_id, results in self._early.items():
             for _ in results:
-                self._log.add("result_orphaned", f"A result for {call_id!r}, which nobody called, was left out.")
+                self._log.add("result_orphaned", f"A result for {call_id!r}, for which there is no call, was left out.")
         for made in self.slots.values():
             arrivals = [slot.arrival for slot in made if slot.arrival >= 0]
             if arrivals != sorted(arrivals):

@@ -63,7 +63,7 @@ EXPLANATIONS: dict[str, str] = {
     "messages_required": "There is no message at all.",
     "input_required": "There is no input at all.",
     "surrogate": "A text holds half of a character, usually an emoji that was cut in two.",
-    "role_unknown": "A message is by somebody whom the provider does not know.",
+    "role_unknown": "A message has a role that the provider does not know.",
     "roles_alternate": "The same side speaks twice in a row.",
     "first_is_user": "The conversation does not begin with the user.",
     "last_is_user": "The conversation does not end with the user, so there is nothing to answer.",
