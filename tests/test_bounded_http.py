@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import uvicorn
+from turnkeep.api.http.problem_details import status_of
+from turnkeep.http_server.process import GracefulServer
+from turnkeep.http_server.protocol import STATUSES, BoundedProtocol, Patience, RequestLimits, end_of_piece
 
-from turnkeep.api.errors import status_of
-from turnkeep.bounded_http import STATUSES, BoundedProtocol, Patience, RequestLimits, end_of_piece
-from turnkeep.serving import OrderlyServer
 from turnkeep.streaming.connection import disconnected
 
 DEADLINE = 60
@@ -268,7 +268,7 @@ class TestALargeHead:
             pass
 
         ready, listening = asyncio.Event(), socket.create_server(("127.0.0.1", 0))
-        server = OrderlyServer(Desk(), leave=leave, backlog=8, close_seconds=1, on_ready=ready.set)
+        server = GracefulServer(Desk(), leave=leave, backlog=8, close_seconds=1, on_ready=ready.set)
         serving = asyncio.create_task(server.serve([listening]))
         await ready.wait()
         try:

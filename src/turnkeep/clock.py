@@ -17,7 +17,7 @@ def month_of(at: int) -> str:
 
 
 class FakeClock:
-    """A clock for tests that moves only when told to."""
+    """A clock for tests. It moves only through `advance`."""
 
     def __init__(self, now: int = 1_750_000_000_000) -> None:
         self.now = now

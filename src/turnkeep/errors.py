@@ -10,7 +10,7 @@
         ├── SchemaMismatch
         └── BoundaryBroken
 
-The tree that callers can meet is drawn in `turnkeep_client.wire.errors`. Nothing here knows about HTTP; `api/errors.py`
+The tree that callers can meet is drawn in `turnkeep_client.wire.errors`. Nothing here knows about HTTP; `api/http/problem_details.py`
 maps families to a status.
 """
 

@@ -1,6 +1,6 @@
-"""The one place that builds everything. What is opened here is closed in reverse order, in one exit stack.
+"""The composition of a server: everything is built here, and closed in reverse order by one exit stack.
 
-A process has one runtime. Tests give it their own providers and tools; nothing else is replaceable.
+A process has one runtime. Tests pass in their own providers and tools; nothing else can be replaced.
 """
 
 import hmac
@@ -79,7 +79,7 @@ async def open_runtime(
 ) -> AsyncIterator[Runtime]:
     """Open the database (migrating it), join the hub, and run turns until the end of the block.
 
-    On the way out running turns are handed over first, so that another worker or the next start goes on with them.
+    On the way out running turns are handed over first, so that another worker or the next start continues them.
     """
     async with AsyncExitStack() as stack:
         store = _closed_by(stack, await open_store(settings))
@@ -124,7 +124,7 @@ async def open_runtime(
 
 
 async def open_store(settings: Settings) -> Store:
-    """The database of these settings, brought up to this release."""
+    """The database of these settings, migrated to this release."""
     if settings.is_sqlite:
         from turnkeep.store.sqlite import SqliteStore
 
@@ -143,8 +143,8 @@ async def open_store(settings: Settings) -> Store:
 def client_password(database_url: str) -> str | None:
     """The password of the login that serves users, the same on every server of this database.
 
-    It follows from the password in the address, which does not follow from it. Without one (a socket, a
-    certificate) the login has none either.
+    It is derived from the password in the address, which cannot be derived from it. Without a password in the address
+    (a socket, a certificate) the login has none either.
     """
     password = urlsplit(database_url).password
     if not password:
@@ -153,7 +153,7 @@ def client_password(database_url: str) -> str | None:
 
 
 async def home_org(store: Store) -> OrgId:
-    """The first org there is, made if there is none."""
+    """The oldest org, created if there is none."""
     orgs = await store.orgs()
     if orgs:
         return min(orgs, key=lambda org: (org.created_at, org.id)).id
@@ -162,17 +162,17 @@ async def home_org(store: Store) -> OrgId:
 
 
 def default_providers(settings: Settings, environ: Mapping[str, str]) -> ProviderRegistry:
-    """The demo model, and each provider for which there is a key or an address of one's own."""
+    """The demo model, and each provider for which the environment has a key or an address."""
     return configured_providers(environ, effort=settings.reasoning_effort, openai_api=settings.openai_api)
 
 
 def worker_name() -> str:
-    """Unlike any other worker's, also after a restart under the same process id."""
+    """A name that no other worker has, also after a restart under the same process id."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _closed_by(stack: AsyncExitStack, opened: Closable) -> Closable:
-    """The same, which the stack closes in its turn."""
+    """Register `opened` with the stack, which will close it, and return it."""
     stack.push_async_callback(opened.close)
     return opened
 
@@ -197,7 +197,7 @@ def _open_bag(settings: Settings, store: Store) -> Bag:
 def _open_tools(
     settings: Settings, vault: Vault, store: Store, texts: FileTexts, operator_org: OrgId
 ) -> AbstractAsyncContextManager[ToolRegistry]:
-    """Those of knowledge, the operator's own, and whatever agents declare."""
+    """The tools for pages, tables and files, those of the operator, and those that agents declare."""
     return open_tools(
         vault,
         AddressGuard(allow_private=settings.allow_private_addresses),

@@ -1,6 +1,6 @@
-"""Files with a secret in them: each is made once, whole, with mode 0600.
+"""Files that hold a secret. Each is created once, complete, with mode 0600.
 
-Of several processes that make one at the same time, one wins and all read what it wrote.
+If several processes create one at the same time, one of them succeeds and all read what it wrote.
 """
 
 import os
@@ -14,7 +14,7 @@ SECRET_KEYS = "secret.keys"
 
 
 def secret_keys(settings: Settings) -> tuple[str, ...]:
-    """The operator's secrets, or the one made once into the data directory. The first encrypts, all decrypt."""
+    """The operator's secrets, or the one in the data directory, created once. The first encrypts, all decrypt."""
     if settings.secret_keys:
         return settings.secret_keys
     file = settings.data_dir / SECRET_KEYS
@@ -28,13 +28,13 @@ def secret_keys(settings: Settings) -> tuple[str, ...]:
 
 
 def signing_secrets(settings: Settings) -> tuple[str, ...]:
-    """Those that verify; the first signs. A short one could be guessed from what it signed, so it verifies nothing."""
+    """The secrets that verify; the first signs. A short one could be guessed from a signature, so it is left out."""
     first, *others = secret_keys(settings)
     return (first, *(secret for secret in others if len(secret) >= SECRET_CHARS))
 
 
 def make_folder(folder: Path) -> None:
-    """The data directory, for its owner alone."""
+    """Create the data directory, readable by its owner only."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as exc:
@@ -42,7 +42,7 @@ def make_folder(folder: Path) -> None:
 
 
 def kept(file: Path, value: str) -> str:
-    """What the file says; `value` is written into it if it is not there."""
+    """The content of the file, which is created with `value` if it does not exist."""
     if not file.exists():
         write_once(file, value)
     try:
@@ -52,7 +52,7 @@ def kept(file: Path, value: str) -> str:
 
 
 def write_once(file: Path, value: str) -> None:
-    """Write the whole file under another name, then link it into place; the first one stays."""
+    """Write the file under another name, then link it to its own name. An existing file is not replaced."""
     make_folder(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:

@@ -13,10 +13,10 @@ from typing import Any
 
 import uvicorn
 
-from turnkeep.bounded_http import BoundedProtocol
+from turnkeep.http_server.protocol import BoundedProtocol
 
 
-class OrderlyServer(uvicorn.Server):
+class GracefulServer(uvicorn.Server):
     """Serves one app. `stop` begins the way out, which is `leave`; `serve` returns at its end.
 
     On the first SIGTERM or SIGINT it stops, a second one ends it at once.

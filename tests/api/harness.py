@@ -9,12 +9,11 @@ from typing import Any, Self
 
 import httpx
 import msgspec
+from turnkeep.api.telemetry.metrics import Metrics
+from turnkeep.api.telemetry.observer import EngineObserver
+from turnkeep.api.telemetry.tracing import Tracing
 
-from turnkeep.api.app import create_app
-from turnkeep.api.metrics import Metrics
-from turnkeep.api.observing import EngineObserver
-from turnkeep.api.server import Server, bind
-from turnkeep.api.tracing import Tracing
+from turnkeep.api.app import Server, bind, create_app
 from turnkeep.config import Settings
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.providers.ports import ModelRequest, Providers

@@ -1,8 +1,9 @@
 """Keys' limits, workspaces, usage and models."""
 
+from turnkeep.api.identity.rate_limits import RateLimiter
+
 from tests.api.conftest import both
 from tests.api.harness import STREAM, ApiServer, Client, code_of
-from turnkeep.api.limits import RateLimiter
 
 
 class TestRateLimits:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from turnkeep.api.telemetry.logs import configure_logging
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, fake_id, settings_for
 from tests.tools.web_server import WebServer, web_server
-from turnkeep.api.logs import configure_logging
 from turnkeep.config import Settings
 from turnkeep.errors import Unavailable
 from turnkeep.model.agents import AgentSpec

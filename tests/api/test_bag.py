@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
+from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.native.sandbox import OUTPUT_FILES, bag_path
 
 from tests import buckets
 from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names, read_events, settings_for
 from tests.api.test_files import a_conversation, announce, form, put, stored, upload
 from tests.files.blocks import blocks
 from tests.files.samples import ELF, PNG
-from turnkeep.api.keyfiles import hash_key
-from turnkeep.api.routes.bag import OUTPUT_FILES, bag_path
 from turnkeep.config import Settings
 from turnkeep.files.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId, new_file_id

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from turnkeep.api.http.requests import body_chunks
 
 from tests.files.blocks import whole
-from turnkeep.api.bodies import body_chunks
 from turnkeep.errors import Unavailable
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from turnkeep.api.identity.service_keys import make_key, make_org
 
 from tests import servers
 from tests.serving import Serving, environment, run_turnkeep, serving
-from turnkeep.api.keys import make_key, make_org
 from turnkeep.cli.main import COMMANDS
 from turnkeep.config import VARIABLES, Settings
 from turnkeep.runtime import open_store

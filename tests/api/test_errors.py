@@ -5,10 +5,10 @@ import inspect
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from turnkeep.api.http.problem_details import STATUSES, problem, status_of
 
 from tests.api.harness import ApiServer, Client, code_of, fake_id, settings_for
 from turnkeep import errors
-from turnkeep.api.errors import STATUSES, problem, status_of
 from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
 from turnkeep.providers.ports import ProviderFailed
@@ -36,7 +36,12 @@ CODES = {
 """As the contract lists them."""
 
 
-PUBLIC_MODULES = {"turnkeep.errors", "turnkeep_client.wire.errors", "turnkeep.api.errors", "turnkeep.providers.ports"}
+PUBLIC_MODULES = {
+    "turnkeep.errors",
+    "turnkeep_client.wire.errors",
+    "turnkeep.api.http.problem_details",
+    "turnkeep.providers.ports",
+}
 """Where errors are made that may reach a caller; others are a module's own business."""
 
 

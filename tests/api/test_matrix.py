@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 from litestar import Litestar
+from turnkeep.api.http.endpoints import Endpoint, Policy
+from turnkeep.api.http.middleware import Front
+from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.identity.tokens import UserTokens
+from turnkeep.api.telemetry.metrics import Metrics
 
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
-from turnkeep.api.front import Front
-from turnkeep.api.keyfiles import SigninLinks
-from turnkeep.api.metrics import Metrics
-from turnkeep.api.routing import Endpoint, Policy
-from turnkeep.api.signing import Signer
 
-ENDPOINTS = all_endpoints(Signer(["secret"]), SigninLinks(Path(".")), Metrics())
+ENDPOINTS = all_endpoints(UserTokens(["secret"]), SigninLinks(Path(".")), Metrics())
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]
 
 PUBLIC = {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/signin"}

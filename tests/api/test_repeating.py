@@ -1,8 +1,8 @@
 """The hash by which a request is known again: it may not change from one version to the next."""
 
 import msgspec
+from turnkeep.api.http.idempotency import hash_of
 
-from turnkeep.api.repeating import hash_of
 from turnkeep_client.wire import NewTurn
 
 ASKED = b'{"message": "Hello?", "metadata": {"b": 1, "a": [true, null]}}'

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from turnkeep.api.native import files
+
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of
 from tests.files.samples import PNG
 from tests.knowledge.test_file_tools import PDF, a_pdf
-from turnkeep.api.routes import files
 
 
 async def sent(client: Client, name: str, data: bytes, mime_type: str) -> str:

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
 
 from playwright.async_api import CDPSession, Page, expect
-
-from tests.browser.house import PATIENCE_MS
+from tests.browser.harness import PATIENCE_MS
 
 CONTROLS = "button, [role=button], summary, select, a[href]"
 AT_REST = "at rest"

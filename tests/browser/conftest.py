@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
+from tests.browser.harness import CHROMIUM, FLAGS, ROOT, House, workshop
 
 from tests.api.harness import ApiServer, settings_for
-from tests.browser.house import CHROMIUM, FLAGS, ROOT, House, workshop
 from turnkeep.config import Settings
 
 

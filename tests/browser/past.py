@@ -1,6 +1,7 @@
 """Conversations that were led before: written straight into the store, as the local user's own."""
 
-from tests.browser.house import House
+from tests.browser.harness import House
+
 from turnkeep.clock import system_clock
 from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
 from turnkeep.model.messages import Message

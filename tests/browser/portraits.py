@@ -1,4 +1,4 @@
-"""`python -m tests.browser.portraits [FOLDER]` takes the pictures of the page that the README shows (docs/images)."""
+"""`python -m tests.browser.screenshots [FOLDER]` takes the pictures of the page that the README shows (docs/images)."""
 
 import asyncio
 import sys
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.async_api import Browser, Page, async_playwright, expect
+from tests.browser.harness import CHROMIUM, FLAGS, ROOT, House, Talk
 
 from tests.api.harness import ApiServer, settings_for
-from tests.browser.house import CHROMIUM, FLAGS, ROOT, House, Talk
 from turnkeep.providers.scripted import Call, Pause, Script, Think
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome

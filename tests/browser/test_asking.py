@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Route, expect
+from tests.browser.harness import House, Talk
 
 from tests.api.harness import settings_for
-from tests.browser.house import House, Talk
 from turnkeep.config import Settings
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Pause, Think, Until

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import FilePayload, Locator, Page, expect
+from tests.browser.harness import House, Talk, picture
+from tests.browser.stored_conversations import append_turn, long_conversation
 
 from tests.api.harness import settings_for
-from tests.browser.house import House, Talk, picture
-from tests.browser.past import append_turn, long_conversation
 from turnkeep.config import Settings
 from turnkeep_client.wire.parts import FilePart, TextPart
 

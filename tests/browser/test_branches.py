@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 from playwright.async_api import expect
+from tests.browser.harness import House, Talk, picture
+from tests.browser.test_attachments import DROP, choose, give
 
-from tests.browser.house import House, Talk, picture
-from tests.browser.test_attaching import DROP, choose, give
 from turnkeep.providers.scripted import Pause, Until
 
 

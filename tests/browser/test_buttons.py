@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
+from tests.browser.contrast import AT_REST, STATES, Hands, inks, unclear
+from tests.browser.harness import House, Talk
+from tests.browser.stored_conversations import long_conversation
+from tests.browser.test_accessibility import answer, failure, searching, writing
+from tests.browser.test_attachments import choose
 
 from tests.api.harness import settings_for
-from tests.browser.colours import AT_REST, STATES, Hands, inks, unclear
-from tests.browser.house import House, Talk
-from tests.browser.past import long_conversation
-from tests.browser.test_attaching import choose
-from tests.browser.test_screens import answer, failure, searching, writing
 from turnkeep.config import Settings
 
 

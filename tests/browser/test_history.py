@@ -3,9 +3,8 @@
 import asyncio
 
 from playwright.async_api import expect
-
-from tests.browser.house import PATIENCE_MS, House, Talk, eventually
-from turnkeep.api.keyfiles import SigninLinks
+from tests.browser.harness import PATIENCE_MS, House, Talk, eventually
+from turnkeep.api.identity.service_keys import SigninLinks
 
 
 class TestTheList:

@@ -3,10 +3,10 @@
 import re
 
 from playwright.async_api import Page, expect
+from tests.browser.harness import House, Talk
+from tests.browser.test_attachments import choose
+from tests.browser.xss_payloads import ELSEWHERE, PAYLOADS
 
-from tests.browser.hostile import ELSEWHERE, PAYLOADS
-from tests.browser.house import House, Talk
-from tests.browser.test_attaching import choose
 from turnkeep.providers.scripted import Call, Think
 
 WATCH = """() => {

@@ -3,8 +3,8 @@
 import asyncio
 
 from playwright.async_api import Locator, expect
+from tests.browser.harness import House, Talk
 
-from tests.browser.house import House, Talk
 from turnkeep.providers.scripted import Call, Until
 
 PARAGRAPHS = "\n\n".join(f"Paragraph {number}. " + "Some words to read. " * 20 for number in range(12))

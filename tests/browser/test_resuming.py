@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from playwright.async_api import Browser, expect
+from tests.browser.harness import PATIENCE_MS, House, Talk
 
-from tests.browser.house import PATIENCE_MS, House, Talk
 from tests.faults.processes import clean_environment
 from turnkeep.providers.scripted import Until
 

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from playwright.async_api import Page, expect
+from tests.browser.harness import ROOT, House, Talk
 
-from tests.browser.house import ROOT, House, Talk
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Pause, Think
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from turnkeep.api.http.bundled_page import Page
 
 from tests.api.harness import ApiServer, settings_for
-from turnkeep.api.page import Page
 
 FIRST_LOAD_BYTES = 250_000
 

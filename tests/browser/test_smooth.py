@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from playwright.async_api import Locator, Page, expect
+from tests.browser.harness import PATIENCE_MS, House, Talk
+from tests.browser.stored_conversations import long_conversation
 
-from tests.browser.house import PATIENCE_MS, House, Talk
-from tests.browser.past import long_conversation
 from turnkeep.providers.scripted import Line, Pause
 
 LONGEST_FRAME_MS = 50

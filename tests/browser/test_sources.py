@@ -9,11 +9,11 @@ from typing import Any, Self
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
+from tests.browser.harness import House, Talk
+from tests.browser.stored_conversations import append_turn, long_conversation
+from tests.browser.test_accessibility import check_with_axe
 
 from tests.api.harness import ApiServer, Client
-from tests.browser.house import House, Talk
-from tests.browser.past import append_turn, long_conversation
-from tests.browser.test_screens import check_with_axe
 from tests.knowledge.test_file_tools import a_pdf
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Call

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tests.browser.house import ROOT
+from tests.browser.harness import ROOT
 
 
 def test_they_pass() -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.browser.house import ROOT
+from tests.browser.harness import ROOT
 
 
 def make_types(file: Path) -> None:

@@ -3,15 +3,16 @@
 import sys
 from pathlib import Path
 
+from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.identity.tokens import UserTokens
+from turnkeep.api.telemetry.metrics import Metrics
+
 from turnkeep.api.app import all_endpoints
-from turnkeep.api.keyfiles import SigninLinks
-from turnkeep.api.metrics import Metrics
 from turnkeep.api.openapi import document
-from turnkeep.api.signing import Signer
 
 
 def write_document(file: Path) -> None:
-    endpoints = all_endpoints(Signer(["a secret that signs nothing"]), SigninLinks(Path()), Metrics())
+    endpoints = all_endpoints(UserTokens(["a secret that signs nothing"]), SigninLinks(Path()), Metrics())
     file.write_bytes(document(endpoints))
 
 

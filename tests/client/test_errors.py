@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from turnkeep.api.http.problem_details import problem, status_of
 
 from tests.api.test_errors import every_error
-from turnkeep.api.errors import problem, status_of
 from turnkeep.errors import (
     ConversationBusy,
     Defect,

@@ -1,4 +1,4 @@
-"""Reasoning goes back to the provider that can verify it, and to nobody else."""
+"""Reasoning goes back to the provider that can verify it, and to no other."""
 
 from typing import Any
 

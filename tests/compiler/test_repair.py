@@ -1,4 +1,4 @@
-"""One turn set right: every call answered once, directly after it, in order; nobody says nothing."""
+"""The repair of one turn: every call is answered once, directly after it, in order; no utterance is empty."""
 
 from tests.compiler.tape import answered, asked, called, row, said
 from turnkeep.compiler.exchange import EMPTY_MESSAGE, NO_OUTPUT, OUTCOME_UNKNOWN, Exchange, Repair

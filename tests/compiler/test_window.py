@@ -8,8 +8,8 @@ import pytest
 
 from tests.compiler.tape import answered, asked, called, row, said
 from turnkeep.compiler import Budget, Compiled, budget_for, compile
-from turnkeep.compiler.budget import CONTEXT_CHARS, measure_for
 from turnkeep.compiler.exchange import BEGAN_EARLIER, EMPTY_MESSAGE, NO_ANSWER, PLEASE_CONTINUE
+from turnkeep.compiler.window import CONTEXT_CHARS, measure_for
 from turnkeep.errors import InvalidRequest, Unavailable
 from turnkeep.ids import CallId, TurnId
 from turnkeep.model.messages import Message

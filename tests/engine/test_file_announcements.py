@@ -1,4 +1,4 @@
-"""Files that somebody wrote back: the holder of the turn tells of them, each once, also after a takeover."""
+"""Files that a sandbox wrote back: the holder of the turn announces each of them once, also after a takeover."""
 
 import secrets
 

@@ -18,7 +18,7 @@ import pytest
 from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events, settings_for
 from tests.faults.processes import clean_environment
 from tests.sandbox_runner.box_processes import processes_called
-from turnkeep.api.server import bind
+from turnkeep.api.app import bind
 from turnkeep.cli.serve import runner_environment, start_runner
 from turnkeep.sandbox.boxes.ports import BoxUnavailable
 

@@ -7,41 +7,37 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from turnkeep.api.answers import head_of
-from turnkeep.api.auth import Authenticator
 from turnkeep.api.cors import Cors
-from turnkeep.api.errors import problem, status_of, translated
-from turnkeep.api.front import Front
-from turnkeep.api.gate import Gate
-from turnkeep.api.keyfiles import SigninLinks, local_key, signing_secrets
-from turnkeep.api.limits import RateLimiter
-from turnkeep.api.logs import FIELDS
-from turnkeep.api.metrics import Metrics
-from turnkeep.api.notes import notes_of
-from turnkeep.api.openapi import document
-from turnkeep.api.page import Page
-from turnkeep.api.routes import (
+from turnkeep.api.http.bundled_page import Page
+from turnkeep.api.http.dispatch import Gate
+from turnkeep.api.http.endpoints import Endpoint
+from turnkeep.api.http.middleware import Front
+from turnkeep.api.http.problem_details import problem, status_of, translated
+from turnkeep.api.http.responses import head_of
+from turnkeep.api.identity.authentication import Authenticator
+from turnkeep.api.identity.rate_limits import RateLimiter
+from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
+from turnkeep.api.identity.tokens import UserTokens
+from turnkeep.api.native import (
     account,
     agents,
-    bag,
     conversations,
     files,
-    gateway,
     health,
-    operating,
+    operations,
     pages,
-    rows,
     runs,
     sandbox,
     skills,
     tables,
-    transfer,
-    turn_tools,
     turns,
 )
-from turnkeep.api.routing import Endpoint
-from turnkeep.api.signing import Signer
-from turnkeep.api.tracing import Tracing
+from turnkeep.api.notes import notes_of
+from turnkeep.api.openai import gateway
+from turnkeep.api.openapi import document
+from turnkeep.api.telemetry.logs import FIELDS
+from turnkeep.api.telemetry.metrics import Metrics
+from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.runtime import Runtime
 
 _logger = logging.getLogger("turnkeep.http")
@@ -52,7 +48,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
     metrics = metrics or Metrics()
     metrics.watch(runtime)
     settings = runtime.settings
-    signer = Signer(signing_secrets(settings))
+    signer = UserTokens(signing_secrets(settings))
     endpoints = all_endpoints(signer, SigninLinks(settings.data_dir), metrics)
     standing = [key for key in (settings.bootstrap_key, local_key(settings.data_dir)) if key]
     authenticator = Authenticator(runtime.store, signer, home_org=runtime.home_org, standing_keys=standing)
@@ -68,7 +64,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
     return Front(app, Page(), runtime, metrics, tracing)
 
 
-def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
+def all_endpoints(signer: UserTokens, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
     """Every endpoint there is, sorted by path."""
     made: list[Endpoint] = []
 
@@ -80,20 +76,20 @@ def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple
         turns.endpoints,
         conversations.endpoints,
         files.endpoints,
-        bag.endpoints,
-        transfer.endpoints,
+        sandbox.endpoints,
+        conversations.endpoints,
         agents.endpoints,
         skills.endpoints,
         pages.endpoints,
         tables.endpoints,
-        rows.endpoints,
+        tables.endpoints,
         runs.endpoints,
         sandbox.endpoints,
         gateway.endpoints,
-        turn_tools.endpoints,
+        sandbox.endpoints,
         account.token_endpoints(signer),
         account.endpoints,
-        operating.endpoints,
+        operations.endpoints,
         health.endpoints,
         health.signin_endpoints(signer, links),
         documents,

@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, urlsplit
 from litestar.datastructures import Headers
 from msgspec import Struct
 
+from turnkeep.api.http.endpoints import Policy, known_id
 from turnkeep.api.identity import Identity
-from turnkeep.api.keyfiles import hash_key
-from turnkeep.api.routing import Policy, known_id
-from turnkeep.api.signing import PAGE_COOKIE, USER_TOKEN, Claims, Signer
+from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
 from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.model.principals import Principal
@@ -42,7 +42,7 @@ class Authenticator:
     """Tells the identity behind a request, or raises Unauthorized."""
 
     def __init__(
-        self, store: DirectoryStore, signer: Signer, *, home_org: OrgId, standing_keys: Sequence[str] = ()
+        self, store: DirectoryStore, signer: UserTokens, *, home_org: OrgId, standing_keys: Sequence[str] = ()
     ) -> None:
         self._store = store
         self._signer = signer

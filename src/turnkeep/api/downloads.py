@@ -12,8 +12,8 @@ from urllib.parse import quote
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api.answers import Answer
-from turnkeep.api.errors import RangeNotSatisfiable
+from turnkeep.api.http.problem_details import RangeNotSatisfiable
+from turnkeep.api.http.responses import Answer
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.model.files import File

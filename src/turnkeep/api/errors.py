@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 
-from turnkeep.api.answers import Answer
-from turnkeep.api.links import events_url
+from turnkeep.api.http.responses import Answer, events_url
 from turnkeep.errors import (
     CallerError,
     Conflict,

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnkeep.api.errors import problem
-from turnkeep.api.logs import FIELDS, elapsed_ms
-from turnkeep.api.metrics import Metrics
+from turnkeep.api.http.bundled_page import Page
+from turnkeep.api.http.problem_details import problem
 from turnkeep.api.notes import Notes, begin_notes
-from turnkeep.api.page import Page
-from turnkeep.api.tracing import Tracing
+from turnkeep.api.telemetry.logs import FIELDS, elapsed_ms
+from turnkeep.api.telemetry.metrics import Metrics
+from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import LOOPBACK_HOSTS, Settings
 from turnkeep.errors import Forbidden
 from turnkeep.runtime import Runtime

@@ -9,11 +9,11 @@ from litestar import Request
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp, Receive
 
-from turnkeep.api.auth import Asker, Authenticator, check_policy, own_origins, refuse_key_in_query
+from turnkeep.api.http.endpoints import Call, Endpoint, Nothing
 from turnkeep.api.identity import Identity
-from turnkeep.api.limits import RateLimiter
+from turnkeep.api.identity.authentication import Asker, Authenticator, check_policy, own_origins, refuse_key_in_query
+from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.api.notes import notes_of
-from turnkeep.api.routing import Call, Endpoint, Nothing
 from turnkeep.api.wording import refusal
 from turnkeep.errors import InvalidRequest, RateLimited, TooLarge, Unauthorized, Unavailable
 from turnkeep.runtime import Runtime

@@ -2,9 +2,9 @@
 
 import logging
 
-from turnkeep.api.logs import FIELDS
-from turnkeep.api.metrics import Metrics
-from turnkeep.api.tracing import Tracing
+from turnkeep.api.telemetry.logs import FIELDS
+from turnkeep.api.telemetry.metrics import Metrics
+from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.engine import Observer
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId

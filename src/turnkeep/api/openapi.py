@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from turnkeep.api import openapi_examples
-from turnkeep.api.routing import Endpoint, Policy
+from turnkeep.api.http.endpoints import Endpoint, Policy
 from turnkeep_client.wire import events
 from turnkeep_client.wire.errors import Problem
 

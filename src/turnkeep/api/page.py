@@ -13,7 +13,7 @@ from pathlib import Path
 from litestar.types import Receive, Scope, Send
 from msgspec import Struct
 
-from turnkeep.api.answers import Answer
+from turnkeep.api.http.responses import Answer
 
 FOLDER = Path(__file__).parents[1] / "web"
 """Where `scripts/web build` puts the page, and where the wheel has it."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from turnkeep.api.queries import ListQuery
+from turnkeep.api.native.queries import ListQuery
 from turnkeep.errors import InvalidRequest
 from turnkeep_client import wire
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from turnkeep.api.auth import header_text
-from turnkeep.api.routing import Call
+from turnkeep.api.http.endpoints import Call
+from turnkeep.api.identity.authentication import header_text
 
 _canonical = msgspec.json.Encoder(order="sorted")
 

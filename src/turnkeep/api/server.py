@@ -10,15 +10,15 @@ from collections.abc import Callable
 from litestar.types import ASGIApp
 
 from turnkeep.config import Settings
+from turnkeep.http_server.process import GracefulServer
+from turnkeep.http_server.sockets import listen
 from turnkeep.runtime import Runtime
-from turnkeep.serving import OrderlyServer
-from turnkeep.sockets import listen
 
 CLOSE_SECONDS = 5
 BACKLOG = 2_048
 
 
-class Server(OrderlyServer):
+class Server(GracefulServer):
     """One worker."""
 
     def __init__(self, app: ASGIApp, runtime: Runtime, *, on_ready: Callable[[], None] | None = None) -> None:

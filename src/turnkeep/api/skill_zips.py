@@ -3,7 +3,7 @@
 import io
 import re
 
-from turnkeep.api.agent_checks import check_skill
+from turnkeep.api.native.agent_checks import check_skill
 from turnkeep.errors import FileTooLarge, InvalidRequest, UnsupportedMediaType
 from turnkeep.files.multipart import FilePart
 from turnkeep.files.zip_reader import NotAZip, ZipReader, ZipRefused

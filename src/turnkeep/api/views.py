@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnkeep.api.links import events_url
+from turnkeep.api.http.responses import events_url
 from turnkeep.config import MASK
 from turnkeep.knowledge.table_rows import values_of
 from turnkeep.model.agents import Agent as StoredAgent

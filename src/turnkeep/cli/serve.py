@@ -28,7 +28,7 @@ from turnkeep.cli.store_access import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import Defect, InvalidRequest, SandboxUnavailable, TurnkeepError
-from turnkeep.sockets import http_address
+from turnkeep.http_server.sockets import http_address
 
 QUICK_SECONDS = 5.0
 """A worker or runner that ends sooner than this did not start properly."""
@@ -71,7 +71,7 @@ def _serve(**options: Any) -> None:
         raise InvalidRequest(
             f"--workers {workers} needs PostgreSQL: one process owns a SQLite file. Set TURNKEEP_DATABASE_URL."
         )
-    from turnkeep.api.server import bind
+    from turnkeep.api.app import bind
 
     missing = _check_model(settings)
     with bind(settings) as listener, _sandbox(settings, listener) as (access, note):
@@ -125,7 +125,7 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Runn
 
 def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None) -> None:
     """Print where the server is. The link signs browsers in until the server is started again."""
-    from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
+    from turnkeep.api.identity.service_keys import LOCAL_KEY, SigninLinks
 
     port = listener.getsockname()[1]
     address = settings.address(port)
@@ -159,13 +159,12 @@ def _run(
 async def _work(
     settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: RunnerAccess | None
 ) -> None:
-    from turnkeep.api.app import create_app
-    from turnkeep.api.keyfiles import make_folder
-    from turnkeep.api.logs import configure_logging
-    from turnkeep.api.metrics import Metrics
-    from turnkeep.api.observing import EngineObserver
-    from turnkeep.api.server import Server
-    from turnkeep.api.tracing import open_tracing
+    from turnkeep.api.app import Server, create_app
+    from turnkeep.api.identity.service_keys import make_folder
+    from turnkeep.api.telemetry.logs import configure_logging
+    from turnkeep.api.telemetry.metrics import Metrics
+    from turnkeep.api.telemetry.observer import EngineObserver
+    from turnkeep.api.telemetry.tracing import open_tracing
     from turnkeep.runtime import open_runtime
 
     make_folder(settings.data_dir)
@@ -226,7 +225,7 @@ class Supervisor:
 
     def _prepare(self) -> None:
         """Migrate the database and create the secrets once, before any worker needs them."""
-        from turnkeep.api.keyfiles import local_key, signing_secrets
+        from turnkeep.api.identity.service_keys import local_key, signing_secrets
         from turnkeep.runtime import home_org, open_store
 
         async def prepare() -> None:

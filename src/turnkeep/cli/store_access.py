@@ -14,7 +14,7 @@ import typer
 
 from turnkeep.config import Settings, read_settings
 from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, TurnkeepError, Unavailable
-from turnkeep.sockets import http_address
+from turnkeep.http_server.sockets import http_address
 from turnkeep.store.ports import Store
 from turnkeep_client import discovery
 from turnkeep_client.discovery import SERVER_FILE, RunningServer
@@ -49,7 +49,7 @@ def ask_server(settings: Settings, method: str, path: str, body: Any = None) -> 
     """The response of the server that owns the database, decoded."""
     import httpx
 
-    from turnkeep.api.keyfiles import local_key
+    from turnkeep.api.identity.service_keys import local_key
 
     server = running_server(settings)
     if server is None:

@@ -30,7 +30,7 @@ def create_org(
 
     - `turnkeep orgs create acme`
     """
-    from turnkeep.api.keys import make_org
+    from turnkeep.api.identity.service_keys import make_org
     from turnkeep.api.views import org_of
 
     settings = settings_of(data_dir, database_url)
@@ -88,7 +88,7 @@ def create_key(
 
     - `turnkeep keys create batch --org acme --monthly-message-limit 10000 --json | jq -r .key`
     """
-    from turnkeep.api.keys import make_key
+    from turnkeep.api.identity.service_keys import make_key
     from turnkeep.api.views import key_of
     from turnkeep_client import wire
 

@@ -31,8 +31,8 @@ def system_blocks(system: str) -> list[JsonObject]:
 def mark_for_cache(system: list[JsonObject], messages: list[JsonObject], *, closed: int) -> None:
     """Set at most four markers where the next request will share the prefix with this one.
 
-    After the system prompt (which covers the tools too); after the last closed turn, of which `closed` messages
-    are the end; where the request before this one ended, the last user message but one; and at the end.
+    They stand after the system prompt (which covers the tools too); after the last closed turn, which ends at message
+    number `closed`; at the last user message but one, where the previous request ended; and at the end.
     """
     if system:
         _mark(system[-1])

@@ -1,8 +1,8 @@
-"""Attachments: files and pictures as a model can take them.
+"""Attachments: files and pictures in the form in which a model gets them.
 
-A picture becomes an image block where the model sees and the format is one that providers take; a text file is
-inlined up to a limit; everything else is named with its type and size. A file that is gone becomes a note, never a
-failure. Nothing is fetched here: the caller hands in `Contents`, and `wanted` says what would be of use.
+A picture becomes an image block if the model sees images and providers accept its format. A text file is inlined up
+to a limit. Any other file is named with its type and size. A file that is gone becomes a note, never a failure.
+Nothing is fetched here: `wanted` lists the contents that are needed, and the caller passes them in as `Contents`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from turnkeep_client.wire.blocks import Block, FileRef, Image, Text
 INLINE_CHARS = 20_000
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 MAX_IMAGE_CHARS = 5 * 1024 * 1024
-"""Of base64. Anthropic's limit for one picture; the others allow more."""
+"""Maximum length of a picture as base64: Anthropic's limit. Other providers allow more."""
 
 _TEXT_TYPES = frozenset(
     {
@@ -38,7 +38,7 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 class TextContent(Struct, frozen=True):
-    """The words of a text file, or its beginning."""
+    """The text of a file, or its beginning."""
 
     text: str
     is_cut: bool = False
@@ -57,31 +57,31 @@ class Gone(Struct, frozen=True):
 
 FileContent = TextContent | PictureContent | Gone
 Contents = Mapping[FileId, FileContent]
-"""What is inside the files of a history. A file without an entry is merely named."""
+"""The contents of the files of a history. A file without an entry is only named."""
 
-Wish = Literal["text", "picture"]
+ContentKind = Literal["text", "picture"]
 
 
-def wish(ref: FileRef, *, sees_images: bool) -> Wish | None:
-    """How this file's content would be shown, if at all."""
+def content_kind(ref: FileRef, *, sees_images: bool) -> ContentKind | None:
+    """The form in which the content of this file is shown; None if it is only named."""
     kind = ref.mime_type.partition(";")[0].strip().lower()
     if kind in IMAGE_TYPES:
         return "picture" if sees_images and ref.size * 4 // 3 <= MAX_IMAGE_CHARS else None
     return "text" if kind.startswith("text/") or kind in _TEXT_TYPES else None
 
 
-def wanted(rows: Iterable[Message], *, sees_images: bool) -> dict[FileId, Wish]:
-    """Which files of these rows are worth loading, and as what."""
-    wishes: dict[FileId, Wish] = {}
+def wanted(rows: Iterable[Message], *, sees_images: bool) -> dict[FileId, ContentKind]:
+    """The files of these rows whose content is needed, and in which form."""
+    kinds: dict[FileId, ContentKind] = {}
     for row in rows:
         for ref in (*row.attachments, *row.blocks):
-            if isinstance(ref, FileRef) and (kind := wish(ref, sees_images=sees_images)):
-                wishes[ref.file_id] = kind
-    return wishes
+            if isinstance(ref, FileRef) and (kind := content_kind(ref, sees_images=sees_images)):
+                kinds[ref.file_id] = kind
+    return kinds
 
 
 def show_file(ref: FileRef, role: Speaker, contents: Contents, *, sees_images: bool, inline_chars: int) -> Block:
-    """The file as the model gets it. Only a user can show a picture, so an assistant's file is named."""
+    """The file as the model gets it. Providers accept pictures only from users, so an assistant's file is named."""
     content = contents.get(ref.file_id)
     if isinstance(content, Gone):
         return Text(text=f"[file: {_label(ref)}; no longer available]")
@@ -95,7 +95,7 @@ def show_file(ref: FileRef, role: Speaker, contents: Contents, *, sees_images: b
 
 
 def show_image(image: Image, role: Speaker, *, sees_images: bool) -> Block:
-    """The picture, or a line that stands for it where it cannot be sent."""
+    """The picture, or a line of text in its place if it cannot be sent."""
     if role == "user" and sees_images and _is_acceptable(image):
         return image
     return Text(text=f"[image: {_plain(image.media_type) or 'unknown type'}; not shown]")

@@ -1,4 +1,4 @@
-"""Exchanges: a turn as a model will see it. The values that the compiler's steps hand to each other.
+"""Exchanges: the values that the compiler's steps pass to each other. An exchange is a turn as a model will see it.
 
 No provider's format appears here, and nothing here reads rows.
 """
@@ -39,7 +39,7 @@ class Utterance(Struct, frozen=True, kw_only=True):
 
 
 class Repair(Struct, frozen=True, kw_only=True):
-    """Something that had to be set right, said so that a person understands it."""
+    """One change that the compiler had to make, described for a person."""
 
     kind: RepairKind
     turn_id: TurnId
@@ -66,7 +66,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
         return Exchange(turn_id=self.turn_id, utterances=(*self.utterances, note(role, text, ts=ts)))
 
 
-# What the compiler says in its own words. Fixed texts, since a prefix that changes is a cache that misses.
+# The compiler's own texts. They never change, because a provider's cache needs the same prefix every time.
 EMPTY_MESSAGE = "(empty message)"
 NO_ANSWER = "(This turn ended without an answer.)"
 BEGAN_EARLIER = "(The conversation began before this point.)"

@@ -37,9 +37,9 @@ class CallNames:
 
 
 def safe_name(name: str, *, limit: int = TOOL_NAME_CHARS) -> str:
-    """The name itself if it has only letters, digits, `_` and `-` and fits; else a stable stand-in.
+    """The name itself if it has only letters, digits, `_` and `-` and fits; else a stable substitute.
 
-    Tools must be declared under the same stand-in, so that a model finds its earlier calls among them.
+    Tools must be declared under the same substitute, so that a model finds its earlier calls among them.
     """
     if name and len(name) <= limit and not _FORBIDDEN.search(name):
         return name

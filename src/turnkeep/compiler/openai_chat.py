@@ -1,20 +1,20 @@
 """OpenAI Chat Completions, and the many servers that speak it: utterances → `messages`, system prompt first.
 
-Reasoning has no place in this format and is not here any more. A failed result says so in words, for want of a
-field.
+This format has no place for reasoning, which an earlier step has removed, and no field for a failed result, so its text
+says that it is an error.
 """
 
 from collections.abc import Sequence
 from typing import assert_never
 
-from turnkeep.compiler.budget import arguments_of
 from turnkeep.compiler.exchange import Utterance
 from turnkeep.compiler.identifiers import CHAT_ID_CHARS, CallNames, safe_name
+from turnkeep.compiler.window import arguments_of
 from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 
 def translate(lines: Sequence[Utterance], names: CallNames, *, system: str = "") -> list[JsonObject]:
-    """Results become `tool` messages directly after their calls; what the user says beside them comes after."""
+    """Results become `tool` messages directly after their calls; the user's own text follows them."""
     messages: list[JsonObject] = [{"role": "system", "content": system}] if system.strip() else []
     called: list[str] = []
     for line in lines:
@@ -31,7 +31,7 @@ def call_names() -> CallNames:
 
 
 def result_text(result: ToolResult) -> str:
-    """The result's words, marked where it is an error."""
+    """The text of the result, marked if it is an error."""
     if result.is_error and not result.content.lower().startswith("error"):
         return f"Error: {result.content}"
     return result.content
@@ -62,7 +62,7 @@ def _user(line: Utterance, called: list[str]) -> list[JsonObject]:
         for result, name in zip(results, called, strict=False)
     ]
     parts = [_part(block) for block in line.blocks if not isinstance(block, ToolResult)]
-    # Many compatible servers take a list only where there is a picture in it.
+    # Many compatible servers accept a list only if it contains a picture.
     if parts and all(part["type"] == "text" for part in parts):
         messages.append({"role": "user", "content": "\n\n".join(part["text"] for part in parts)})
     elif parts:

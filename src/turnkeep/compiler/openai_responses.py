@@ -1,16 +1,16 @@
 """OpenAI Responses: utterances → `input` items, instructions apart; meant for requests with `store: false`.
 
-Calls and messages go without the provider's item ids: a pair is held together by `call_id`, and an item id makes
-the server look for what it no longer stores. Reasoning goes back as its ciphertext, before what it led to.
+Calls and messages are sent without the provider's item ids. A `call_id` connects a call with its output, and an item id
+would make the server look for an item that it does not store. Reasoning goes back as its ciphertext, before its result.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from turnkeep.compiler.budget import arguments_of
 from turnkeep.compiler.exchange import Utterance
 from turnkeep.compiler.identifiers import RESPONSES_ID_CHARS, CallNames, safe_name
 from turnkeep.compiler.openai_chat import image_url, result_text
+from turnkeep.compiler.window import arguments_of
 from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
 
 

@@ -24,7 +24,7 @@ from turnkeep_client.wire.blocks import Block, Reasoning, Text, ToolResult, Tool
 
 
 class Slot:
-    """A call, and the place for its answer. `arrival` counts the answers in the order in which they came."""
+    """A call, and its result once it is found. `arrival` numbers the results in the order in which they came."""
 
     __slots__ = ("arrival", "at", "call", "result")
 
@@ -40,7 +40,7 @@ class Slot:
 
 
 class Log:
-    """What had to be set right in one turn."""
+    """The repairs of one turn."""
 
     def __init__(self, turn_id: TurnId) -> None:
         self.turn_id = turn_id
@@ -51,7 +51,7 @@ class Log:
 
 
 def repair(exchange: Exchange) -> tuple[Exchange, list[Repair]]:
-    """The exchange as every provider accepts it, and what had to be done to get there."""
+    """The exchange as every provider accepts it, and the repairs that this needed."""
     if _is_sound(exchange):
         return exchange, []
     log = Log(exchange.turn_id)
@@ -68,7 +68,7 @@ def repair(exchange: Exchange) -> tuple[Exchange, list[Repair]]:
 
 
 def _is_sound(exchange: Exchange) -> bool:
-    """A quick yes for the usual turn, so that only a broken one pays for its repair."""
+    """A quick check that a turn needs no repair, as is usual."""
     waiting: list[CallId] = []
     for utterance in exchange.utterances:
         calls: list[CallId] = []
@@ -103,7 +103,7 @@ def _result(slot: Slot, log: Log) -> ToolResult:
 
 
 def _spoken(utterance: Utterance, log: Log) -> Utterance | None:
-    """What remains of an utterance once results and empty words are gone; None if that is nothing."""
+    """The utterance without results and empty texts; None if nothing remains."""
     blocks = utterance.blocks
     kept = tuple(block for block in blocks if not _is_void(block))
     if utterance.role == "assistant":
@@ -125,7 +125,7 @@ def _is_void(block: Block) -> bool:
 
 
 def _with_valid_reasoning(blocks: tuple[Block, ...], log: Log) -> tuple[Block, ...]:
-    """Reasoning opens an utterance or is not there, and is never its last word: it was cut off in that case."""
+    """Keep reasoning only at the beginning of an utterance. Reasoning at its end was cut off, and is left out."""
     end = len(blocks)
     while end and isinstance(blocks[end - 1], Reasoning):
         end -= 1
@@ -138,7 +138,7 @@ def _with_valid_reasoning(blocks: tuple[Block, ...], log: Log) -> tuple[Block, .
 
 
 def _with_words_before_calls(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """No model of ours speaks after it called; where an import does, its words come first, as in every answer."""
+    """Put text before calls, as in every answer of a provider. Imported answers may have text after a call."""
     first = next((index for index, block in enumerate(blocks) if isinstance(block, ToolUse)), len(blocks))
     late = tuple(block for block in blocks[first:] if isinstance(block, Text))
     if not late:
@@ -209,16 +209,15 @@ class _CallPairing:
     def note_the_rest(self) -> None:
         for call_id, results in self._early.items():
             for _ in results:
-                self._log.add("result_orphaned", f"A result for {call_id!r}, which nobody called, was left out.")
+                self._log.add("result_orphaned", f"A result for {call_id!r}, for which there is no call, was left out.")
         for made in self.slots.values():
             arrivals = [slot.arrival for slot in made if slot.arrival >= 0]
             if arrivals != sorted(arrivals):
                 self._log.add("results_ordered", "Results of parallel calls were put into the order of the calls.")
 
     def _meant_by(self, block: ToolResult) -> Slot | None:
-        """Some models count their ids from 0 in every round: the latest round that still waits is meant, and
-        within it the first.
-        """
+        """The call that this result answers. Some models number their calls from 0 in every round, so it is the first
+        call with that id in the latest round that still waits for results."""
         rounds = self._waiting[block.call_id]
         while rounds and not rounds[-1]:
             rounds.pop()

@@ -13,27 +13,27 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
-from turnkeep.compiler import anthropic, openai_chat, openai_responses, sandbox
+from turnkeep.compiler import anthropic, openai_chat, openai_responses
 from turnkeep.compiler.attachments import INLINE_CHARS, Contents
-from turnkeep.compiler.budget import CHARS_PER_TOKEN, Budget, size_of
 from turnkeep.compiler.exchange import (
     BEGAN_EARLIER,
     Exchange,
     Repair,
+    Speaker,
     Utterance,
     note,
 )
 from turnkeep.compiler.identifiers import safe_name
 from turnkeep.compiler.repair import repair, without_reasoning
 from turnkeep.compiler.utterances import View, view_turn
-from turnkeep.compiler.window import Group, Window, fit, group_turns
+from turnkeep.compiler.window import CHARS_PER_TOKEN, Budget, Group, Window, fit, group_turns, size_of
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
-from turnkeep_client.wire.blocks import JsonObject, Reasoning, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import JsonObject, Reasoning, ToolResult, ToolUse, paragraphs_of
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """What was said, the sides taking turns. The first `closed` lines belong to turns that have ended."""
+    """All utterances, user and assistant in alternation. The first `closed` lines belong to turns that have ended."""
 
     lines: list[Utterance]
     closed: int
@@ -43,11 +43,11 @@ class Conversation(Struct, frozen=True, kw_only=True):
 Target = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
 
 Thinking = Literal["off", "enabled", "adaptive"]
-"""Anthropic's three ways: with `enabled` a tool loop must have begun with thinking, with `adaptive` it may."""
+"""Anthropic's three modes. With `enabled` a tool loop must have begun with thinking; with `adaptive` it may have."""
 
 
 class Compiled(Struct, frozen=True, kw_only=True):
-    """A request's conversation, and an account of how it came about.
+    """The conversation of a request, and a report on how it was made.
 
     `messages` is `messages`, or `input` for Responses. `system` is what goes beside it: blocks for Anthropic,
     `instructions` for Responses, None where it is inside the messages. `thinking` says whether the request may
@@ -81,11 +81,11 @@ def compile(
     cache_markers: bool = True,
     turn_count: int | None = None,
 ) -> Compiled:
-    """What `target` is sent for the turn `open_turn`, or would be shown of the past if no turn is open.
+    """The conversation for `target` in the turn `open_turn`; without an open turn, the past conversation.
 
-    `history` holds the rows of the conversation in order, or its end as far as the store gave it; only the window
-    is looked at. `turn_count` is how many turns there are in all, so that those left out need not be counted.
-    With an open turn the result ends with the user's words or with tool results, always.
+    `history` holds the rows of the conversation in order, or as many of the last ones as the store returned; only the
+    window is read. `turn_count` is the number of all turns, so that those left out need not be counted. With an open
+    turn the result always ends with a message of the user or with tool results.
     """
     is_sandbox = target == "sandbox"
     contents = {} if contents is None or is_sandbox else contents
@@ -141,7 +141,7 @@ def _prepare(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
 
 
 def _prepare_as_read(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
-    """For the sandbox, which sees what a reader sees: no instructions, and nothing set right."""
+    """For the sandbox, which gets what a reader sees: no instructions, and no repairs."""
     return view_turn(group.turn_id, [row for row in group.rows if row.role != "system"], view)
 
 
@@ -166,7 +166,7 @@ def _translate(
             messages = openai_responses.translate(lines, names)
             return _Wire(messages=messages, system=system, renamed=names.renamed)
         case "sandbox":
-            return _Wire(messages=sandbox.translate(window.exchanges))
+            return _Wire(messages=sandbox_history(window.exchanges))
         case _:
             assert_never(target)
 
@@ -234,3 +234,28 @@ def open_loop_thinks(lines: Sequence[Utterance]) -> bool:
 
 def _is_only_results(utterance: Utterance) -> bool:
     return all(isinstance(block, ToolResult) for block in utterance.blocks)
+
+
+def sandbox_history(exchanges: Sequence[Exchange]) -> list[JsonObject]:
+    """The history for a sandbox: `[{role, content, ts}]`, one entry for all consecutive texts of one side in a turn.
+
+    Tools, reasoning and the compiler's own notes are left out. A failed or cancelled turn is given as it is: the
+    question, and the answer as far as it came.
+    """
+    entries: list[JsonObject] = []
+    for exchange in exchanges:
+        speaker: Speaker | None = None
+        for utterance in exchange.utterances:
+            text = paragraphs_of(utterance.blocks)
+            if not text:
+                continue
+            if utterance.role == speaker:
+                entries[-1] = {
+                    "role": speaker,
+                    "content": f"{entries[-1]['content']}\n\n{text}",
+                    "ts": utterance.ts,
+                }
+            else:
+                speaker = utterance.role
+                entries.append({"role": speaker, "content": text, "ts": utterance.ts})
+    return entries

@@ -37,7 +37,7 @@ _PLAIN: dict[str, frozenset[type]] = {
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """How a target looks at a history. `reasoning_of` names the provider whose reasoning it takes back."""
+    """What a target may see of a history. `reasoning_of` names the provider whose reasoning it accepts."""
 
     reasoning_of: str | None
     contents: Contents
@@ -46,7 +46,7 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 def view_turn(turn_id: TurnId, rows: Sequence[Message], view: View) -> tuple[Exchange, list[Repair]]:
-    """The rows of one turn as utterances, with files shown and foreign reasoning left out."""
+    """The rows of one turn as utterances, with the contents of files, and without reasoning of other providers."""
     utterances: list[Utterance] = []
     repairs: list[Repair] = []
     for row in rows:
@@ -58,14 +58,15 @@ def view_turn(turn_id: TurnId, rows: Sequence[Message], view: View) -> tuple[Exc
 
 
 def _is_plain(row: Message) -> bool:
-    """Most rows: one side's words, calls or results, the same for every reader."""
+    """Whether the row holds only texts, calls or results of one side, as most rows do. It is the same for all
+    targets."""
     own = _PLAIN.get(row.role)
     return own is not None and bool(row.blocks) and not row.attachments and own.issuperset(map(type, row.blocks))
 
 
 def _show(utterance: Utterance, row: Message, view: View, repairs: list[Repair]) -> Utterance:
     thoughts = [block for block in utterance.blocks if isinstance(block, Reasoning)]
-    # All or none: a provider that finds one of an answer's thoughts missing refuses the rest as modified.
+    # All or none: if one reasoning block of an answer is missing, a provider refuses the others as modified.
     keeps_reasoning = all(is_verifiable(block, row.provider, view.reasoning_of) for block in thoughts)
     blocks: list[Block] = []
     for block in utterance.blocks:
@@ -94,7 +95,7 @@ def _show(utterance: Utterance, row: Message, view: View, repairs: list[Repair])
 
 
 def is_verifiable(block: Reasoning, said_by: str | None, reader: str | None) -> bool:
-    """Whether `reader` can take this reasoning back: its own, with the signature or ciphertext that proves it."""
+    """Whether `reader` accepts this reasoning: it is its own, and has the signature or ciphertext that proves it."""
     origin = (block.provider or said_by or "").partition("/")[0]
     if reader is None or origin != reader:
         return False
@@ -102,7 +103,7 @@ def is_verifiable(block: Reasoning, said_by: str | None, reader: str | None) -> 
 
 
 def read(row: Message) -> list[Utterance]:
-    """What the row says, split where it changes sides: a result inside an assistant's row is the user's."""
+    """The utterances of a row, split where the side changes: a result inside an assistant's row is the user's."""
     utterances: list[Utterance] = []
     for role, blocks in _sides(row.role, blocks_of(row)):
         utterances.append(Utterance(role=role, blocks=blocks, ts=row.created_at))
@@ -115,7 +116,7 @@ def blocks_of(row: Message) -> tuple[Block, ...]:
     if row.attachments:
         named = {block.file_id for block in blocks if isinstance(block, FileRef)}
         files = (ref for ref in row.attachments if ref.file_id not in named)
-        # Reasoning that is not the first thing of its message would be refused.
+        # Providers refuse reasoning that does not come first in its message.
         start = next((index for index, block in enumerate(blocks) if not isinstance(block, Reasoning)), len(blocks))
         blocks = (*blocks[:start], *files, *blocks[start:])
     return blocks

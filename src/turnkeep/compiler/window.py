@@ -1,16 +1,23 @@
-"""The window: which turns a model is shown.
+"""The window: which turns a model is shown, within a budget.
 
-Whole turns only. The most recent ones, at most `budget.turns`, walking from the newest to the oldest until the
-budget is used up; a leading turn whose first rows the store's row limit cut off is left out. The turn now being
-answered is never left out: if it alone is over the budget, its oldest tool results give way to a note. The walk
-begins at the end, so its cost does not depend on how long the conversation is.
+Only whole turns are shown: the most recent ones, at most `budget.turns`, added from the newest to the oldest until
+the budget is used up. A first turn whose beginning was cut off by the store's row limit is left out. The turn that is
+being answered is always shown; if it alone exceeds the budget, its oldest tool results are replaced by notes. Turns
+are read from the end, so the cost does not depend on the length of the conversation.
+
+A budget counts characters, or tokens if an agent names a tokenizer. The rest of the compiler calls `Budget.measure`
+and does not know which of the two it is. The budget does not include the system prompt and the answer: the caller
+leaves room for them.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import assert_never
 
+import msgspec
 from msgspec import Struct, structs
 
-from turnkeep.compiler.budget import Budget, size_of
 from turnkeep.compiler.exchange import (
     BEGAN_EARLIER,
     EMPTY_MESSAGE,
@@ -20,14 +27,45 @@ from turnkeep.compiler.exchange import (
     Repair,
     Utterance,
 )
+from turnkeep.config import EngineSettings
+from turnkeep.errors import InvalidRequest, Unavailable
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.truncation import elided
-from turnkeep_client.wire.blocks import Block, ToolResult
+from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
+
+Measure = Callable[[str], int]
+
+REPLAY_TURNS = EngineSettings().replay_turns
+CONTEXT_CHARS = EngineSettings().context_chars
+CHARS_PER_TOKEN = 4
+IMAGE_TOKENS = 1_600
+"""What a picture costs after providers have scaled it down. Its base64 length does not say that."""
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """At most `turns` turns with a total of at most `size`, as `measure` counts it; `image` is the size of a
+    picture."""
+
+    turns: int = REPLAY_TURNS
+    size: int = CONTEXT_CHARS
+    measure: Measure = len
+    image: int = IMAGE_TOKENS * CHARS_PER_TOKEN
+
+
+UNLIMITED = Budget(turns=2**31, size=2**62)
+
+
+def budget_for(tokenizer: str | None = None, *, turns: int = REPLAY_TURNS, chars: int = CONTEXT_CHARS) -> Budget:
+    """The budget in characters, or the equivalent in tokens of the named tokenizer."""
+    if tokenizer is None:
+        return Budget(turns=turns, size=chars)
+    size = max(1, chars // CHARS_PER_TOKEN)
+    return Budget(turns=turns, size=size, measure=measure_for(tokenizer), image=IMAGE_TOKENS)
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """The stored rows of one turn, in order. `turns` is above 1 where rows of results were joined to it."""
+    """The stored rows of one turn, in order. `turns` is above 1 if rows of results were joined to it."""
 
     turn_id: TurnId
     rows: tuple[Message, ...]
@@ -35,12 +73,12 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def is_instruction(self) -> bool:
-        """Nobody asked anything, so nobody owes an answer."""
+        """Whether the group holds only instructions, so that no answer is missing."""
         return bool(self.rows) and all(row.role == "system" for row in self.rows)
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """What fits, oldest first."""
+    """The turns that fit, oldest first."""
 
     exchanges: list[Exchange]
     repairs: list[Repair]
@@ -49,14 +87,15 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 Prepare = Callable[[Group], tuple[Exchange, list[Repair]]]
-"""A group made ready to be measured: read, seen through a view, repaired."""
+"""Makes an exchange of a group: reads its rows for one target, and repairs them."""
 
 
 def group_turns(rows: Sequence[Message], *, limit: int, open_turn: TurnId | None) -> list[Group]:
-    """The last `limit` turns, oldest first. Rows of a turn are joined even where another's stand between them.
+    """The last `limit` turns, oldest first. The rows of a turn are joined even if rows of another turn lie between
+    them.
 
-    A row without a turn is a turn of its own, but one of tool results alone belongs to the turn before it. What was
-    queued behind the open turn has not happened yet and is left out.
+    A row without a turn is a turn of its own, but a row of tool results alone belongs to the turn before it. Turns
+    that are queued behind the open turn have not happened yet and are left out.
     """
     found: dict[str | int, list[Message]] = {}
     first_at: dict[str | int, int] = {}
@@ -115,7 +154,8 @@ def _is_result(row: Message) -> bool:
 
 
 def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn: TurnId | None, close: bool) -> Window:
-    """The newest groups that fit the budget together; with `close`, each so ended that the next may follow it."""
+    """The newest groups that fit the budget together. With `close`, each gets an end after which the next may
+    follow."""
     exchanges: list[Exchange] = []
     repairs: list[list[Repair]] = []
     turns = total = 0
@@ -147,7 +187,7 @@ def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn:
 
 
 def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tuple[Exchange, list[Repair]]:
-    """The exchange with a last word where it lacks one: two questions in a row would read as one."""
+    """The exchange, with a note in place of a missing answer: two questions in a row would read as one."""
     if is_open:
         return _asking(exchange)
     if exchange.ends_with != "user" or (newer is not None and newer.opens_with == "assistant"):
@@ -158,7 +198,7 @@ def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tup
 
 
 def _asking(exchange: Exchange) -> tuple[Exchange, list[Repair]]:
-    """The open exchange, ending so that a model has something to answer."""
+    """The open exchange, ending with a message that a model can answer."""
     match exchange.ends_with:
         case "user":
             return exchange, []
@@ -196,3 +236,62 @@ def _elide(exchange: Exchange, excess: int, budget: Budget) -> tuple[Exchange, l
             blocks.append(block)
         utterances.append(Utterance(role=utterance.role, blocks=tuple(blocks), ts=utterance.ts))
     return Exchange(turn_id=exchange.turn_id, utterances=tuple(utterances)), repairs
+
+
+@lru_cache(maxsize=16)
+def measure_for(tokenizer: str) -> Measure:
+    """A counter of tokens, by the name of an encoding (`o200k_base`) or of a model that tiktoken knows."""
+    try:
+        tiktoken = import_module("tiktoken")
+    except ImportError as exc:
+        raise InvalidRequest(
+            f"The agent counts tokens with {tokenizer!r}, which needs the package tiktoken. "
+            "Install it, or leave the tokenizer out to count characters."
+        ) from exc
+    try:
+        known = tokenizer in tiktoken.list_encoding_names()
+        encoding = tiktoken.get_encoding(tokenizer) if known else tiktoken.encoding_for_model(tokenizer)
+    except KeyError as exc:
+        raise InvalidRequest(f"{tokenizer!r} is not a tokenizer that tiktoken knows.") from exc
+    except OSError as exc:
+        raise Unavailable(f"The vocabulary of tokenizer {tokenizer!r} could not be loaded: {exc}") from exc
+
+    # A tool round measures the same texts again; counting tokens costs about a hundred times more than the lookup.
+    @lru_cache(maxsize=4096)
+    def count(text: str) -> int:
+        return len(encoding.encode(text, disallowed_special=()))
+
+    return count
+
+
+def size_of(exchange: Exchange, budget: Budget) -> int:
+    """What the exchange takes of the budget."""
+    measure, image = budget.measure, budget.image
+    return sum(
+        block_size(block, measure=measure, image=image)
+        for utterance in exchange.utterances
+        for block in utterance.blocks
+    )
+
+
+def block_size(block: Block, *, measure: Measure, image: int) -> int:
+    match block:
+        case Text():
+            return measure(block.text)
+        case ToolResult():
+            return measure(block.content)
+        case ToolUse():
+            return measure(block.name) + measure(arguments_of(block.input))
+        case Reasoning():
+            return measure(block.text) + len(block.data or "")
+        case Image():
+            return image
+        case FileRef():
+            return measure(block.name)
+        case _:
+            assert_never(block)
+
+
+def arguments_of(value: JsonObject) -> str:
+    """A call's arguments as compact JSON, keys in the order in which the model wrote them."""
+    return msgspec.json.encode(value).decode()

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Struct
 
-from turnkeep.config.parsing import count, http_url, one_of, seconds
-from turnkeep.config.variables import Setting, variables_of
+from turnkeep.config.variables import Setting, count, http_url, one_of, seconds, variables_of
 
 DriverName = Literal["bubblewrap", "docker"]
 

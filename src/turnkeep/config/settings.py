@@ -12,24 +12,26 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct, structs
 
-from turnkeep.config.parsing import (
+from turnkeep.config.secret_masking import MASK, mask_url
+from turnkeep.config.variables import (
     SECRET_CHARS,
+    Setting,
     count,
     http_url,
     http_url_or_off,
     one_of,
     origins,
+    read_variables,
     seconds,
     secret_words,
     url,
+    variables_of,
     visible,
     words,
     yes_or_no,
 )
-from turnkeep.config.secret_masking import MASK, mask_url
-from turnkeep.config.variables import Setting, read_variables, variables_of
+from turnkeep.http_server.sockets import http_address
 from turnkeep.model.agents import AgentLimits
-from turnkeep.sockets import http_address
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from turnkeep.compiler import Contents, FileContent, Gone, PictureContent, TextContent, wanted
-from turnkeep.compiler.attachments import INLINE_CHARS, Wish
+from turnkeep.compiler.attachments import INLINE_CHARS, ContentKind
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import MAX_BYTES, ImageConverter
 from turnkeep.files.ports import Missing
@@ -35,20 +35,20 @@ class AttachmentReader:
         self._bag = bag
         self._pictures = pictures
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
-        self._cache: OrderedDict[tuple[FileId, Wish], FileContent | None] = OrderedDict()
+        self._cache: OrderedDict[tuple[FileId, ContentKind], FileContent | None] = OrderedDict()
         self._chars = 0
 
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
         """The contents that the model can use. Raises Unavailable while the bucket is away: the turn is then tried
         again, because an answer without the attachments would look like one that had read them."""
-        wishes = wanted(rows, sees_images=sees_images)
-        if not wishes:
+        kinds = wanted(rows, sees_images=sees_images)
+        if not kinds:
             return {}
-        there = {file.id: file for file in await self._store.files_by_id(list(wishes))}
-        found = await asyncio.gather(*(self._content(there.get(file_id), kind) for file_id, kind in wishes.items()))
-        return {file_id: content for file_id, content in zip(wishes, found, strict=True) if content is not None}
+        there = {file.id: file for file in await self._store.files_by_id(list(kinds))}
+        found = await asyncio.gather(*(self._content(there.get(file_id), kind) for file_id, kind in kinds.items()))
+        return {file_id: content for file_id, content in zip(kinds, found, strict=True) if content is not None}
 
-    async def _content(self, file: File | None, kind: Wish) -> FileContent | None:
+    async def _content(self, file: File | None, kind: ContentKind) -> FileContent | None:
         if file is None:
             return Gone()
         place = (file.id, kind)
@@ -75,7 +75,7 @@ class AttachmentReader:
             return None
         return PictureContent(picture.media_type, base64.b64encode(picture.data).decode())
 
-    def _keep(self, place: tuple[FileId, Wish], content: FileContent | None) -> None:
+    def _keep(self, place: tuple[FileId, ContentKind], content: FileContent | None) -> None:
         if place not in self._cache:
             self._cache[place] = content
             self._chars += _weight(content)

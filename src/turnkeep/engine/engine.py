@@ -12,7 +12,7 @@ from turnkeep.engine.services import Services
 from turnkeep.engine.worker import Sweeper, Worker
 from turnkeep.errors import SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import FileId, TurnId
-from turnkeep.model.narrate import first_event
+from turnkeep.model.past_events import first_event
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Claimed

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from turnkeep.engine.sanitizer import clean_json, clean_text
-from turnkeep.model.depth import is_too_deep
+from turnkeep.model.json_depth import is_too_deep
 from turnkeep.model.truncation import cut_bytes, cut_chars, text_of_value
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 from turnkeep_client.wire.blocks import JsonValue, ToolUse

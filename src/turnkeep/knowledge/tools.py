@@ -8,7 +8,7 @@ from turnkeep.knowledge.table_tools import save_to_table, search_user_tables
 from turnkeep.knowledge.tool_base import SNIPPET_CHARS, KnowledgeTool, Search, cut, fitted, nothing, room_for
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import loosened, parse_query
+from turnkeep.model.text_search import loosened, parse_query
 from turnkeep.store.ports import ConversationStore, KnowledgeStore, Store
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
 from turnkeep_client.wire.events import Source

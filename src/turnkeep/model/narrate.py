@@ -15,7 +15,7 @@ from turnkeep_client.wire.events import Failure, Result, Sources, Step, ToolCall
 from turnkeep_client.wire.usage import Usage
 
 
-def narrate(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ...]:
+def events_from_rows(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ...]:
     """The events of a settled turn, first to last. A turn without rows has none."""
     if not rows:
         return ()

@@ -20,6 +20,8 @@ import aiohttp
 import msgspec
 
 from turnkeep.errors import InvalidRequest, SandboxUnavailable, TurnkeepError
+from turnkeep.http_server.process import GracefulServer
+from turnkeep.http_server.sockets import keep_alive, listen
 from turnkeep.sandbox.boxes.cgroups import Cgroups
 from turnkeep.sandbox.boxes.docker import Docker
 from turnkeep.sandbox.boxes.ports import Driver
@@ -27,8 +29,6 @@ from turnkeep.sandbox.envelope import StreamRequest, read
 from turnkeep.sandbox.line_stream import LineStream
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.turn import SandboxTurn
-from turnkeep.serving import OrderlyServer
-from turnkeep.sockets import keep_alive, listen
 from turnkeep.streaming.connection import Receive, Scope, Send, disconnected
 from turnkeep.streaming.ndjson import ErrorLine
 
@@ -176,7 +176,7 @@ async def open_runner(driver: Driver, settings: RunnerSettings) -> AsyncIterator
             await app.close()
 
 
-class RunnerServer(OrderlyServer):
+class RunnerServer(GracefulServer):
     """The server process. Its shutdown kills the boxes and ends the streams."""
 
     def __init__(self, app: RunnerApp, *, on_ready: Callable[[], None] | None = None) -> None:

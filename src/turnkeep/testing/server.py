@@ -109,8 +109,7 @@ class TurnkeepServer:
 
     async def _serve(self, ready: threading.Event) -> None:
         # The server is imported where it is started: importing this module must stay cheap.
-        from turnkeep.api.app import create_app
-        from turnkeep.api.server import Server, bind
+        from turnkeep.api.app import Server, bind, create_app
         from turnkeep.providers.registry import ProviderRegistry
         from turnkeep.runtime import open_runtime
         from turnkeep.tools.registry import ToolRegistry

@@ -7,12 +7,11 @@ from litestar.types import ASGIApp
 from msgspec import UNSET
 
 from turnkeep.api import views
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.keys import make_key, not_freer
-from turnkeep.api.paging import page_of
-from turnkeep.api.queries import ListQuery, UsageQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.signing import USER_TOKEN, Claims, Signer
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.identity.service_keys import make_key, not_freer
+from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
+from turnkeep.api.native.queries import ListQuery, UsageQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, WorkspaceId
@@ -23,7 +22,7 @@ from turnkeep_client.wire.usage import MonthlyUsage
 WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
 
 
-def token_endpoints(signer: Signer) -> Endpoints:
+def token_endpoints(signer: UserTokens) -> Endpoints:
     """Minting needs the secrets, which the other routes do not know."""
     endpoints = Endpoints("account")
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api.agent_checks import check_shapes, find_warnings
-from turnkeep.api.agent_saving import given_fields, spec_of
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.queries import PageQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.native.agent_checks import check_shapes, find_warnings
+from turnkeep.api.native.agents import given_fields, spec_of
+from turnkeep.api.native.queries import PageQuery
 from turnkeep.api.views import agent_for, agent_of
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import AgentSpec

@@ -2,12 +2,12 @@
 
 from litestar.types import ASGIApp
 
-from turnkeep.api.answers import json_answer
-from turnkeep.api.bodies import body_chunks
-from turnkeep.api.downloads import SAFE_HEADERS, disposition, streamed
-from turnkeep.api.keyfiles import hash_key
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
+from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, streamed
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.requests import body_chunks
+from turnkeep.api.http.responses import json_answer
+from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.errors import NotFound, Unauthorized
 from turnkeep.files.keys import Folder
 from turnkeep.files.multipart import file_parts

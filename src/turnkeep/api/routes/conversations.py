@@ -7,9 +7,9 @@ from litestar.types import ASGIApp
 from msgspec import UNSET, UnsetType
 
 from turnkeep.api import views
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.native.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.compiler import Target, budget_for, compile
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, TurnId

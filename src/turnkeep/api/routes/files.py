@@ -5,13 +5,11 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api.answers import Answer, json_answer, no_content
-from turnkeep.api.bodies import body_chunks
-from turnkeep.api.downloads import SAFE_HEADERS, disposition, download
-from turnkeep.api.links import address_of
-from turnkeep.api.paging import page_of
-from turnkeep.api.queries import ListQuery, SavedFilesQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, download
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.requests import body_chunks
+from turnkeep.api.http.responses import Answer, address_of, json_answer, no_content
+from turnkeep.api.native.queries import ListQuery, SavedFilesQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import Conflict, NotFound, Unavailable, UnsupportedMediaType
 from turnkeep.files.images import MAX_BYTES, RASTER_TYPES

@@ -11,17 +11,16 @@ from contextlib import aclosing
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api import chat_completions as chat
-from turnkeep.api.answers import json_answer
-from turnkeep.api.errors import status_of
-from turnkeep.api.gate import read_body
-from turnkeep.api.leaving import CallerLeft
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.turn_calls import turn_has_ended, while_turn_runs
-from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
+from turnkeep.api.http.disconnects import CallerLeft
+from turnkeep.api.http.dispatch import read_body
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.problem_details import status_of
+from turnkeep.api.http.responses import json_answer
+from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, turn_has_ended, while_turn_runs
+from turnkeep.api.openai import chat_completions as chat
 from turnkeep.clock import system_clock
 from turnkeep.compiler import compile
-from turnkeep.compiler.budget import UNLIMITED
+from turnkeep.compiler.window import UNLIMITED
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.ids import new_call_id
 from turnkeep.model.turns import Turn

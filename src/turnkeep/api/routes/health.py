@@ -6,12 +6,12 @@ from typing import Any
 
 from litestar.types import ASGIApp
 
-from turnkeep.api.answers import Answer, json_answer
-from turnkeep.api.auth import COOKIE, COOKIE_SECONDS
-from turnkeep.api.keyfiles import SigninLinks
-from turnkeep.api.queries import SigninQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.signing import PAGE_COOKIE, Claims, Signer
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import Answer, json_answer
+from turnkeep.api.identity.authentication import COOKIE, COOKIE_SECONDS
+from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
+from turnkeep.api.native.queries import SigninQuery
 from turnkeep.clock import system_clock
 from turnkeep.errors import Unauthorized, Unavailable
 from turnkeep_client import wire
@@ -100,7 +100,7 @@ def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Calla
     return endpoints
 
 
-def signin_endpoints(signer: Signer, links: SigninLinks) -> Endpoints:
+def signin_endpoints(signer: UserTokens, links: SigninLinks) -> Endpoints:
     """Signing a browser in with the link that `turnkeep serve` prints."""
     endpoints = Endpoints("health")
 

@@ -5,11 +5,10 @@ from typing import Any
 from litestar.types import ASGIApp
 
 from turnkeep.api import views
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.keys import make_key, make_org
-from turnkeep.api.paging import page_of
-from turnkeep.api.queries import ListQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.identity.service_keys import make_key, make_org
+from turnkeep.api.native.queries import ListQuery, page_of
 from turnkeep.errors import NotFound
 from turnkeep.files.orphans import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId

@@ -6,9 +6,9 @@ from litestar.types import ASGIApp
 from msgspec import UNSET, structs
 
 from turnkeep.api import views
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.queries import PagesQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.native.queries import PagesQuery
 from turnkeep.ids import PageId
 from turnkeep.model import knowledge
 from turnkeep.store.cursors import decode_cursor, encode_cursor

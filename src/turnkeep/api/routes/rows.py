@@ -7,13 +7,12 @@ from typing import Any
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api import views
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.csv_imports import CSV, NDJSON, import_into
-from turnkeep.api.downloads import SAFE_HEADERS, disposition
-from turnkeep.api.queries import CsvQuery, RowsQuery
-from turnkeep.api.repeating import idempotency_key, request_hash
-from turnkeep.api.routes.tables import table_id_of
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.downloads import SAFE_HEADERS, disposition
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.idempotency import idempotency_key, request_hash
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.native.queries import CsvQuery, RowsQuery
+from turnkeep.api.native.tables import CSV, NDJSON, import_into, table_id_of
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.knowledge.csv_files import csv_lines
 from turnkeep.knowledge.table_rows import cells_of, row_query, values_of

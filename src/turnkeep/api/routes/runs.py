@@ -7,9 +7,9 @@ from contextlib import suppress
 from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import UNSET
 
-from turnkeep.api.asking import TURN_HEADER, check_attachments
-from turnkeep.api.leaving import CallerLeft, while_connected
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.disconnects import CallerLeft, while_connected
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.native.turns import TURN_HEADER, check_attachments
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import NotFound
 from turnkeep.ids import AgentId, TurnId

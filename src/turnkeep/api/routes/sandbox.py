@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import msgspec
 from litestar.types import ASGIApp
 
-from turnkeep.api.answers import json_answer
-from turnkeep.api.routes.bag import bag_path
-from turnkeep.api.routes.turn_tools import turn_tools
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.turn_tokens import spend
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import json_answer
+from turnkeep.api.identity.turn_tokens import spend
+from turnkeep.api.native.sandbox import bag_path, turn_tools
 from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile

@@ -7,11 +7,11 @@ import msgspec
 from litestar.types import ASGIApp
 from msgspec import structs
 
-from turnkeep.api.agent_checks import MAX_SKILLS, check_skill_names
-from turnkeep.api.answers import json_answer
-from turnkeep.api.bodies import body_chunks
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.skill_zips import read_zip
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.requests import body_chunks
+from turnkeep.api.http.responses import json_answer
+from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill_names
+from turnkeep.api.native.skills import read_zip
 from turnkeep.api.views import agent_of
 from turnkeep.errors import InvalidRequest, NotFound, UnsupportedMediaType
 from turnkeep.files.multipart import file_parts

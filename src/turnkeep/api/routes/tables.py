@@ -7,10 +7,10 @@ from litestar.types import ASGIApp
 from msgspec import UNSET
 
 from turnkeep.api import views
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.csv_imports import CSV, NDJSON, import_as_new
-from turnkeep.api.queries import CsvQuery, PageQuery
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.native.queries import CsvQuery, PageQuery
+from turnkeep.api.native.tables import CSV, NDJSON, import_as_new
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TableId
 from turnkeep.model.knowledge import Column, KnowledgeTable

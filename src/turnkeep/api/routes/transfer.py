@@ -8,9 +8,9 @@ from litestar.types import ASGIApp
 from msgspec import Struct, structs
 
 from turnkeep.api import views
-from turnkeep.api.answers import Answer, json_answer
-from turnkeep.api.gate import read_body
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.dispatch import read_body
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import Answer, json_answer
 from turnkeep.api.views import masked_snapshot
 from turnkeep.clock import system_clock
 from turnkeep.errors import InvalidRequest, NotFound

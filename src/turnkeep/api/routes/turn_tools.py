@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from litestar.types import ASGIApp
 
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.leaving import CallerLeft
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.turn_calls import while_turn_runs
-from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
+from turnkeep.api.http.disconnects import CallerLeft
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, while_turn_runs
 from turnkeep.engine.tool_calls import call_tool
 from turnkeep.ids import CallId
 from turnkeep.model.turns import Turn

@@ -7,18 +7,19 @@ import msgspec
 from litestar.types import ASGIApp
 from msgspec import UNSET
 
-from turnkeep.api.answers import Answer, json_answer, no_content
-from turnkeep.api.asking import (
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.responses import Answer, json_answer, no_content
+from turnkeep.api.native.queries import EventsQuery, StreamQuery
+from turnkeep.api.native.turns import (
     attachments_of,
     blocks_of,
     check_rate,
+    cursor_of,
     options_of,
+    read_turn,
     respond,
+    stream_turn,
 )
-from turnkeep.api.queries import EventsQuery, StreamQuery
-from turnkeep.api.reading import read_turn
-from turnkeep.api.routing import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.streams import cursor_of, stream_turn
 from turnkeep.api.views import snapshot_of
 from turnkeep.engine import Options, Question
 from turnkeep.errors import InvalidRequest, NotFound

@@ -1,8 +1,8 @@
-"""The judge: would a provider refuse this request, and with which words?
+"""The judge checks whether a provider would refuse a request, and with which error message.
 
-Written from the providers' rules and from the errors that people report, and sharing no code with the compiler, so
-that neither can hide the other's mistakes. It looks at a whole request body and lists every violation. Where
-endpoints of one protocol differ, it takes the side of the strictest that is in use.
+It is written from the providers' rules and from reported errors. It shares no code with the compiler, so that neither
+can hide mistakes of the other. It checks a whole request body and lists every violation. Where endpoints of one
+protocol differ, it follows the strictest one in use.
 """
 
 from turnkeep.compiler.judge.anthropic import judge_anthropic

@@ -169,7 +169,7 @@ def _ids(contents: list[list[Json]], findings: Findings) -> None:
 
 
 def _pairs(contents: list[list[Json]], findings: Findings) -> None:
-    """Every call is answered at the beginning of the next message, once, and nothing else is."""
+    """The next message must begin with exactly one result for every call, and results for no other calls."""
     for index, blocks in enumerate(contents):
         calls = [str(b.get("id")) for b in blocks if b.get("type") == "tool_use"]
         after = contents[index + 1] if index + 1 < len(contents) else []

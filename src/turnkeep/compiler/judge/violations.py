@@ -29,7 +29,7 @@ class Findings:
 
 
 def find_surrogates(value: Any, path: str, findings: Findings) -> None:
-    """Half an emoji, cut by characters of UTF-16, is no JSON that a server can read."""
+    """Find half surrogate pairs, such as an emoji that was cut in two: servers do not read them as JSON."""
     if isinstance(value, str):
         if _SURROGATE.search(value):
             findings.add("surrogate", path, "The request body is not valid JSON: no low surrogate in string")
@@ -42,7 +42,7 @@ def find_surrogates(value: Any, path: str, findings: Findings) -> None:
 
 
 def check_arguments(arguments: Any, path: str, findings: Findings) -> None:
-    """A text, and that of a JSON object: OpenAI itself insists on the first, servers behind it on both."""
+    """Arguments must be a text (OpenAI itself insists on it) and a JSON object (compatible servers insist on it)."""
     if not isinstance(arguments, str):
         text = f"Invalid type for '{path}': expected a string, but got an object instead."
         findings.add("arguments_type", path, text)
@@ -63,7 +63,7 @@ EXPLANATIONS: dict[str, str] = {
     "messages_required": "There is no message at all.",
     "input_required": "There is no input at all.",
     "surrogate": "A text holds half of a character, usually an emoji that was cut in two.",
-    "role_unknown": "A message is by somebody whom the provider does not know.",
+    "role_unknown": "A message has a role that the provider does not know.",
     "roles_alternate": "The same side speaks twice in a row.",
     "first_is_user": "The conversation does not begin with the user.",
     "last_is_user": "The conversation does not end with the user, so there is nothing to answer.",

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnkeep.errors import Conflict, IdempotencyConflict, InvalidRequest, NotFound
 from turnkeep.model.knowledge import CELL_CHARS, Cell, Column, KnowledgeTable, RowQuery
-from turnkeep.model.searching import SearchQuery
+from turnkeep.model.text_search import SearchQuery
 from turnkeep.store.checks import NAME_CHARS, check_text
 from turnkeep.store.rows import json_text, to_table
 from turnkeep.store.rules.knowledge import check_search

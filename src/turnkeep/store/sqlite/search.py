@@ -12,7 +12,7 @@ from msgspec import Struct
 from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.conversations import Hit
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery, parse_query, tokens_of
+from turnkeep.model.text_search import SearchQuery, parse_query, tokens_of
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import list_cursor, list_of
 from turnkeep.store.fulltext import fts_text
