@@ -22,8 +22,8 @@ from tests.providers.wire.script import (
 )
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
 from turnkeep.model.blocks import Text
-from turnkeep.providers.ports import Delta, ProviderFailed, ProviderTimedOut, Spoken
-from turnkeep.providers.retry import Patience
+from turnkeep.providers.ports import Delta, ProviderEvent, ProviderFailed, ProviderTimedOut
+from turnkeep.providers.retry import RetryPolicy
 
 SUNNY = (Text(text="Sunny."),)
 
@@ -39,13 +39,13 @@ class FakeTime:
         self.slept.append(seconds)
         self.now += seconds
 
-    def patience(self, **changes: Any) -> Patience:
-        return Patience(sleep=self.sleep, monotonic=lambda: self.now, **changes)
+    def retry_policy(self, **changes: Any) -> RetryPolicy:
+        return RetryPolicy(sleep=self.sleep, monotonic=lambda: self.now, **changes)
 
 
-async def failure(line: Line, **fields: Any) -> tuple[ProviderFailed, list[Spoken]]:
+async def failure(line: Line, **fields: Any) -> tuple[ProviderFailed, list[ProviderEvent]]:
     """How it failed, and what had been said by then."""
-    said: list[Spoken] = []
+    said: list[ProviderEvent] = []
     request = await request_for(line, **fields)
     try:
         async for piece in line.provider.speak(request):
@@ -86,7 +86,7 @@ class TestBeforeTheFirstToken:
         await request_for(line)
         await line.server.__aexit__()
         time = FakeTime()
-        async with connected(line.vendor, patience=time.patience()) as other:
+        async with connected(line.vendor, retry_policy=time.retry_policy()) as other:
             request = await request_for(other)
             await other.server.__aexit__()
             with pytest.raises(ProviderFailed, match=r"connection to (anthropic|openai) failed.*asked 5 times"):
@@ -105,7 +105,7 @@ class TestBeforeTheFirstToken:
 
     async def test_waits_grow_and_are_spread(self) -> None:
         time = FakeTime()
-        async with connected(ANTHROPIC, patience=time.patience()) as line:
+        async with connected(ANTHROPIC, retry_policy=time.retry_policy()) as line:
             line.server.says(*[[Refuse(503, "No")] for _ in range(5)])
             await failure(line, timeout_seconds=60.0)
         assert len(time.slept) == 4
@@ -116,7 +116,7 @@ class TestBeforeTheFirstToken:
     async def test_a_server_that_says_when_is_asked_no_sooner(self, headers: dict[str, str]) -> None:
         for vendor in VENDORS:
             time = FakeTime()
-            async with connected(vendor, patience=time.patience()) as line:
+            async with connected(vendor, retry_policy=time.retry_policy()) as line:
                 line.server.says([Refuse(429, "Slow down", "rate_limit_error", headers=headers)], [Say("Sunny.")])
                 assert (await answer(line, timeout_seconds=60.0)).blocks == SUNNY
             assert len(time.slept) == 1

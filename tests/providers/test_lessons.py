@@ -8,7 +8,7 @@ from tests.providers.model_requests import answer, request_for, row
 from tests.providers.wire.script import Refuse, Say
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, Vendor, connected
 from turnkeep.model.blocks import Image, Reasoning, Text
-from turnkeep.providers.failures import Setback
+from turnkeep.providers.failures import FailedAttempt
 from turnkeep.providers.lessons import ANTHROPIC as ANTHROPIC_LESSONS
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES, Lesson, Lessons
 from turnkeep.providers.ports import ProviderFailed, ToolOffer
@@ -151,10 +151,10 @@ class TestLearning:
             "stream_options": {},
         }
         lessons = Lessons(known)
-        setback = Setback(error=ProviderFailed("x"), words=words, status=400)
+        attempt = FailedAttempt(error=ProviderFailed("x"), words=words, status=400)
         for _ in range(len(known)):
-            body = lessons.learn("m", setback, body) or body
-        assert lessons.learn("m", setback, body) is None
+            body = lessons.learn("m", attempt, body) or body
+        assert lessons.learn("m", attempt, body) is None
 
     async def test_never_changes_what_the_compiler_made(self) -> None:
         async with connected(CHAT) as line:

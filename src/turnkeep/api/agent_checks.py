@@ -83,7 +83,7 @@ async def find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime,
     troubles = await asyncio.gather(
         *(_trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools) for tool in http)
     )
-    asked = [runtime.tools.trouble_with(server, org_id) for server in servers]
+    asked = [runtime.tools.mcp_server_problem(server, org_id) for server in servers]
     if "model" in fields and spec.model is not None:
         asked.append(_trouble_with_model(spec.model, runtime.providers))
     return [trouble for trouble in (*troubles, *await asyncio.gather(*asked)) if trouble]
