@@ -1,4 +1,4 @@
-"""Requests as the compiler makes them, and what came of them."""
+"""Requests as the compiler makes them, and their replies."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The three protocols side by side, so that one test can be asked of each."""
+"""The three protocols side by side, so that one test can run for each."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
