@@ -92,7 +92,7 @@ async def _race(vendor: Vendor, url: str, tokens: int, rounds: int) -> dict[str,
     request = ModelRequest(model=vendor.model, messages=MESSAGES[vendor.name], may_think=False)
     contenders: dict[str, Callable[[], Awaitable[int]]] = {
         "SDK alone": lambda: _iterate(provider, body),
-        "Turnkeep": lambda: _listen(provider, request),
+        "Turnkeep": lambda: _events(provider, request),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in contenders}
     try:
@@ -124,7 +124,7 @@ async def _iterate(provider: SdkProvider, body: dict[str, Any]) -> int:
     return events
 
 
-async def _listen(provider: SdkProvider, request: ModelRequest) -> int:
+async def _events(provider: SdkProvider, request: ModelRequest) -> int:
     pieces = 0
     async for _ in provider.speak(request):
         pieces += 1

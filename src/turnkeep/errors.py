@@ -10,8 +10,8 @@
         ├── SchemaMismatch
         └── BoundaryBroken
 
-The tree that callers can meet is drawn in `turnkeep_client.wire.errors`. Nothing here knows about HTTP; `api/http/problem_details.py`
-maps families to a status.
+The tree that callers can meet is drawn in `turnkeep_client.wire.errors`. Nothing here knows about HTTP;
+`api/http/problem_details.py` maps families to a status.
 """
 
 from turnkeep_client.wire.errors import (

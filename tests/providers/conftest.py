@@ -1,4 +1,4 @@
-"""`line` is a provider of ours connected to a server that speaks its protocol; a test runs for each protocol."""
+"""`line` is a provider of ours, connected to a fake server of its protocol; a test runs for each protocol."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Requests as the compiler makes them, and what came of them."""
+"""Requests as the compiler makes them, and their replies."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from tests.providers.wire.vendors import Line
 from turnkeep.compiler import compile
 from turnkeep.ids import ConversationId, TurnId, new_message_id
 from turnkeep.model.messages import Message
-from turnkeep.providers.ports import Delta, ModelRequest, Reply, Spoken, ToolOffer
+from turnkeep.providers.ports import Delta, ModelRequest, ProviderEvent, Reply, ToolOffer
 from turnkeep_client.wire.blocks import Block, Role, Text
 
 WEATHER = ToolOffer(
@@ -53,7 +53,7 @@ async def request_for(line: Line, *rows: Message, system: str = "Be brief.", **f
     )
 
 
-async def ask(line: Line, *rows: Message, **fields: Any) -> list[Spoken]:
+async def ask(line: Line, *rows: Message, **fields: Any) -> list[ProviderEvent]:
     request = await request_for(line, *rows, **fields)
     return [piece async for piece in line.provider.speak(request)]
 
@@ -66,5 +66,5 @@ async def answer(line: Line, *rows: Message, **fields: Any) -> Reply:
     return replies[0]
 
 
-def shown(pieces: Sequence[Spoken], kind: str = "text") -> str:
+def shown(pieces: Sequence[ProviderEvent], kind: str = "text") -> str:
     return "".join(piece.text for piece in pieces if isinstance(piece, Delta) and piece.kind == kind)

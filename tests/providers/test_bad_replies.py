@@ -1,4 +1,4 @@
-"""Servers that are slow, busy, rude or gone: what is asked again, what is not, and what the turn is told."""
+"""Servers that are slow, busy, wrong or away: which requests are repeated, which are not, and the error of the turn."""
 
 import asyncio
 from typing import Any
@@ -21,8 +21,8 @@ from tests.providers.wire.script import (
     Wait,
 )
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
-from turnkeep.providers.ports import Delta, ProviderFailed, ProviderTimedOut, Spoken
-from turnkeep.providers.retry import Patience
+from turnkeep.providers.ports import Delta, ProviderEvent, ProviderFailed, ProviderTimedOut
+from turnkeep.providers.retry import RetryPolicy
 from turnkeep_client.wire.blocks import Text
 
 SUNNY = (Text(text="Sunny."),)
@@ -39,13 +39,13 @@ class FakeTime:
         self.slept.append(seconds)
         self.now += seconds
 
-    def patience(self, **changes: Any) -> Patience:
-        return Patience(sleep=self.sleep, monotonic=lambda: self.now, **changes)
+    def retry_policy(self, **changes: Any) -> RetryPolicy:
+        return RetryPolicy(sleep=self.sleep, monotonic=lambda: self.now, **changes)
 
 
-async def failure(line: Line, **fields: Any) -> tuple[ProviderFailed, list[Spoken]]:
+async def failure(line: Line, **fields: Any) -> tuple[ProviderFailed, list[ProviderEvent]]:
     """How it failed, and what had been said by then."""
-    said: list[Spoken] = []
+    said: list[ProviderEvent] = []
     request = await request_for(line, **fields)
     try:
         async for piece in line.provider.speak(request):
@@ -57,12 +57,12 @@ async def failure(line: Line, **fields: Any) -> tuple[ProviderFailed, list[Spoke
 
 class TestBeforeTheFirstToken:
     @pytest.mark.parametrize("status", [429, 500, 529])
-    async def test_a_busy_server_is_asked_again(self, line: Line, status: int) -> None:
+    async def test_a_busy_server_is_called_again(self, line: Line, status: int) -> None:
         line.server.says([Refuse(status, "Later", "overloaded_error")], [Refuse(status, "Later")], [Say("Sunny.")])
         assert (await answer(line)).blocks == SUNNY
         assert len(line.server.bodies) == 3
 
-    async def test_so_is_one_that_breaks_off(self, line: Line) -> None:
+    async def test_a_server_that_closes_the_connection_is_called_again(self, line: Line) -> None:
         line.server.says([Cut()], [End()], [Say("Sunny.")])
         assert (await answer(line)).blocks == SUNNY
         assert len(line.server.bodies) == 3
@@ -77,16 +77,18 @@ class TestBeforeTheFirstToken:
             (RESPONSES, ErrorEvent("response.failed", "The server had an error")),
         ],
     )
-    async def test_so_is_one_whose_stream_says_that_it_is_overloaded(self, vendor: Vendor, event: ErrorEvent) -> None:
+    async def test_a_server_with_an_overloaded_error_in_its_stream_is_called_again(
+        self, vendor: Vendor, event: ErrorEvent
+    ) -> None:
         async with connected(vendor) as line:
             line.server.says([event], [Say("Sunny.")])
             assert (await answer(line)).blocks == SUNNY
 
-    async def test_so_is_one_that_cannot_be_reached(self, line: Line) -> None:
+    async def test_a_server_that_cannot_be_reached_is_called_again(self, line: Line) -> None:
         await request_for(line)
         await line.server.__aexit__()
         time = FakeTime()
-        async with connected(line.vendor, patience=time.patience()) as other:
+        async with connected(line.vendor, retry_policy=time.retry_policy()) as other:
             request = await request_for(other)
             await other.server.__aexit__()
             with pytest.raises(ProviderFailed, match=r"connection to (anthropic|openai) failed.*asked 5 times"):
@@ -95,7 +97,7 @@ class TestBeforeTheFirstToken:
             await other.server.__aenter__()
         await line.server.__aenter__()
 
-    async def test_patience_ends(self, line: Line) -> None:
+    async def test_the_number_of_retries_is_limited(self, line: Line) -> None:
         line.server.says(*[[Refuse(529, "Overloaded", "overloaded_error")] for _ in range(9)])
         failed, said = await failure(line)
         assert failed.code == "provider_error"
@@ -105,7 +107,7 @@ class TestBeforeTheFirstToken:
 
     async def test_waits_grow_and_are_spread(self) -> None:
         time = FakeTime()
-        async with connected(ANTHROPIC, patience=time.patience()) as line:
+        async with connected(ANTHROPIC, retry_policy=time.retry_policy()) as line:
             line.server.says(*[[Refuse(503, "No")] for _ in range(5)])
             await failure(line, timeout_seconds=60.0)
         assert len(time.slept) == 4
@@ -113,35 +115,35 @@ class TestBeforeTheFirstToken:
             assert longest / 2 <= slept <= longest
 
     @pytest.mark.parametrize("headers", [{"retry-after": "7"}, {"retry-after-ms": "7000"}], ids=str)
-    async def test_a_server_that_says_when_is_asked_no_sooner(self, headers: dict[str, str]) -> None:
+    async def test_a_retry_after_header_is_respected(self, headers: dict[str, str]) -> None:
         for vendor in VENDORS:
             time = FakeTime()
-            async with connected(vendor, patience=time.patience()) as line:
+            async with connected(vendor, retry_policy=time.retry_policy()) as line:
                 line.server.says([Refuse(429, "Slow down", "rate_limit_error", headers=headers)], [Say("Sunny.")])
                 assert (await answer(line, timeout_seconds=60.0)).blocks == SUNNY
             assert len(time.slept) == 1
             assert 7.0 <= time.slept[0] <= 8.0
 
-    async def test_one_that_asks_for_more_time_than_there_is_is_believed(self, line: Line) -> None:
+    async def test_a_retry_after_beyond_the_deadline_fails_at_once(self, line: Line) -> None:
         line.server.says([Refuse(429, "Try again in an hour", headers={"retry-after": "3600"})])
         failed, _ = await failure(line)
         assert "answered 429: Try again in an hour" in failed.detail
         assert len(line.server.bodies) == 1
 
-    async def test_an_hour_can_be_said_as_a_date(self, line: Line) -> None:
+    async def test_retry_after_may_be_a_date(self, line: Line) -> None:
         line.server.says([Refuse(429, "Later", headers={"retry-after": "Fri, 31 Dec 2999 23:59:59 GMT"})])
         await failure(line)
         assert len(line.server.bodies) == 1
 
     @pytest.mark.parametrize("status", [400, 404, 422])
-    async def test_a_refusal_is_told_at_once_in_its_own_words(self, line: Line, status: int) -> None:
+    async def test_a_refusal_is_reported_at_once_with_its_own_message(self, line: Line, status: int) -> None:
         line.server.says([Refuse(status, "prompt is too long: 250000 tokens > 200000 maximum")])
         failed, _ = await failure(line)
         assert failed.code == "provider_error"
         assert f"answered {status}: prompt is too long: 250000 tokens > 200000 maximum" in failed.detail
         assert len(line.server.bodies) == 1
 
-    async def test_an_empty_purse_is_no_rush_hour(self) -> None:
+    async def test_an_exhausted_quota_is_not_retried(self) -> None:
         async with connected(CHAT) as line:
             words = "You exceeded your current quota"
             line.server.says([Refuse(429, words, "insufficient_quota", "insufficient_quota")])
@@ -149,12 +151,12 @@ class TestBeforeTheFirstToken:
             assert words in failed.detail
             assert len(line.server.bodies) == 1
 
-    async def test_the_servers_own_word_on_retrying_counts(self, line: Line) -> None:
+    async def test_the_header_x_should_retry_decides(self, line: Line) -> None:
         line.server.says([Refuse(503, "Gone for good", headers={"x-should-retry": "false"})])
         await failure(line)
         assert len(line.server.bodies) == 1
 
-    async def test_a_page_of_a_proxy_is_told_without_its_tags(self, line: Line) -> None:
+    async def test_an_error_page_of_a_proxy_is_reported_without_its_tags(self, line: Line) -> None:
         page = "<html><body><h1>403 Forbidden</h1>\n<p>by the proxy</p></body></html>"
         line.server.says([Refuse(403, body=page)])
         failed, _ = await failure(line)
@@ -172,7 +174,7 @@ class TestBeforeTheFirstToken:
 
 class TestAfterTheFirstToken:
     @pytest.mark.parametrize("fault", [Cut(), End()], ids=["cut", "ended"])
-    async def test_a_broken_stream_is_not_asked_again(self, line: Line, fault: Any) -> None:
+    async def test_a_broken_stream_is_not_requested_again(self, line: Line, fault: Any) -> None:
         line.server.says([Say("It is"), fault])
         failed, said = await failure(line)
         assert failed.code == "provider_error"
@@ -180,12 +182,12 @@ class TestAfterTheFirstToken:
         assert shown(said) == "It is"
         assert len(line.server.bodies) == 1
 
-    async def test_nor_is_one_in_the_middle_of_a_call(self, line: Line) -> None:
+    async def test_a_stream_broken_in_a_call_is_not_requested_again(self, line: Line) -> None:
         line.server.says([Call("weather", {"city": "Bern"}), Cut()])
         await failure(line)
         assert len(line.server.bodies) == 1
 
-    async def test_an_error_in_the_stream_is_told_in_its_own_words(self, line: Line) -> None:
+    async def test_an_error_in_the_stream_is_reported_with_its_own_message(self, line: Line) -> None:
         line.server.says(
             [Say("It is"), ErrorEvent("overloaded_error", "Overloaded, key sk-test-key or sk-ant-test-key")]
         )
@@ -196,7 +198,7 @@ class TestAfterTheFirstToken:
         assert shown(said) == "It is"
         assert len(line.server.bodies) == 1
 
-    async def test_a_connection_that_breaks_after_the_last_word_harms_nothing(self) -> None:
+    async def test_a_connection_that_breaks_after_the_end_is_ignored(self) -> None:
         last = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
         async with connected(CHAT) as line:
             line.server.says([Say("Sunny."), Raw(last), Cut()])
@@ -208,7 +210,7 @@ class TestAfterTheFirstToken:
         assert failed.code == "model_timeout"
         assert shown(said) == "It is"
 
-    async def test_a_slow_answer_is_no_silence(self) -> None:
+    async def test_a_slow_answer_is_not_a_timeout(self) -> None:
         words = [f"word{number} " for number in range(6)]
         slowly: list[Any] = []
         for word in words:
@@ -228,7 +230,7 @@ class TestGarbage:
             b"event: message_start\ndata: \xff\xfe\xfd\n\n",
         ],
     )
-    async def test_is_told_as_such(self, line: Line, content: bytes) -> None:
+    async def test_is_reported_as_a_protocol_error(self, line: Line, content: bytes) -> None:
         line.server.says([Raw(content)])
         failed, said = await failure(line)
         assert failed.code == "provider_error"
@@ -245,27 +247,27 @@ class TestGarbage:
             (RESPONSES, '{"type": "response.output_text.delta", "delta": {"a": 1}}'),
         ],
     )
-    async def test_values_of_the_wrong_kind_are_no_answer(self, vendor: Vendor, fields: str) -> None:
+    async def test_values_of_the_wrong_type_are_a_protocol_error(self, vendor: Vendor, fields: str) -> None:
         async with connected(vendor) as line:
             line.server.says([Raw(f"event: content_block_delta\ndata: {fields}\n\n".encode())])
             failed, _ = await failure(line)
             assert failed.code == "provider_error"
             assert "not an answer of its protocol" in failed.detail
 
-    async def test_a_page_in_place_of_a_stream_is_no_answer(self, line: Line) -> None:
+    async def test_a_page_in_place_of_a_stream_is_a_protocol_error(self, line: Line) -> None:
         page: Script = [Raw(b"<html>Welcome to the wrong port</html>\n\n"), End()]
         line.server.says(*[page] * 5)
         failed, _ = await failure(line)
         assert failed.code == "provider_error"
 
-    async def test_without_a_bottom_is_no_answer(self, line: Line) -> None:
+    async def test_with_endless_nesting_is_a_protocol_error(self, line: Line) -> None:
         line.server.says([Raw(b"event: message_start\ndata: " + b'{"a":' * 100_000 + b"\n\n")])
         failed, _ = await failure(line)
         assert failed.code == "provider_error"
 
 
 class TestAModelThatDeclines:
-    async def test_claude_says_why(self) -> None:
+    async def test_a_refusal_of_claude_has_its_reason(self) -> None:
         async with connected(ANTHROPIC) as line:
             line.server.says([Say("Well"), Stop("refusal", "This could enable harm.")])
             failed, said = await failure(line)
@@ -280,7 +282,7 @@ class TestAModelThatDeclines:
             failed, _ = await failure(line)
             assert "content filter" in failed.detail
 
-    async def test_one_that_used_all_its_tokens_for_nothing_says_so(self, line: Line) -> None:
+    async def test_a_model_that_used_all_its_tokens_without_an_answer_fails(self, line: Line) -> None:
         line.server.says([Stop(line.vendor.cut_off)])
         failed, _ = await failure(line)
         assert "output limit" in failed.detail
@@ -296,7 +298,7 @@ class TestSecrets:
                 assert key not in failed.detail
                 assert "***" in failed.detail
 
-    async def test_a_word_that_is_sent_for_want_of_a_key_is_none(self) -> None:
+    async def test_the_placeholder_for_a_missing_key_is_not_masked(self) -> None:
         async with connected(CHAT, wire=CHAT.wire(key="x")) as line:
             line.provider._api_key = "x"
             line.server.says([Refuse(400, "Expecting a text, as in the example")])

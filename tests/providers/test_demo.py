@@ -28,7 +28,7 @@ async def reply_to(request: ModelRequest) -> tuple[list[str], Reply]:
     return [piece.text for piece in spoken if isinstance(piece, Delta)], reply
 
 
-class TestSpeaking:
+class TestReplies:
     async def test_streams_word_by_word_exactly_what_the_reply_holds(self) -> None:
         words, reply = await reply_to(asking(user("Tell me something")))
         assert len(words) > 5
@@ -38,7 +38,7 @@ class TestSpeaking:
         first = await reply_to(asking(user("show me a table")))
         assert first == await reply_to(asking(user("show me a table")))
 
-    async def test_says_that_it_is_a_stand_in(self) -> None:
+    async def test_says_that_it_is_not_a_real_model(self) -> None:
         words, _ = await reply_to(asking(user("What can you do?")))
         assert "demo model" in "".join(words)
 
@@ -46,7 +46,7 @@ class TestSpeaking:
         words, _ = await reply_to(asking(user("write 300 words")))
         assert len("".join(words).split()) == 300
 
-    async def test_counts_what_it_read_and_said(self) -> None:
+    async def test_counts_input_and_output(self) -> None:
         _, reply = await reply_to(asking(user("x" * 400)))
         assert reply.usage.input_tokens == 100
         assert reply.usage.output_tokens > 0
@@ -71,7 +71,7 @@ class TestCallingTools:
         _, reply = await reply_to(asking(user("use search_pages"), tools=(SEARCH,), may_call=False))
         assert not any(isinstance(block, ToolUse) for block in reply.blocks)
 
-    async def test_tells_what_the_tool_said(self) -> None:
+    async def test_reports_the_result_of_the_tool(self) -> None:
         words, reply = await reply_to(
             asking(user("use search_pages"), {"role": "tool", "content": "3 whales"}, tools=(SEARCH,))
         )
@@ -85,7 +85,7 @@ class TestReading:
         words, _ = await reply_to(asking({"role": "user", "content": content}))
         assert "seven whales" in "".join(words)
 
-    async def test_notices_a_picture(self) -> None:
+    async def test_mentions_an_image(self) -> None:
         content = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:…"}}]
         words, _ = await reply_to(asking({"role": "user", "content": content}))
         assert "a picture" in "".join(words)

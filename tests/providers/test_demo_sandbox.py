@@ -1,4 +1,4 @@
-"""What the demo model makes of plain words where it is offered the tools of a box."""
+"""What the demo model does with plain English when it has the tools of a box."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Refusals from which a provider learns, so that no conversation is stuck on what one server does not take."""
+"""Errors from which a provider learns, so that no conversation is stuck on what one server does not accept."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from tests.providers.model_requests import answer, request_for, row
 from tests.providers.wire.script import Refuse, Say
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, Line, Vendor, connected
-from turnkeep.providers.failures import Setback
+from turnkeep.providers.failures import FailedAttempt
 from turnkeep.providers.lessons import ANTHROPIC as ANTHROPIC_LESSONS
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES, Lesson, Lessons
 from turnkeep.providers.ports import ProviderFailed, ToolOffer
@@ -19,7 +19,7 @@ SUNNY = (Text(text="Sunny."),)
 
 
 class TestPictures:
-    async def test_a_model_that_does_not_see_is_told_of_them_and_not_shown_them_again(self) -> None:
+    async def test_a_model_that_refused_an_image_gets_none_again(self) -> None:
         async with connected(CHAT, brain=lambda body: [Say("Sunny.")]) as line:
             for _ in range(2):
                 reply = await answer(line, SHOWS_PICTURE, model="openai/blind-model")
@@ -39,13 +39,13 @@ class TestPictures:
             "Invalid content type. image_url is only supported by certain models.",
         ],
     )
-    async def test_servers_say_it_in_many_ways(self, words: str) -> None:
+    async def test_servers_report_it_in_many_ways(self, words: str) -> None:
         async with connected(CHAT) as line:
             line.server.says([Refuse(500 if "mmproj" in words else 400, words)], [Say("Sunny.")])
             assert (await answer(line, SHOWS_PICTURE)).blocks == SUNNY
             assert not (await line.provider.abilities(line.vendor.model)).sees_images
 
-    async def test_one_bad_picture_does_not_blind_a_model(self, line: Line) -> None:
+    async def test_one_bad_image_does_not_stop_later_images(self, line: Line) -> None:
         line.server.says([Refuse(400, "Could not process image")], [Say("Sunny.")])
         assert (await answer(line, SHOWS_PICTURE)).blocks == SUNNY
         assert (await line.provider.abilities(line.vendor.model)).sees_images
@@ -94,12 +94,12 @@ class TestReasoning:
             assert ["reasoning" in body for body in line.server.bodies] == [True, False, False]
             assert all("include" in body for body in line.server.bodies)
 
-    async def test_a_model_that_was_taken_for_a_thinker_is_asked_without(self) -> None:
+    async def test_a_model_that_does_not_reason_is_called_without_reasoning(self) -> None:
         async with connected(RESPONSES) as line:
             line.server.says([Say("Sunny.")])
             assert (await answer(line, model="openai/o9-does-not-reason")).blocks == SUNNY
 
-    async def test_claude_without_thinking_is_asked_without(self) -> None:
+    async def test_claude_without_reasoning_is_called_without_it(self) -> None:
         async with connected(ANTHROPIC) as line:
             line.server.says([Refuse(400, "adaptive thinking is not supported on this model")], [Say("Sunny.")])
             assert (await answer(line)).blocks == SUNNY
@@ -107,7 +107,7 @@ class TestReasoning:
 
 
 class TestOtherFields:
-    async def test_usage_is_done_without(self) -> None:
+    async def test_usage_is_not_requested_again(self) -> None:
         async with connected(CHAT) as line:
             words = "Extra inputs are not permitted: stream_options"
             line.server.says([Refuse(422, words)], [Say("Sunny.")])
@@ -129,7 +129,7 @@ class TestOtherFields:
             assert [body["max_tokens"] for body in line.server.bodies] == [8_192, 4_096]
 
 
-class TestLearning:
+class TestLessons:
     @pytest.mark.parametrize(
         "known", [ANTHROPIC_LESSONS, OPENAI_CHAT, OPENAI_RESPONSES], ids=["anthropic", "chat", "responses"]
     )
@@ -151,10 +151,10 @@ class TestLearning:
             "stream_options": {},
         }
         lessons = Lessons(known)
-        setback = Setback(error=ProviderFailed("x"), words=words, status=400)
+        attempt = FailedAttempt(error=ProviderFailed("x"), words=words, status=400)
         for _ in range(len(known)):
-            body = lessons.learn("m", setback, body) or body
-        assert lessons.learn("m", setback, body) is None
+            body = lessons.learn("m", attempt, body) or body
+        assert lessons.learn("m", attempt, body) is None
 
     async def test_never_changes_what_the_compiler_made(self) -> None:
         async with connected(CHAT) as line:

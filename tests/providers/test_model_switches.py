@@ -1,4 +1,4 @@
-"""One conversation, another provider at every turn: nobody ever refuses what another said, did, began or broke off.
+"""One conversation with another provider at every turn: no provider refuses the history that another one left.
 
 Through the front door: a real server, real SDKs, real HTTP, and at the other end servers that judge every request by
 their vendor's rules.
@@ -245,7 +245,7 @@ class TestAnotherProviderAtEveryTurn:
             plan.append((model, chance.choice(HAPPENINGS)))
         await converse(site, plan)
 
-    async def test_gives_each_its_own_reasoning_back_and_nobody_elses(self, site: Site) -> None:
+    async def test_sends_each_provider_only_its_own_reasoning(self, site: Site) -> None:
         for model, proof in (("anthropic/claude-adaptive", "YW50"), ("openai/gpt-5-test", "b3Bl")):
             await site.ask(model, [Think("Hm.", proof), Say("Yes.")])
         await site.ask("compatible/local-model", [Think("Hm."), Say("Yes.")])
@@ -288,7 +288,7 @@ class TestTheEngine:
                 assert told["message"]["content"] == [{"type": "text", "text": "It is"}]
                 await asyncio.wait_for(line.server.gone.wait(), 20)
 
-    async def test_a_call_that_takes_long_to_write_is_no_silence(self, tmp_path: Path) -> None:
+    async def test_a_call_whose_arguments_take_long_is_not_a_timeout(self, tmp_path: Path) -> None:
         pieces = ['{"city"', ': "', "B", "e", "r", 'n"}']
         slowly: list[Any] = []
         for piece in pieces:

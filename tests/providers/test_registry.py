@@ -1,4 +1,4 @@
-"""Which providers a server has, what it says of those it has not, and the list of models."""
+"""Which providers a server has, the error for those that are not configured, and the list of models."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ class TestConfiguring:
     @pytest.mark.parametrize(
         "model, setting", [("anthropic/claude-x", "ANTHROPIC_API_KEY"), ("openai/gpt-x", "OPENAI_API_KEY")]
     )
-    def test_a_model_without_a_key_says_what_to_set(self, model: str, setting: str) -> None:
+    def test_a_model_without_a_key_is_refused_with_what_to_set(self, model: str, setting: str) -> None:
         with pytest.raises(InvalidRequest) as refused:
             configured_providers({}).named(model)
         assert model in refused.value.detail
@@ -50,7 +50,7 @@ class TestConfiguring:
             configured_providers({"OPENAI_API_KEY": " ", "OPENAI_BASE_URL": ""}).named("openai/x")
 
     @pytest.mark.parametrize("model", ["gemini/x", "claude-x", "", "/x"])
-    def test_an_unknown_provider_is_told_with_those_there_are(self, model: str) -> None:
+    def test_an_unknown_provider_is_refused_with_a_list_of_providers(self, model: str) -> None:
         with pytest.raises(InvalidRequest, match="This server has: demo, openai"):
             configured_providers({"OPENAI_API_KEY": "k"}).named(model)
 
@@ -62,7 +62,7 @@ class TestConfiguring:
         assert not isinstance(refused.value, NotSetUp), "no key would make it a name"
 
     @pytest.mark.parametrize("name", ["x", "org/with-a-slash", "qwen3:8b", "my own model", "größer"])
-    def test_the_providers_own_name_is_its_own_affair(self, name: str) -> None:
+    def test_the_part_after_the_slash_is_not_checked(self, name: str) -> None:
         assert configured_providers({"OPENAI_API_KEY": "k"}).named(f"openai/{name}").name == "openai"
 
     @pytest.mark.parametrize("model", ["demo/x", "demo/", "demo/demo"])
@@ -81,7 +81,7 @@ class TestConfiguring:
             await registry.close()
 
 
-class TestTheWayOpenAIIsAsked:
+class TestTheApiOfOpenAI:
     @pytest.mark.parametrize(
         "base_url, target",
         [
@@ -151,7 +151,7 @@ class TestTheListOfModels:
                 "openai/org/with-a-slash",
             ]
 
-    async def test_leaves_out_who_is_away(self) -> None:
+    async def test_leaves_out_providers_that_are_away(self) -> None:
         async with connected(CHAT, wire=CHAT.wire(lists_models=False)) as away, connected(ANTHROPIC) as gone:
             await gone.server.__aexit__()
             registry = ProviderRegistry([away.provider, gone.provider, DemoProvider()])

@@ -24,7 +24,7 @@ SENTENCE = 'Grüße aus Bern: 12 °C, 😀 "sunny"\n\tand\u2028bright.'
 
 
 class TestAReply:
-    async def test_is_shown_while_it_is_said(self, line: Line) -> None:
+    async def test_is_shown_while_it_is_streamed(self, line: Line) -> None:
         line.server.says([Say(SENTENCE, pieces=12)])
         pieces = await ask(line)
         assert shown(pieces) == SENTENCE
@@ -54,7 +54,7 @@ class TestAReply:
         line.server.says([])
         assert (await answer(line)).blocks == ()
 
-    async def test_that_was_cut_off_keeps_its_words(self, line: Line) -> None:
+    async def test_that_was_cut_off_keeps_its_text(self, line: Line) -> None:
         line.server.says([Say("And then"), Stop(line.vendor.cut_off)])
         assert (await answer(line)).blocks == (Text(text="And then"),)
 
@@ -79,7 +79,7 @@ class TestOddCounts:
         ],
         ids=repr,
     )
-    async def test_are_numbers_in_reason_or_none(
+    async def test_are_limited_or_zero(
         self, line: Line, monkeypatch: pytest.MonkeyPatch, given: Any, counted: int
     ) -> None:
         odd = {
@@ -133,7 +133,7 @@ class TestToolCalls:
         assert [block.input["city"] for block in reply.blocks if isinstance(block, ToolUse)] == cities
         assert len({block.id for block in reply.blocks if isinstance(block, ToolUse)}) == 3
 
-    async def test_of_servers_that_number_them_all_alike_are_told_apart_by_their_ids(self) -> None:
+    async def test_with_the_same_index_are_distinguished_by_their_ids(self) -> None:
         calls = [
             {"index": 0, "id": f"call_{city}", "function": {"name": "weather", "arguments": f'{{"city": "{city}"}}'}}
             for city in ("Bern", "Basel")
@@ -162,7 +162,7 @@ class TestToolCalls:
         ],
         ids=lambda value: value[:20],
     )
-    async def test_that_cannot_be_read_are_told_with_the_reason(self, line: Line, arguments: str, wrong: str) -> None:
+    async def test_that_cannot_be_parsed_have_the_reason(self, line: Line, arguments: str, wrong: str) -> None:
         line.server.says([Call("weather", arguments), Call("weather", {"city": "Bern"})])
         reply = await answer(line)
         bad, good = reply.blocks
@@ -172,7 +172,7 @@ class TestToolCalls:
         assert wrong in reply.malformed[bad.id]
         assert good.id not in reply.malformed
 
-    async def test_may_be_nested_as_deep_as_anybody_needs(self, line: Line) -> None:
+    async def test_may_be_deeply_nested(self, line: Line) -> None:
         line.server.says([Call("weather", '{"a":' * MAX_DEPTH + "1" + "}" * MAX_DEPTH)])
         assert not (await answer(line)).malformed
 
@@ -298,7 +298,7 @@ class TestPictures:
 
 class TestStopping:
     @pytest.mark.parametrize("script", [[Say("Well"), Hang()], [HangBeforeHeaders()]], ids=["in the middle", "before"])
-    async def test_a_cancelled_call_lets_the_server_go_at_once(self, line: Line, script: Any) -> None:
+    async def test_a_cancelled_call_closes_the_connection_at_once(self, line: Line, script: Any) -> None:
         line.server.says(script)
         request = await request_for(line)
 
@@ -337,7 +337,7 @@ class TestTheSdks:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["[]", "[]"]
 
-    def test_are_imported_beside_the_event_loop(self) -> None:
+    def test_are_imported_in_a_thread(self) -> None:
         """It takes seconds, in which leases must be kept and other turns go on."""
         code = """
 import asyncio, sys, threading
@@ -362,7 +362,7 @@ print(asyncio.run(registry.models()))
             "openai.resources.chat False",
         ]
 
-    async def test_speak_for_a_model_with_a_slash_in_its_name(self) -> None:
+    async def test_support_a_model_with_a_slash_in_its_name(self) -> None:
         async with connected(CHAT) as line:
             line.server.says([Say("Hi")])
             await answer(line, model="openai/org/with-a-slash", tools=(WEATHER,))

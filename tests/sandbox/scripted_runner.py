@@ -1,4 +1,4 @@
-"""A runner that does what a test says: it keeps the contract with the server, and writes the lines it is told to."""
+"""A fake runner: it follows the contract with the server, and writes the lines that a test gives it."""
 
 import asyncio
 import contextlib

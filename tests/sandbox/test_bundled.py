@@ -1,4 +1,4 @@
-"""`turnkeep serve` as people run it: the bundled runner, real boxes, the demo model; and what happens when one dies."""
+"""`turnkeep serve` as users run it: the bundled runner, real boxes, the demo model; and what a kill leaves behind."""
 
 import asyncio
 import re
@@ -177,7 +177,7 @@ class TestASandboxOutOfTheBox:
     async def test_several_workers_share_one_runner_and_count_together(
         self, tmp_path: Path, sandbox_database: str
     ) -> None:
-        """Model calls of a turn come to any worker, whoever holds it."""
+        """Model calls of a turn may come to any worker, not only to the one that runs it."""
         async with (
             serving(tmp_path, "--workers", "2", TURNKEEP_DATABASE_URL=sandbox_database) as server,
             server.client() as client,
@@ -223,9 +223,7 @@ class TestWhenSomethingDies:
             answer = await client.ask("run `echo back`", kind="sandbox")
             assert "back" in answer["turn"]["response"]
 
-    async def test_a_killed_server_takes_runner_and_boxes_along_and_the_turn_is_told_as_lost(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_killed_server_ends_runner_and_boxes_and_the_turn_is_lost(self, tmp_path: Path) -> None:
         mark = str(10**9 + secrets.randbelow(10**9))
         async with serving(tmp_path) as server, server.client() as client:
             runner = await server.runner_answers()
@@ -244,9 +242,7 @@ class TestWhenSomethingDies:
             assert refused.status_code == 503
 
 
-def test_where_no_box_can_be_started_the_server_says_why_and_runs_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_boxes_the_server_logs_the_reason_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         async def check(self) -> None:
             raise BoxUnavailable("bubblewrap is not installed. Install the package `bubblewrap`.")

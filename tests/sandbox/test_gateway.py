@@ -245,7 +245,7 @@ class TestRefusals:
         assert (status, error["type"]) == (422, "invalid_request_error")
         assert "only the model 'scripted'" in error["message"]
 
-    async def test_messages_that_are_none(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_invalid_messages(self, user: Client, runner: ScriptedRunner) -> None:
         wizard, alone = {"role": "wizard", "content": "x"}, {"role": "assistant", "content": "x"}
         for messages in ([], "no list", [wizard], [alone]):
             status, error = await self.refused(user, runner, messages=messages)
@@ -278,7 +278,7 @@ class TestRefusals:
 
 
 class TestTheEndOfTheTurn:
-    async def test_breaks_off_a_call_under_way_and_counts_what_was_counted(
+    async def test_ends_a_call_under_way_and_keeps_its_count(
         self, server: ApiServer, user: Client, runner: ScriptedRunner
     ) -> None:
         """A call that outlives its sandbox: its connection stays open, and is ended from this side."""

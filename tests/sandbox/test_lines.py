@@ -91,9 +91,7 @@ class TestAWholeTurn:
             ("log", 3),
         ]
 
-    async def test_words_that_are_no_part_of_the_result_are_kept_before_it(
-        self, user: Client, runner: ScriptedRunner
-    ) -> None:
+    async def test_text_that_is_not_in_the_result_is_kept_before_it(self, user: Client, runner: ScriptedRunner) -> None:
         runner.says(delta("Let me think."), result("42"))
         answer = await turn_of(user)
         assert [part["text"] for part in answer["message"]["content"]] == ["Let me think.", "42"]
@@ -106,7 +104,7 @@ class TestAWholeTurn:
         answer = await turn_of(user)
         assert answer["message"]["content"][0]["status"] == "failed"
 
-    async def test_is_told_the_words_of_the_user_block_by_block(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_gets_the_text_of_the_user_block_by_block(self, user: Client, runner: ScriptedRunner) -> None:
         runner.says(result("Yes."))
         blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
         answer = (await user.post("/v1/turns", json={"message": blocks, "kind": "sandbox"})).json()
@@ -148,7 +146,7 @@ class TestAWholeTurn:
         assert data_of(events[-1])["code"] == "sandbox_protocol"
         assert "1,000 sources" in data_of(events[-1])["message"]
 
-    async def test_is_what_a_later_turn_is_told_of_the_past(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_is_part_of_the_history_of_a_later_turn(self, user: Client, runner: ScriptedRunner) -> None:
         told: list[Json] = []
 
         async def listen(visit: Visit) -> None:
@@ -193,13 +191,13 @@ class TestALineThatBreaksTheContract:
             assert [part["type"] for part in kept] == ["step", "text"], fault
             assert (kept[0]["result"], kept[1]["text"]) == ("kept", "So far"), fault
 
-    async def test_so_does_a_stream_without_an_end(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_a_stream_without_an_end_fails_the_turn(self, user: Client, runner: ScriptedRunner) -> None:
         runner.says(running("s1"))
         answer = await turn_of(user)
         assert answer["turn"]["error"]["code"] == "sandbox_protocol"
         assert answer["message"]["content"][0]["status"] == "failed"
 
-    async def test_and_an_empty_one(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_an_empty_stream_fails_the_turn(self, user: Client, runner: ScriptedRunner) -> None:
         runner.says()
         answer = await turn_of(user)
         assert answer["turn"]["error"]["code"] == "sandbox_protocol"
@@ -216,7 +214,7 @@ class TestALineThatBreaksTheContract:
         assert sum(line["type"] in {"result", "error"} for line in trace) == 1
 
     @both
-    async def test_unknown_fields_and_odd_times_are_taken_and_noted(
+    async def test_unknown_fields_and_odd_times_are_accepted_and_noted(
         self, service: Client, user: Client, runner: ScriptedRunner
     ) -> None:
         step = succeeded("s1", result="kept", ts=1_750_000_000.5)
@@ -239,7 +237,7 @@ class TestALineThatBreaksTheContract:
             "goes on",
         ]
 
-    async def test_characters_that_no_database_keeps_are_replaced(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_characters_that_databases_refuse_are_replaced(self, user: Client, runner: ScriptedRunner) -> None:
         runner.says(log("a\0b"), succeeded("s\0", result={"k\0": ["\0"]}), delta("c\0d"), result("c\0d"))
         answer = await turn_of(user)
         assert answer["turn"]["status"] == "succeeded"

@@ -74,7 +74,7 @@ class TestTheLines:
             seen.set()
             assert msgspec.json.decode(await anext(lines)) == result("Done.")
 
-    async def test_end_with_one_error_whatever_went_wrong(
+    async def test_end_with_one_error_after_any_failure(
         self, service: Client, user: Client, runner: ScriptedRunner
     ) -> None:
         agent = await an_agent(service)
@@ -155,7 +155,7 @@ class TestLeaving:
                 await asyncio.sleep(0.02)
         assert (turn["status"], turn["error"]["code"]) == ("cancelled", "cancelled")
 
-    async def test_a_reader_that_takes_nothing_is_left_behind(
+    async def test_a_client_that_reads_nothing_is_disconnected(
         self, service: Client, user: Client, runner: ScriptedRunner, monkeypatch: Any
     ) -> None:
         monkeypatch.setattr("turnkeep.api.native.runs.UNSENT_BYTES", 100_000)

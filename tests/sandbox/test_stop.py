@@ -1,4 +1,4 @@
-"""However a turn in a sandbox ends before its time: its box is let go, its steps are kept, its end is told once."""
+"""However a turn in a sandbox is stopped: its box is closed, its steps are kept, and it has exactly one ending."""
 
 import asyncio
 from pathlib import Path
@@ -52,7 +52,7 @@ async def kept_everything(client: Client, turn_id: str, code: str, *, words: str
 
 class TestCancelling:
     @both
-    async def test_closes_the_request_and_keeps_what_was_said(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_closes_the_request_and_keeps_the_text_so_far(self, user: Client, runner: ScriptedRunner) -> None:
         runner.plays(hang)
         turn_id = (await begun(user, runner))["turn_id"]
         cancelled = (await user.post(f"/v1/turns/{turn_id}/cancel")).json()
@@ -121,7 +121,7 @@ class TestWhatIsLost:
         assert len(runner.visits) == 1
 
     @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
-    async def test_a_server_that_goes_silent_is_not_succeeded_by_another_run(
+    async def test_a_turn_of_a_silent_server_is_not_run_again(
         self, settings: Settings, server: ApiServer, user: Client, runner: ScriptedRunner
     ) -> None:
         runner.plays(hang)
@@ -138,7 +138,9 @@ class TestWhatIsLost:
         async with asyncio.timeout(30):
             await runner.visits[0].left.wait()
 
-    async def test_a_server_that_is_shut_down_says_so(self, settings: Settings, runner: ScriptedRunner) -> None:
+    async def test_a_turn_of_a_server_that_shuts_down_fails_with_that_reason(
+        self, settings: Settings, runner: ScriptedRunner
+    ) -> None:
         runner.plays(hang)
         async with ApiServer.start(settings, runner_url=runner.url) as server:
             user = await server.user(await server.tenant())
@@ -190,7 +192,7 @@ class TestWithoutARunner:
             assert (await user.read("/v1/conversations"))["data"] == []
             assert (await user.read("/v1/usage"))["messages"] == 0
 
-    async def test_nor_where_nobody_listens_any_more(self, settings: Settings) -> None:
+    async def test_it_is_refused_when_the_runner_does_not_respond(self, settings: Settings) -> None:
         [port] = free_ports(1)
         async with ApiServer.start(settings, runner_url=f"http://127.0.0.1:{port}") as server:
             user = await server.user(await server.tenant())
@@ -199,7 +201,7 @@ class TestWithoutARunner:
             assert (await user.read("/v1/usage"))["messages"] == 0
 
     @pytest.mark.parametrize("status", [429, 500, 503])
-    async def test_a_runner_without_a_place_fails_the_turn_in_its_own_words(
+    async def test_a_busy_runner_fails_the_turn_with_its_own_message(
         self, user: Client, runner: ScriptedRunner, status: int
     ) -> None:
         runner.refusal = (status, "no place free")
@@ -207,12 +209,12 @@ class TestWithoutARunner:
         assert answer["turn"]["error"]["code"] == "sandbox_unavailable"
         assert "no place free" in answer["turn"]["error"]["message"]
 
-    async def test_one_that_is_something_else_fails_it_too(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_a_server_that_is_not_a_runner_fails_the_turn(self, user: Client, runner: ScriptedRunner) -> None:
         runner.refusal = (404, "not found")
         answer = await user.ask("Go.", kind="sandbox")
         assert answer["turn"]["error"]["code"] == "sandbox_protocol"
 
-    async def test_a_repeated_request_finds_its_turn_even_so(
+    async def test_a_repeated_request_returns_its_turn(
         self, user: Client, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         headers = {"idempotency-key": "once"}
@@ -230,7 +232,7 @@ class TestWithoutARunner:
         assert code_of(other) == (503, "sandbox_unavailable")
 
 
-class TestManyAtOnce:
+class TestConcurrency:
     async def test_twenty_turns_each_get_their_own_lines(self, user: Client, runner: ScriptedRunner) -> None:
         async def part(visit: Visit) -> None:
             word = visit.envelope["prompt"]

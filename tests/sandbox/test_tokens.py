@@ -1,4 +1,4 @@
-"""What a sandbox may fetch: with the right token, once, in time, for its own turn, and while the turn runs."""
+"""The tokens of a sandbox: each is valid once, until it expires, for its own turn, and while the turn runs."""
 
 import asyncio
 from pathlib import Path
@@ -61,7 +61,7 @@ class TestTheEnvironment:
 
 class TestTheConfiguration:
     @both
-    async def test_tells_what_the_turn_is_about(
+    async def test_describes_the_turn(
         self, server: ApiServer, service: Client, user: Client, runner: ScriptedRunner
     ) -> None:
         found: list[Json] = []
@@ -118,7 +118,7 @@ class TestTheConfiguration:
         assert [one["content"] for one in told if one["role"] == "assistant"] == [f"Answer {n}." for n in range(2, 22)]
         assert all(isinstance(one["ts"], int) for one in told)
 
-    async def test_has_so_much_of_the_past_as_the_operator_says(self, tmp_path: Path, runner: ScriptedRunner) -> None:
+    async def test_has_as_much_history_as_the_setting_allows(self, tmp_path: Path, runner: ScriptedRunner) -> None:
         found: list[Json] = []
 
         async def part(visit: Visit) -> None:
@@ -137,7 +137,7 @@ class TestTheConfiguration:
         assert [one["content"] for one in config["conversation"]] == ["Question 1", "y" * 1_500]
         assert config["limits"]["context_chars"] == 2_000
 
-    async def test_gives_the_bag_by_an_address_that_needs_no_token(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_has_a_download_address_that_needs_no_token(self, user: Client, runner: ScriptedRunner) -> None:
         found: list[tuple[int, bytes]] = []
 
         async def part(visit: Visit) -> None:
@@ -167,7 +167,7 @@ class TestATokenIsRefused:
         assert (status, body["code"]) == (401, "unauthorized")
 
     @both
-    async def test_when_it_was_spent(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_after_it_was_used(self, user: Client, runner: ScriptedRunner) -> None:
         async def part(visit: Visit) -> None:
             await visit.env()
             await self.refused(visit, "env", visit.envelope["otp_setup"])
@@ -178,7 +178,7 @@ class TestATokenIsRefused:
         runner.plays(part)
         assert (await user.ask(kind="sandbox"))["turn"]["response"] == "refused"
 
-    async def test_for_another_purpose_which_does_not_spend_it(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_for_another_purpose_and_stays_valid_for_its_own(self, user: Client, runner: ScriptedRunner) -> None:
         async def part(visit: Visit) -> None:
             await self.refused(visit, "config", visit.envelope["otp_setup"])
             await self.refused(visit, "env", visit.envelope["otp_run"])
@@ -190,7 +190,7 @@ class TestATokenIsRefused:
         runner.plays(part)
         assert (await user.ask(kind="sandbox"))["turn"]["response"] == "refused"
 
-    async def test_for_another_turn_which_does_not_spend_it(self, user: Client, runner: ScriptedRunner) -> None:
+    async def test_for_another_turn_and_stays_valid_for_its_own(self, user: Client, runner: ScriptedRunner) -> None:
         async def part(visit: Visit) -> None:
             stolen = visit.elsewhere(runner.visits[0].url)
             await self.refused(stolen, "env", visit.envelope["otp_setup"])
@@ -221,7 +221,7 @@ class TestATokenIsRefused:
         files = await user.read(f"/v1/conversations/{visit.envelope['chat_id']}/files")
         assert files["data"] == []
 
-    async def test_when_it_comes_too_late(self, server: ApiServer, user: Client, runner: ScriptedRunner) -> None:
+    async def test_after_it_has_expired(self, server: ApiServer, user: Client, runner: ScriptedRunner) -> None:
         async def part(visit: Visit) -> None:
             await server.runtime.store.expire_tokens(visit.url.rpartition("/")[2])  # type: ignore[arg-type]
             await self.refused(visit, "env", visit.envelope["otp_setup"])
@@ -231,7 +231,7 @@ class TestATokenIsRefused:
         runner.plays(part)
         assert (await user.ask(kind="sandbox"))["turn"]["response"] == "refused"
 
-    async def test_when_the_operator_s_time_for_it_is_over(self, tmp_path: Path, runner: ScriptedRunner) -> None:
+    async def test_after_the_time_of_the_setting(self, tmp_path: Path, runner: ScriptedRunner) -> None:
         async def set_up_late(visit: Visit) -> None:
             await self.refused(visit, "env", visit.envelope["otp_setup"])
             await self.refused(visit, "config", visit.envelope["otp_run"])
@@ -250,9 +250,7 @@ class TestATokenIsRefused:
                 runner.plays(part)
                 assert (await user.ask(kind="sandbox"))["turn"]["response"] == "refused", setting
 
-    async def test_and_the_address_of_the_bag_when_its_time_is_over(
-        self, tmp_path: Path, runner: ScriptedRunner
-    ) -> None:
+    async def test_and_so_is_an_expired_download_address(self, tmp_path: Path, runner: ScriptedRunner) -> None:
         answers: list[int] = []
         bounds: list[tuple[int, int, int]] = []
 
@@ -281,9 +279,9 @@ class TestATokenIsRefused:
         assert earliest <= expires_at <= latest
 
 
-class TestFilesThatAreHandedBack:
+class TestFilesThatAreWrittenBack:
     @both
-    async def test_are_told_before_the_result_and_are_part_of_the_answer(
+    async def test_are_announced_before_the_result_and_are_part_of_the_answer(
         self, user: Client, runner: ScriptedRunner
     ) -> None:
         async def part(visit: Visit) -> None:

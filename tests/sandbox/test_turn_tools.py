@@ -1,4 +1,4 @@
-"""The agent's own tools in a sandbox: called by the server, with what only the server knows, for this turn alone."""
+"""The agent's own tools in a sandbox: called by the server, with its credentials, for this turn alone."""
 
 import asyncio
 import sys
@@ -92,7 +92,7 @@ class TestTheConfiguration:
         assert SECRET not in str(config)
         assert config["agent"]["allowed_tools"] is None
 
-    async def test_tells_what_the_key_allows(
+    async def test_lists_what_the_key_allows(
         self, server: ApiServer, service: Client, runner: ScriptedRunner, web: WebServer
     ) -> None:
         agent = await an_agent(service, tools=["search_pages", http_tool(web)])
@@ -129,7 +129,7 @@ class TestACall:
         metrics = (await user.get("/metrics")).text
         assert 'turnkeep_tool_call_seconds_count{outcome="succeeded"} 1' in metrics, metrics
 
-    async def test_acts_for_whoever_asked(
+    async def test_acts_for_the_user_of_the_turn(
         self, server: ApiServer, service: Client, user: Client, runner: ScriptedRunner
     ) -> None:
         """Pages of the workspace are found, with their titles; those of another tenant are not."""
@@ -149,7 +149,7 @@ class TestACall:
 
         await in_a_turn(user, runner, agent, work)
 
-    async def test_that_goes_wrong_is_an_answer_too(
+    async def test_that_fails_has_a_response_too(
         self, service: Client, user: Client, runner: ScriptedRunner, web: WebServer
     ) -> None:
         slow = http_tool(web, "/hang", timeout_seconds=0.3)
@@ -169,7 +169,7 @@ class TestACall:
 
 
 class TestTheToken:
-    async def test_is_that_of_a_turn_that_runs(
+    async def test_is_valid_only_for_its_running_turn(
         self, service: Client, user: Client, runner: ScriptedRunner, web: WebServer
     ) -> None:
         agent = await an_agent(service, tools=[http_tool(web)])
@@ -190,7 +190,7 @@ class TestTheToken:
         await in_a_turn(user, runner, agent, work)
         assert web.hits == 0
 
-    async def test_dies_with_the_turn_and_breaks_off_a_call(
+    async def test_expires_with_the_turn_and_ends_a_call(
         self, service: Client, user: Client, runner: ScriptedRunner, web: WebServer
     ) -> None:
         agent = await an_agent(service, tools=[http_tool(web, "/hang")])

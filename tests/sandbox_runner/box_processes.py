@@ -1,4 +1,4 @@
-"""How the tests talk to a box, and look at this machine from outside of it."""
+"""How the tests run commands in a box, and inspect the processes of this machine from outside."""
 
 import asyncio
 import inspect

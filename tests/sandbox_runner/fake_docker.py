@@ -1,4 +1,4 @@
-"""A stand-in for the docker client, to see what the driver asks of an engine and what it does with the answers.
+"""A stand-in for the docker client, to test what the driver sends to an engine and how it handles the responses.
 
 It runs the commands of containers as plain processes: it isolates nothing. Whether Docker does is for the escape
 suite, where an engine answers.
@@ -88,7 +88,7 @@ class FakeDocker:
 
     @property
     def left(self) -> list[str]:
-        """Containers and volumes that nobody has removed."""
+        """Containers and volumes that were not removed."""
         return [path.name for kind in ("containers", "volumes") for path in (self._state / kind).glob("*")]
 
     def leave(self) -> None:

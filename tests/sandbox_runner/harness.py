@@ -1,4 +1,4 @@
-"""A runner behind a real socket, and a reader that takes its lines in."""
+"""A runner behind a real socket, and a client that reads its lines."""
 
 import asyncio
 import json

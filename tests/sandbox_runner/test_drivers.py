@@ -1,4 +1,4 @@
-"""What drivers are made of: the system call filter, cgroups, docker's command line, and refusals that help."""
+"""Parts of the drivers: the system call filter, cgroups, docker's command line, and helpful error messages."""
 
 import asyncio
 import contextlib
@@ -56,11 +56,11 @@ class TestTheFilter:
         for number in named[machine]:
             assert self.verdict(machine, number) == ALLOW, number
 
-    def test_calls_into_the_kernels_corners_are_refused(self, machine: str) -> None:
+    def test_calls_to_rarely_used_parts_of_the_kernel_are_refused(self, machine: str) -> None:
         for name in ("mount", "ptrace", "bpf", "keyctl", "io_uring_setup", "userfaultfd", "perf_event_open", "unshare"):
             assert self.verdict(machine, ARCHITECTURES[machine].calls[name]) == EPERM, name
 
-    def test_calls_newer_than_the_list_do_not_exist(self, machine: str) -> None:
+    def test_calls_newer_than_the_list_are_refused_as_unknown(self, machine: str) -> None:
         assert self.verdict(machine, 462) == ALLOW
         for number in (463, 467, 1_000, 0x40000000 | 1, 0xFFFFFFFF):
             assert self.verdict(machine, number) == ENOSYS, number
@@ -80,7 +80,7 @@ class TestTheFilter:
             for family in (0, 2, 10, 16, 17, 38, 40):
                 assert self.verdict(machine, call, family) == NO_FAMILY
 
-    def test_nobody_types_into_a_terminal(self, machine: str) -> None:
+    def test_no_input_can_be_injected_into_a_terminal(self, machine: str) -> None:
         ioctl = ARCHITECTURES[machine].calls["ioctl"]
         assert self.verdict(machine, ioctl, 0, 0x5401) == ALLOW
         for request in (0x5412, 0x541C, 0xFFFFFFFF00005412):
@@ -140,7 +140,7 @@ class TestRefusals:
             "docker",
         }
 
-    async def test_docker_without_a_client_or_an_engine_says_so(self, tmp_path: Path) -> None:
+    async def test_docker_without_a_client_or_an_engine_is_an_error_message(self, tmp_path: Path) -> None:
         with pytest.raises(BoxUnavailable, match="not-there, which is not installed"):
             await Docker(image="x", program="not-there").check()
         silent = tmp_path / "docker"
@@ -177,7 +177,7 @@ class TestCgroups:
         Cgroups(group).remove_leftovers()
         assert {folder.name for folder in group.iterdir() if folder.is_dir()} == {"turnkeep-box-busy", "other"}
 
-    async def test_a_command_joins_its_group_before_it_is_anything(self, tmp_path: Path) -> None:
+    async def test_a_command_joins_its_group_before_it_starts(self, tmp_path: Path) -> None:
         """A folder stands for the group: what joins it writes `0`, which a real one reads as "me"."""
         driver = Bubblewrap(cgroups=Cgroups(tmp_path))
         box = await driver.start(SMALL.limits)
@@ -206,7 +206,7 @@ class TestCgroups:
 class TestTheDockerCommandLine:
     LIMITS = Limits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, files=500, processes=50, file_bytes=MIB)
 
-    def test_a_container_is_shut_in(self) -> None:
+    def test_a_container_is_isolated(self) -> None:
         line = " ".join(Docker(image="img").run_arguments("vol", "name", self.LIMITS, uid=61_007))
         for part in (
             "run --rm --name name --label turnkeep.sandbox --label turnkeep.sandbox.box=vol --pull never",

@@ -17,7 +17,7 @@ from turnkeep.sandbox.boxes.ports import MIB, Box, Command, Driver, Limits
 
 @pytest.fixture
 def secret() -> Iterator[Path]:
-    """A file that everybody on this machine may read."""
+    """A file that every user of this machine may read."""
     with tempfile.NamedTemporaryFile(mode="w", prefix="turnkeep-secret-", dir="/tmp", delete=False) as file:
         file.write("top secret")
     path = Path(file.name)
@@ -136,7 +136,7 @@ class TestPrivileges:
             assert ended.exit_code == 3, call
 
     async def test_the_first_process_of_the_box_is_no_way_around_the_filter(self, box: Box) -> None:
-        """The same user owns it, so its memory can be written: it must not have more rights than anybody else."""
+        """The same user owns it, so its memory can be written: it must not have more rights than other processes."""
         status = await says(box, "cat /proc/1/status")
         for line in (
             "Seccomp:\t2",
@@ -396,7 +396,7 @@ class TestOutliving:
         assert (await running).exit_code != 0
 
     async def test_a_command_that_is_cancelled_in_any_moment_leaves_nothing(self, box: Box, mark: str) -> None:
-        """Also while its box is being built: whoever builds it must not be killed before what it builds."""
+        """Also while its box is being built: the building process must not be killed before what it builds."""
         for milliseconds in range(0, 40, 2):
             running = asyncio.create_task(shell(box, f"sleep {mark}"))
             await asyncio.sleep(milliseconds / 1000)

@@ -1,4 +1,4 @@
-"""Lines on their way out, progress, and what the model is told: the small parts by themselves."""
+"""The line stream, the output of running steps, and the instructions for the model."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ class TestLines:
             b'{"type":"error","code":"first","message":"one","ts":5}',
         ]
 
-    async def test_whoever_waits_is_woken_by_a_line_or_goes_home(self) -> None:
+    async def test_take_returns_after_a_line_or_after_a_timeout(self) -> None:
         written = LineStream()
         waiting = asyncio.create_task(written.take(seconds=20))
         await asyncio.sleep(0)
@@ -43,12 +43,12 @@ class TestLines:
         assert await waiting == b'{"type":"delta","text":"x"}\n'
         assert await written.take(seconds=0.01) == b""
 
-    async def test_an_answer_that_fits_into_no_line_is_an_error(self) -> None:
+    async def test_an_answer_longer_than_a_line_is_an_error(self) -> None:
         written = LineStream()
         written.result("x" * LINE_BYTES)
         assert b'"code":"answer_too_long"' in await all_of(written)
 
-    async def test_a_reader_that_lets_lines_pile_up_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_too_many_unread_lines_stop_the_turn(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(line_stream, "UNSENT_BYTES", 1_000)
         written, overflows = LineStream(), []
         written.on_overflow = lambda: overflows.append(True)
@@ -56,7 +56,7 @@ class TestLines:
             written.delta("x" * 100)
         assert overflows == [True]
 
-    def test_arguments_are_shown_whole_unless_they_are_as_long_as_a_file(self) -> None:
+    def test_arguments_are_shown_whole_unless_they_are_very_long(self) -> None:
         assert shown_args({"a": "x" * 10_000}) == {"a": "x" * 10_000}
         assert shown_args(UNSET) is UNSET
         short = shown_args({"a": "x" * 100_000, "b": 1, "c": ["y" * 5_000]})
@@ -64,7 +64,7 @@ class TestLines:
         assert short["b"] == 1
         assert shown_args({str(number): "x" * 100 for number in range(5_000)}) == {"cut": "5,000 arguments"}
 
-    async def test_silence_is_broken_by_blank_lines_that_mean_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_blank_lines_are_sent_while_nothing_happens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(server, "HEARTBEAT_SECONDS", 0.05)
         turn = FakeTurn([[Pause(1.0), "Slow."]])
         async with site() as here, here.session.post(f"{here.url}/stream", json=here.server.add(turn)) as response:
@@ -100,7 +100,7 @@ class TestProgress:
         assert output.text() == "€\ufffd"
 
 
-class TestBriefing:
+class TestInstructions:
     @pytest.mark.parametrize(
         "text, told",
         [
@@ -110,10 +110,10 @@ class TestBriefing:
             ("", "no description"),
         ],
     )
-    def test_a_skill_is_summed_up_in_a_line(self, text: str, told: str) -> None:
+    def test_a_skill_is_summarized_in_one_line(self, text: str, told: str) -> None:
         assert skill_summary(Skill(name="x", files={"SKILL.md": text})) == told
 
-    def test_the_talk_so_far_becomes_turns(self) -> None:
+    def test_the_conversation_so_far_becomes_turns(self) -> None:
         said = (("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"))
         turns = [ChatTurn(role=role, content=text, ts=at) for at, (role, text) in enumerate(said)]  # type: ignore[arg-type]
         rows = history(turns, ConversationId("conv"))

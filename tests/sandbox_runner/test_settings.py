@@ -1,4 +1,4 @@
-"""The settings of a runner: read once, refused clearly, all of them in the reference."""
+"""The settings of a runner: read once, refused with a clear message, all of them documented."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ class TestReading:
             ("PROCESSES", "-1"),
         ],
     )
-    def test_what_makes_no_sense_is_refused_with_what_is_allowed(self, name: str, value: str) -> None:
+    def test_an_invalid_value_is_refused_with_what_is_allowed(self, name: str, value: str) -> None:
         with pytest.raises(InvalidRequest, match=f"TURNKEEP_SANDBOX_{name} must be .*{re.escape(value)}"):
             read_runner_settings({f"TURNKEEP_SANDBOX_{name}": value})
 

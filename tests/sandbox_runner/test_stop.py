@@ -1,4 +1,4 @@
-"""However a turn is stopped, its box is gone within a second, and nothing is handed back."""
+"""However a turn is stopped, its box is gone within a second, and nothing is written back."""
 
 import asyncio
 import contextlib
@@ -41,8 +41,8 @@ async def until_dead(mark: str) -> float:
     return await eventually(lambda: not processes_called(mark))
 
 
-class TestTheReaderIsGone:
-    async def test_its_box_dies_at_once_and_nothing_is_handed_back(self, mark: str) -> None:
+class TestClientDisconnect:
+    async def test_the_box_is_killed_at_once_and_nothing_is_written_back(self, mark: str) -> None:
         turn = sleeper(mark)
         async with site() as here:
             async with here.session.post(f"{here.url}/stream", json=here.server.add(turn)) as response:
@@ -53,7 +53,7 @@ class TestTheReaderIsGone:
         assert turn.uploads == 0
         assert set(turn.tokens) == {"upload"}, "the others were spent, and stay spent"
 
-    async def test_also_while_the_model_speaks(self) -> None:
+    async def test_while_the_model_streams(self) -> None:
         speaking = asyncio.Event()
 
         async def speak() -> None:
@@ -67,7 +67,7 @@ class TestTheReaderIsGone:
                 response.close()
             await here.idle()
 
-    async def test_also_while_files_are_handed_back(self) -> None:
+    async def test_while_files_are_written_back(self) -> None:
         uploading, gate = asyncio.Event(), asyncio.Event()
 
         async def slowly() -> None:
@@ -84,7 +84,7 @@ class TestTheReaderIsGone:
             assert "hand back" not in {task.get_name() for task in asyncio.all_tasks()}
             gate.set()
 
-    async def test_also_while_it_waits_for_a_place(self) -> None:
+    async def test_while_the_turn_waits_in_the_queue(self) -> None:
         gate = asyncio.Event()
         first, second = FakeTurn([[Until(gate.wait), "First."]]), FakeTurn([["Second."]])
         async with site(structs.replace(SMALL, turns=1)) as here:
@@ -99,7 +99,7 @@ class TestTheReaderIsGone:
         assert second.asked == []
 
 
-class TestTimeIsOver:
+class TestTimeLimits:
     async def test_the_turn_ends_with_an_error_and_its_box_is_gone(self, mark: str) -> None:
         turn = sleeper(mark)
         async with site(structs.replace(SMALL, turn_seconds=2.0)) as here:
@@ -108,14 +108,14 @@ class TestTimeIsOver:
         assert not processes_called(mark)
         assert turn.uploads == 0
 
-    async def test_the_server_may_ask_for_less_time(self, mark: str) -> None:
+    async def test_the_server_may_set_a_shorter_limit(self, mark: str) -> None:
         turn = sleeper(mark)
         turn.config["limits"] = {"turn_seconds": 1.0}
         async with site() as here:
             lines = await here.run(turn)
         assert ending(lines)["code"] == "turn_timeout"
 
-    async def test_so_it_may_for_a_step(self) -> None:
+    async def test_the_server_may_set_a_shorter_limit_for_a_step(self) -> None:
         turn = FakeTurn([[Call("shell", {"command": "sleep 60"})], ["Too slow."]], limits={"step_seconds": 0.3})
         async with site() as here:
             lines = await here.run(turn)
@@ -123,7 +123,7 @@ class TestTimeIsOver:
 
 
 class TestTheRunnerShutsDown:
-    async def test_every_box_dies_and_every_stream_breaks_off_without_an_ending(self, mark: str) -> None:
+    async def test_every_box_is_killed_and_every_stream_ends_without_a_last_line(self, mark: str) -> None:
         marks = (mark, f"{mark}1")
         turns = [sleeper(each) for each in marks]
         async with site() as here:
@@ -205,7 +205,7 @@ class TestTheProcess:
 
     @pytest.mark.nightly
     @pytest.mark.parametrize("moment", range(20))
-    async def test_killed_at_any_moment_it_leaves_nothing_behind(self, mark: str, moment: int) -> None:
+    async def test_a_runner_killed_at_any_moment_leaves_nothing_behind(self, mark: str, moment: int) -> None:
         """While boxes start, are filled, run quick steps, or sleep: from a moment after the request to two seconds."""
         quick = [[Call("shell", {"command": f": {mark}"}), Call("list_files", {})] for _ in range(60)]
         busy = FakeTurn([*quick, ["Never said."]], setup_script="sleep 0.1", bag=zip_of({"a.txt": b"x"}))
@@ -229,7 +229,7 @@ class TestTheProcess:
                 if isinstance(stream, aiohttp.ClientResponse):
                     stream.close()
 
-    async def test_a_signal_ends_it_in_order(self, mark: str) -> None:
+    async def test_a_signal_shuts_it_down(self, mark: str) -> None:
         async with (
             FakeServer.open() as server,
             a_process() as runner,
@@ -241,14 +241,14 @@ class TestTheProcess:
             assert await asyncio.wait_for(runner.process.wait(), 20) == 0
             assert not processes_called(mark)
 
-    async def test_it_ends_with_its_parent_where_that_is_asked_for(self) -> None:
+    async def test_with_until_eof_it_ends_with_its_parent(self) -> None:
         async with a_process("--until-eof", stdin=subprocess.PIPE) as runner:
             assert runner.process.stdin is not None
             runner.process.stdin.close()
             assert await asyncio.wait_for(runner.process.wait(), 20) == 0
 
-    async def test_a_normal_user_can_have_boxes_too(self) -> None:
-        """Where the tests run as root, a child of theirs becomes somebody else once everything is loaded."""
+    async def test_an_unprivileged_user_can_start_boxes(self) -> None:
+        """If the tests run as root, a child process changes its user once everything is loaded."""
         ended = await asyncio.to_thread(
             subprocess.run, [sys.executable, "-c", AS_A_NORMAL_USER], capture_output=True, text=True, check=False
         )

@@ -61,15 +61,15 @@ def use(driver: Driver, box: Box, shown: list[tuple[str, str]]) -> Use:
     return call
 
 
-class TestRunning:
+class TestCommands:
     async def test_a_shell_command_gives_output_and_errors_together(self, use: Use) -> None:
         outcome = await use("shell", command='echo "$GREETING"; echo oops >&2; pwd')
         assert outcome.result == "hello\noops\n/workspace"
 
-    async def test_a_command_without_output_says_so(self, use: Use) -> None:
+    async def test_a_command_without_output_has_a_result_that_says_so(self, use: Use) -> None:
         assert (await use("shell", command="true")).result == "(no output)"
 
-    async def test_a_command_that_fails_tells_its_code_and_its_output(self, use: Use) -> None:
+    async def test_a_failed_command_returns_its_exit_code_and_its_output(self, use: Use) -> None:
         assert (await use("shell", command="echo tried; exit 7")).error == "Exit code 7.\ntried"
 
     async def test_a_command_may_be_given_less_time_but_not_more(self, use: Use) -> None:
@@ -86,7 +86,7 @@ class TestRunning:
         outcome = await use("python", code="import os\nprint(os.environ['GREETING'] * 2)")
         assert outcome.result == "hellohello"
 
-    async def test_a_program_too_long_for_a_command_line_is_refused_in_words(self, use: Use) -> None:
+    async def test_a_program_too_long_for_a_command_line_is_refused(self, use: Use) -> None:
         outcome = await use("python", code="#" * 200_000)
         assert outcome.error is not None
         assert "Write it to a file" in outcome.error
@@ -98,7 +98,7 @@ class TestRunning:
         assert outcome.result.startswith("1\n2\n")
         assert outcome.result.endswith("4999\n5000")
 
-    async def test_bytes_that_are_no_text_are_shown_as_well_as_can_be(self, use: Use) -> None:
+    async def test_bytes_that_are_not_text_are_replaced(self, use: Use) -> None:
         assert (await use("shell", command=r"printf 'a\xffb\0c\xc3'")).result == "a\ufffdb\0c\ufffd"
 
     async def test_output_is_shown_while_a_step_runs_and_not_afterwards(
@@ -112,7 +112,7 @@ class TestRunning:
         await asyncio.sleep(0.1)
         assert len(shown) == count
 
-    async def test_arguments_that_do_not_fit_are_an_outcome(self, use: Use) -> None:
+    async def test_invalid_arguments_are_an_error_outcome(self, use: Use) -> None:
         for args in ({}, {"command": ""}, {"command": 5}, {"command": "x", "seconds": -1}, {"command": "x", "y": 1}):
             assert (await use("shell", **args)).error is not None
 
@@ -133,7 +133,7 @@ class TestRecipes:
             outcome = await use("run_recipe", skill=skill, recipe=recipe)
             assert outcome.error == "There is no such recipe. Available: sums/add.py, sums/say."
 
-    def test_its_step_bears_its_name(self) -> None:
+    def test_its_step_has_its_name(self) -> None:
         assert step_name("run_recipe", {"skill": "sums", "recipe": "say"}) == "sums/say"
         assert step_name("run_recipe", {}) == "run_recipe"
         assert step_name("shell", {"skill": "x", "recipe": "y"}) == "shell"
@@ -163,7 +163,7 @@ class TestFiles:
         await use("edit_file", path="x", old="aa", new="c", everywhere=True)
         assert (await use("read_file", path="x")).result == "c bb c"
 
-    async def test_what_is_not_there_or_not_text_is_said_in_words(self, box: Box, use: Use) -> None:
+    async def test_a_missing_or_binary_file_is_an_error_message(self, box: Box, use: Use) -> None:
         await says(box, r"printf '\0\1\2' > blob; ln -s /etc/shadow out")
         for path, words in (
             ("missing", "No such file"),
@@ -177,7 +177,7 @@ class TestFiles:
         outcome = await use("write_file", path="/usr/x", content="y")
         assert outcome.error is not None
 
-    async def test_a_link_out_of_the_workspace_leads_nowhere_of_the_host(self, box: Box, use: Use) -> None:
+    async def test_a_link_out_of_the_workspace_does_not_reach_the_host(self, box: Box, use: Use) -> None:
         await says(box, "ln -s / everything; ln -s /proc/1/root hostroot")
         assert (await use("read_file", path="everything/etc/hostname")).error is not None
         assert (await use("read_file", path="hostroot/etc/hostname")).error is not None
@@ -196,7 +196,7 @@ class TestFiles:
         assert (await use("grep_files", pattern="gamma")).result == "Nothing matches."
         assert (await use("grep_files", pattern="(")).error is not None
 
-    async def test_a_full_disk_is_said_in_words(self, box: Box, use: Use) -> None:
+    async def test_a_full_disk_is_an_error_message(self, box: Box, use: Use) -> None:
         await says(box, "head -c 30000000 /dev/zero > big")
         outcome = await use("write_file", path="more", content="x" * 8_000_000)
         assert outcome.error is not None

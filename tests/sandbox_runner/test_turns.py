@@ -1,4 +1,4 @@
-"""Turns in a sandbox, through the front door: a real runner, real boxes, the server's side as the contract has it."""
+"""Turns in a sandbox, end to end: a real runner, real boxes, and a fake server that follows the contract."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ def names_offered(turn: FakeTurn) -> list[str]:
     return [tool["function"]["name"] for tool in turn.asked[0].get("tools", ())]
 
 
-class TestWhichToolsThereAre:
+class TestAvailableTools:
     """Those of the box, as far as the key allows them, and those that the server calls."""
 
     async def test_a_key_limits_the_tools_of_the_box(self) -> None:
@@ -52,14 +52,14 @@ class TestWhichToolsThereAre:
         assert "There is no tool called 'shell'" in ended["error"]
         assert turn.files == {}
 
-    async def test_a_key_that_allows_none_leaves_a_model_that_talks(self) -> None:
+    async def test_a_key_that_allows_no_tool_leaves_a_model_without_tools(self) -> None:
         turn = a_turn(["Just words."], agent={"allowed_tools": []})
         async with site() as here:
             lines = await here.run(turn)
         assert names_offered(turn) == []
         assert ending(lines)["message"] == "Just words."
 
-    async def test_what_the_server_offers_is_called_there(self) -> None:
+    async def test_tools_that_the_server_offers_are_called_by_the_server(self) -> None:
         async def answer(asked: dict[str, Any]) -> web.StreamResponse:
             return web.json_response({"result": {"rain": False}, "error": None})
 
@@ -80,7 +80,7 @@ class TestWhichToolsThereAre:
         assert "The MCP server x is away." in logs(lines)
         assert any("two tools called shell" in note for note in logs(lines))
 
-    async def test_what_the_server_found_is_numbered_told_to_the_model_and_cited(self) -> None:
+    async def test_passages_that_the_server_found_are_numbered_given_to_the_model_and_cited(self) -> None:
         async def answer(asked: dict[str, Any]) -> web.StreamResponse:
             found = [
                 {"source": page(asked["arguments"]["q"]), "text": "Nine days."},
@@ -111,7 +111,7 @@ class TestWhichToolsThereAre:
             "2 hits\n\n[3] c, Start\nNine days.\n\n[2] b, Start\nB.",
         ]
 
-    async def test_whatever_goes_wrong_there_is_a_failed_step(self) -> None:
+    async def test_any_failure_of_a_server_tool_is_a_failed_step(self) -> None:
         hang = asyncio.Event()
 
         async def answer(asked: dict[str, Any]) -> web.StreamResponse:
@@ -151,7 +151,7 @@ class TestWhichToolsThereAre:
 
 
 class TestATurn:
-    async def test_its_files_keep_their_names_and_a_bad_name_costs_only_itself(self) -> None:
+    async def test_files_keep_their_names_and_a_bad_name_does_not_affect_other_files(self) -> None:
         names = r"""'a b.txt' ü.txt 100%.txt 'say "hi".txt' $'bad\xff.txt' c/d.txt"""
         made = f"cd assets && mkdir c && echo 1 | tee {names}"
         turn = a_turn([Call("shell", {"command": made})], [Call("list_files", {"path": "assets"})], ["Done."])
@@ -164,7 +164,7 @@ class TestATurn:
         assert (saved["name"], saved["status"]) == ("save files", "failed")
         assert "bad\ufffd.txt" in saved["error"]
 
-    async def test_it_talks_works_and_hands_its_files_back(self) -> None:
+    async def test_it_answers_runs_steps_and_writes_its_files_back(self) -> None:
         turn = a_turn(
             ["I will write it.", Call("write_file", {"path": "assets/report.txt", "content": "All is well.\n"})],
             [Call("shell", {"command": "wc -c assets/report.txt"})],
@@ -183,7 +183,7 @@ class TestATurn:
         assert turn.files == {"report.txt": b"All is well.\n"}
         assert turn.tokens == {}, "each token was spent"
 
-    async def test_its_lines_keep_the_contract(self) -> None:
+    async def test_its_lines_follow_the_contract(self) -> None:
         turn = a_turn([Call("shell", {"command": "echo hi"})], ["Hello."])
         async with site() as here, here.session.post(f"{here.url}/stream", json=here.server.add(turn)) as response:
             body = await response.read()
@@ -192,7 +192,7 @@ class TestATurn:
         assert parser.close().__struct_config__.tag == "result"
         assert parser.ignored_lines == 0
 
-    async def test_the_model_is_told_where_it_is_and_what_was_said(self) -> None:
+    async def test_the_model_gets_a_description_of_the_sandbox_and_the_conversation(self) -> None:
         turn = a_turn(
             ["Yes."],
             prompt="And now?",
@@ -215,7 +215,7 @@ class TestATurn:
         assert names >= {"shell", "python", "read_file", "write_file", "edit_file", "list_files", "grep_files"}
         assert "run_recipe" in names
 
-    async def test_the_bag_the_variables_and_the_setup_script_are_there(self) -> None:
+    async def test_files_variables_and_setup_script_are_available(self) -> None:
         turn = a_turn(
             [Call("shell", {"command": 'cat assets/data.csv made; printf "%s" "$TOKEN"'})],
             ["Seen."],
@@ -229,7 +229,7 @@ class TestATurn:
         assert step_ends(lines)[1]["result"] == "1,2\nprepared line one line two\nline one\nline two"
         assert turn.uploads == 0, "nothing is new"
 
-    async def test_a_recipe_is_a_step_of_its_own_name(self) -> None:
+    async def test_a_recipe_is_a_step_with_the_name_of_the_recipe(self) -> None:
         arguments = {"skill": "charts", "recipe": "recipes/draw.sh", "arguments": ["Sales"], "input": {"year": 2026}}
         turn = a_turn([Call("run_recipe", arguments)], ["Drawn."], agent={"skills": [SKILL]})
         async with site() as here:
@@ -240,7 +240,7 @@ class TestATurn:
         assert ended["result"] == {"title": "Sales", "asked": {"year": 2026}}
         assert ended["durationMs"] >= 0
 
-    async def test_what_a_model_thought_goes_back_with_its_signature(self) -> None:
+    async def test_reasoning_is_sent_back_with_its_signature(self) -> None:
         turn = a_turn([Think("Let me see.", "sig-1"), Call("shell", {"command": "true"})], ["Fine."])
         async with site() as here:
             await here.run(turn)
@@ -260,7 +260,7 @@ class TestATurn:
                     break
         assert seen.is_set()
 
-    async def test_tools_that_its_server_does_not_call_are_missed_in_the_log_only(self) -> None:
+    async def test_tools_that_the_server_does_not_call_are_named_in_the_log_only(self) -> None:
         turn = a_turn(["Hm."], agent={"tools": ["search_pages", {"type": "http", "name": "crm"}]})
         async with site() as here:
             lines = await here.run(turn)
@@ -315,14 +315,14 @@ class TestFilesThatCannotBeKept:
         assert "link: not a regular file" in failed["error"]
         assert ending(lines)["type"] == "result"
 
-    async def test_so_are_those_that_are_too_many(self) -> None:
+    async def test_files_above_the_maximum_number_are_named_in_a_failed_step(self) -> None:
         turn = a_turn([Call("shell", {"command": "touch assets/{a,b,c}"})], ["There."], limits={"max_files": 2})
         async with site() as here:
             lines = await here.run(turn)
         assert sorted(turn.files) == ["a", "b"]
         assert step_ends(lines)[-1]["error"] == "Not kept: c: more than 2 files."
 
-    async def test_files_come_back_from_a_turn_that_failed_too(self) -> None:
+    async def test_files_of_a_failed_turn_are_written_back_too(self) -> None:
         turn = FakeTurn(lambda body: [Call("shell", {"command": "echo x > assets/x"})], limits={"tool_rounds": 1})
         async with site() as here:
             lines = await here.run(turn)
@@ -337,7 +337,7 @@ class TestFilesThatCannotBeKept:
         assert turn.uploads == 0
 
 
-class TestEndingBadly:
+class TestFailedTurns:
     async def test_a_setup_script_that_fails_ends_the_turn(self) -> None:
         turn = a_turn(["Never said."], setup_script="echo broken; exit 4")
         async with site() as here:
@@ -346,27 +346,27 @@ class TestEndingBadly:
         assert ending(lines)["code"] == "setup_failed"
         assert turn.asked == []
 
-    async def test_a_hostile_bag_ends_the_turn_before_the_model_is_asked(self) -> None:
+    async def test_a_hostile_zip_ends_the_turn_before_the_model_is_called(self) -> None:
         turn = a_turn(["Never said."], bag=zip_of({"../../evil": b"x"}))
         async with site() as here:
             lines = await here.run(turn)
         assert ending(lines)["code"] == "bag_refused"
         assert turn.asked == []
 
-    async def test_a_bag_larger_than_the_workspace_is_not_even_fetched_whole(self) -> None:
+    async def test_a_zip_larger_than_the_workspace_is_not_fetched_whole(self) -> None:
         turn = a_turn(["Never said."], bag=b"x" * (SMALL.limits.disk_bytes + 1))
         async with site() as here:
             lines = await here.run(turn)
         assert ending(lines)["code"] == "sandbox_origin"
 
-    async def test_a_model_that_fails_is_told_as_it_is(self) -> None:
+    async def test_an_error_of_the_model_is_reported_unchanged(self) -> None:
         turn = FakeTurn(lambda body: ["Half an ans", Until(_broken)])
         async with site() as here:
             lines = await here.run(turn)
         assert ending(lines)["code"] == "provider_error"
         assert {"type": "delta", "text": "Half an ans"} in lines
 
-    async def test_a_configuration_that_makes_no_sense_is_refused(self) -> None:
+    async def test_an_invalid_configuration_is_refused(self) -> None:
         for wrong in (
             {"agent": {"skills": [{"name": "../x", "files": {}}]}},
             {"agent": {"skills": [{"name": "x", "files": {"../../y": "z"}}]}},
@@ -378,7 +378,7 @@ class TestEndingBadly:
             assert ending(lines)["code"] == "sandbox_origin"
             assert "does not fit the contract" in ending(lines)["message"]
 
-    async def test_variables_that_no_process_could_have_are_refused(self) -> None:
+    async def test_invalid_environment_variables_are_refused(self) -> None:
         async with site() as here:
             for variables in ({"A B": "x"}, {"A=B": "x"}, {"NUL": "a\0b"}, {"": "x"}):
                 lines = await here.run(a_turn(["Never said."], variables=variables))
@@ -390,7 +390,7 @@ async def _broken() -> None:
 
 
 class TestStolenTokens:
-    async def test_a_token_used_twice_gets_nothing(self) -> None:
+    async def test_a_token_that_was_used_before_is_refused(self) -> None:
         turn = a_turn(["Hello."], ["Hello again."])
         async with site() as here:
             request = here.server.add(turn)
@@ -400,7 +400,7 @@ class TestStolenTokens:
         assert ending(second)["code"] == "sandbox_token"
         assert len(turn.asked) == 1
 
-    async def test_a_token_of_another_turn_gets_nothing(self) -> None:
+    async def test_a_token_of_another_turn_is_refused(self) -> None:
         mine, other = a_turn(["Mine."]), a_turn(["Other."])
         async with site() as here:
             stolen = here.server.add(other)
@@ -411,7 +411,7 @@ class TestStolenTokens:
         assert mine.asked == other.asked == []
         assert set(other.tokens) == {"setup", "run", "upload"}, "and it is not spent by that"
 
-    async def test_an_upload_token_that_came_too_late_loses_the_files_loudly(self) -> None:
+    async def test_an_expired_upload_token_fails_the_turn(self) -> None:
         turn = a_turn([Call("shell", {"command": "echo x > assets/x"})], ["There."])
         async with site() as here:
             request = here.server.add(turn)
@@ -420,7 +420,7 @@ class TestStolenTokens:
         assert ending(lines)["code"] == "sandbox_token"
         assert turn.files == {}
 
-    async def test_no_token_is_seen_in_the_box_or_in_the_lines(self) -> None:
+    async def test_no_token_is_visible_in_the_box_or_in_the_lines(self) -> None:
         command = "env; cat /proc/*/environ /proc/*/cmdline; grep -r otp_ / --exclude-dir=proc --exclude-dir=usr -s"
         turn = a_turn([Call("shell", {"command": command})], ["Nothing."])
         secrets = [*turn.tokens.values(), turn.gateway_token, turn.signature]
@@ -439,8 +439,8 @@ def _line(raw: bytes) -> Line:
     return found
 
 
-class TestTheDoor:
-    async def test_bodies_that_make_no_sense_are_refused_before_anything_happens(self) -> None:
+class TestTheHttpServer:
+    async def test_invalid_bodies_are_refused_before_anything_happens(self) -> None:
         good = {"agent_url": "http://127.0.0.1:1", "otp_setup": "a", "otp_run": "b"}
         async with site() as here:
             for body in (b"", b"{", b"[]", b'{"agent_url": 1}', *map(_encoded, _spoiled(good)), b"x" * 5_000_000):
@@ -449,13 +449,13 @@ class TestTheDoor:
                     problem = await response.json(content_type="application/problem+json")
                     assert problem["code"] == "invalid_request"
 
-    async def test_other_paths_and_methods_say_where_to_go(self) -> None:
+    async def test_other_paths_and_methods_are_refused_with_a_hint(self) -> None:
         async with site() as here:
             for method, path, status in (("GET", "/stream", 405), ("POST", "/healthz", 405), ("GET", "/", 404)):
                 async with here.session.request(method, here.url + path) as response:
                     assert response.status == status
 
-    async def test_a_server_that_does_not_answer_ends_the_turn_in_words(self) -> None:
+    async def test_a_server_that_does_not_respond_ends_the_turn_with_an_error(self) -> None:
         async with site() as here:
             lines = await here.run(a_turn(["x"]), agent_url="http://127.0.0.1:1/v1/sandbox/turn_x")
         assert ending(lines)["code"] == "sandbox_origin"
@@ -469,7 +469,7 @@ class TestTheDoor:
                     assert response.status == 422
                     assert "serves only" in await response.text()
 
-    async def test_a_redirect_does_not_carry_a_token_elsewhere(self) -> None:
+    async def test_a_redirect_does_not_send_a_token_to_another_server(self) -> None:
         from aiohttp import web
 
         async def elsewhere(request: web.Request) -> web.Response:
@@ -498,7 +498,7 @@ def _spoiled(good: dict[str, str]) -> list[dict[str, object]]:
     return [*missing, *empty, good | {"agent_url": "file:///etc/passwd"}, good | {"otp_run": 5}]  # type: ignore[list-item]
 
 
-class TestManyAtOnce:
+class TestConcurrency:
     async def test_twenty_turns_run_side_by_side(self) -> None:
         turns = [
             a_turn(
@@ -515,7 +515,7 @@ class TestManyAtOnce:
             assert step_ends(lines)[0]["result"] == str(number)
             assert turn.files == {"n": f"{number}\n".encode()}
 
-    async def test_more_wait_in_order_and_are_told_so(self) -> None:
+    async def test_further_turns_wait_in_order_and_say_so_in_their_log(self) -> None:
         gate = asyncio.Event()
         first = a_turn([Until(gate.wait), "First."])
         second, third = a_turn(["Second."]), a_turn(["Third."])
@@ -535,7 +535,7 @@ class TestManyAtOnce:
         assert [ending(each)["message"] for each in lines] == ["First.", "Second.", "Third."]
         assert "Waiting for a place, 1 ahead" in logs(lines[2])
 
-    async def test_waiting_does_not_last_for_ever(self) -> None:
+    async def test_a_turn_does_not_wait_for_ever(self) -> None:
         gate = asyncio.Event()
         first, second = a_turn([Until(gate.wait), "First."]), a_turn(["Second."])
         async with site(structs.replace(SMALL, turns=1, queue_seconds=0.2)) as here:

@@ -19,7 +19,7 @@ def outside() -> Iterator[int]:
 
 
 class TestTheMemoryOfACommand:
-    def test_is_not_what_the_sockets_of_this_machine_could_hold(self, outside: int) -> None:
+    def test_does_not_count_the_sockets_of_this_machine(self, outside: int) -> None:
         pairs = [socket.socketpair() for _ in range(200)]
         try:
             assert Watchdog(Limits(memory_bytes=32 * MIB)).look(outside) is None
@@ -27,5 +27,5 @@ class TestTheMemoryOfACommand:
             for each in [end for pair in pairs for end in pair]:
                 each.close()
 
-    def test_is_what_its_processes_have(self, outside: int) -> None:
+    def test_counts_the_memory_of_its_processes(self, outside: int) -> None:
         assert Watchdog(Limits(memory_bytes=1)).look(outside) == "memory"

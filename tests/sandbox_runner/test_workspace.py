@@ -1,4 +1,4 @@
-"""What goes into a workspace, and what comes out of it: hostile zips, hostile files."""
+"""Files into a workspace and back: hostile zips, hostile files."""
 
 import io
 
@@ -25,19 +25,17 @@ class TestUnpacking:
         assert await says(box, "cat /workspace/assets/a.txt") == "A"
         assert await says(box, "stat -c %s /root/workspace/assets/sub/größe.bin assets/empty") == f"{len(large)}\n0"
 
-    async def test_an_empty_bag_is_a_bag(self, workspace: Workspace) -> None:
+    async def test_an_empty_zip_is_accepted(self, workspace: Workspace) -> None:
         assert await workspace.unpack(io.BytesIO(zip_of({}))) == 0
 
     @pytest.mark.parametrize("name", HOSTILE)
-    async def test_a_hostile_zip_is_refused_in_words(self, box: Box, workspace: Workspace, name: str) -> None:
+    async def test_a_hostile_zip_is_refused_with_a_reason(self, box: Box, workspace: Workspace, name: str) -> None:
         with pytest.raises(BagRefused) as refused:
             await workspace.unpack(io.BytesIO(HOSTILE[name]()))
         assert refused.value.detail[0].isupper() or refused.value.detail[0] in "'\""
         assert await says(box, "find / -xdev -newer /workspace -name '*evil*' 2>/dev/null; ls -A /root") == "workspace"
 
-    async def test_a_refused_zip_leaves_nothing_where_it_could_be_seen_before(
-        self, box: Box, workspace: Workspace
-    ) -> None:
+    async def test_a_refused_zip_leaves_no_file(self, box: Box, workspace: Workspace) -> None:
         with pytest.raises(BagRefused):
             await workspace.unpack(io.BytesIO(zip_of({"good": b"x", "../bad": b"y"})))
         assert await says(box, "ls -A assets") == ""
@@ -51,7 +49,7 @@ class TestPuttingSkills:
         assert await says(box, "skills/greet/bin/hi") == "hi"
         assert await says(box, "test -x skills/greet/SKILL.md || echo no") == "no"
 
-    async def test_a_skill_that_rewrites_the_runners_files_finds_none(self, box: Box, workspace: Workspace) -> None:
+    async def test_a_skill_cannot_change_files_of_the_runner(self, box: Box, workspace: Workspace) -> None:
         """The runner's own helper is not in the box: it comes with each request, and nothing in the box can wait
         for it with another one under its name."""
         await says(box, "mkdir -p x && echo 'raise SystemExit(9)' > json.py && cp json.py os.py && cp json.py x/")
@@ -106,14 +104,14 @@ class TestCollecting:
             asset.file.close()
         assert collected.assets == ()
 
-    async def test_names_that_no_file_should_have_are_not_taken(self, box: Box, workspace: Workspace) -> None:
+    async def test_invalid_file_names_are_skipped(self, box: Box, workspace: Workspace) -> None:
         await says(box, "cd assets; echo x > $'line\\nbreak'; echo y > good")
         collected = await workspace.collect()
         assert [asset.path for asset in collected.assets] == ["good"]
         assert collected.skipped == (r"'line\nbreak'",)
         collected.assets[0].file.close()
 
-    async def test_a_box_that_lies_about_its_files_is_not_believed(self, driver: Driver) -> None:
+    async def test_wrong_output_of_a_box_is_refused(self, driver: Driver) -> None:
         for said in (b"", b"nonsense\n", b'{"path": "a", "size": 10}\nshort', b'{"path": 1}\n', b"x" * 100_000):
             with pytest.raises(WorkspaceFailed):
                 await Workspace(_Liar(said), driver.python, SMALL.limits).collect()

@@ -1,4 +1,4 @@
-"""`worker` tells the events of a turn, which has begun; `source` is where readers find them."""
+"""`worker` records the events of a turn, which has begun; `source` is where readers find them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever the network does to the hub's messages and to the reader, the reader ends with the same text and events."""
+"""However the messages of the hub and the reader's connection are disturbed, the reader ends with the same content."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence

@@ -1,4 +1,4 @@
-"""Cursors: what they spell, and what spells none."""
+"""Cursors: which texts are valid, and which are not."""
 
 import pytest
 from hypothesis import given
@@ -49,7 +49,7 @@ class TestParsing:
             *("1000000000", "1.1000000000", "1~" + "1" * 49, "x" * 10_000),
         ],
     )
-    def test_anything_else_is_refused_in_few_words(self, text: str) -> None:
+    def test_anything_else_is_refused_with_a_short_message(self, text: str) -> None:
         with pytest.raises(InvalidRequest) as refused:
             parse_cursor(text)
         assert len(refused.value.detail) < 200

@@ -1,4 +1,4 @@
-"""Following a turn: subscribe, replay, then follow, and trust numbers only."""
+"""Following a turn: subscribe, replay, then follow, relying on event numbers only."""
 
 import asyncio
 import logging
@@ -91,9 +91,9 @@ class TestASettledTurn:
         assert reading.shown() == [3]
 
 
-class TestImpossiblePlaces:
+class TestImpossibleCursors:
     @pytest.mark.parametrize("cursor", [Cursor(2), Cursor(2, 5), Cursor(999_999_999)])
-    async def test_a_place_that_the_turn_has_not_reached(
+    async def test_a_cursor_that_the_turn_has_not_reached(
         self, source: ListSource, worker: Worker, cursor: Cursor
     ) -> None:
         with pytest.raises(InvalidRequest):
@@ -101,12 +101,12 @@ class TestImpossiblePlaces:
         with pytest.raises(InvalidRequest):
             await anext(follow(source, LocalHub(), worker.turn_id, cursor))
 
-    async def test_words_after_the_end(self, source: ListSource, worker: Worker) -> None:
+    async def test_a_preview_after_the_end(self, source: ListSource, worker: Worker) -> None:
         worker.answer()
         with pytest.raises(InvalidRequest):
             await is_over(source, LocalHub(), worker.turn_id, Cursor(2, 1))
 
-    async def test_words_that_this_worker_has_not_said_yet(self, source: ListSource, worker: Worker) -> None:
+    async def test_a_preview_that_this_worker_has_not_published_yet(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         hub.preview(worker.say("Hello"))
         for offset in (1, 5):
@@ -116,7 +116,7 @@ class TestImpossiblePlaces:
         hub.preview(worker.say("!"))
         assert not await is_over(source, hub, worker.turn_id, Cursor(1, 6))
 
-    async def test_words_that_another_worker_may_have_said_are_waited_for(
+    async def test_a_preview_that_another_worker_may_have_published_is_waited_for(
         self, source: ListSource, worker: Worker
     ) -> None:
         ahead = Cursor(1, 100)
@@ -129,7 +129,9 @@ class TestImpossiblePlaces:
         speaking.forget(worker.turn_id)
         assert not await is_over(source, speaking, worker.turn_id, ahead), "it runs elsewhere now"
 
-    async def test_words_of_the_worker_that_took_over_are_waited_for(self, source: ListSource, worker: Worker) -> None:
+    async def test_a_preview_of_the_worker_that_took_over_is_waited_for(
+        self, source: ListSource, worker: Worker
+    ) -> None:
         hub = LocalHub()
         hub.preview(worker.say("Hello"))
         worker.take_over()
@@ -173,9 +175,7 @@ class TestALiveTurn:
         await first.stop()
         await second.stop()
 
-    async def test_a_reader_in_the_middle_of_a_preview_gets_the_missing_words(
-        self, source: ListSource, worker: Worker
-    ) -> None:
+    async def test_a_reader_in_the_middle_of_a_preview_gets_the_rest(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         for text in ("Hel", "lo ", "world"):
             hub.preview(worker.say(text))
@@ -183,7 +183,7 @@ class TestALiveTurn:
         await reading.until("o ", "world")
         await reading.stop()
 
-    async def test_a_lost_wake_up_is_made_good_by_the_next_one(self, source: ListSource, worker: Worker) -> None:
+    async def test_the_next_notice_makes_up_for_a_lost_one(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         reading = Reading(source, hub, worker)
         await reading.until(1)
@@ -192,7 +192,7 @@ class TestALiveTurn:
         await reading.until(1, 2, 3)
         await reading.stop()
 
-    async def test_words_on_an_event_that_was_not_announced_send_the_reader_to_the_store(
+    async def test_a_preview_after_an_unannounced_event_makes_the_reader_read_the_store(
         self, source: ListSource, worker: Worker
     ) -> None:
         hub = LocalHub()
@@ -203,7 +203,7 @@ class TestALiveTurn:
         await reading.until(1, 2, "Hello")
         await reading.stop()
 
-    async def test_without_any_hub_the_store_is_asked_again_and_again(self, source: ListSource, worker: Worker) -> None:
+    async def test_without_notices_the_store_is_polled(self, source: ListSource, worker: Worker) -> None:
         reading = Reading(source, LocalHub(), worker, poll=SOON)
         await reading.until(1)
         worker.step()
@@ -212,9 +212,7 @@ class TestALiveTurn:
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.shown() == [1, 2, 3]
 
-    async def test_a_hub_that_was_deaf_for_a_while_sends_its_readers_to_the_store(
-        self, source: ListSource, worker: Worker
-    ) -> None:
+    async def test_after_lost_notices_readers_read_the_store(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         reading = Reading(source, hub, worker)
         await reading.until(1)
@@ -227,7 +225,7 @@ class TestALiveTurn:
         assert source.reads == reads
         await reading.stop()
 
-    async def test_also_while_a_worker_that_lost_the_turn_goes_on_talking(
+    async def test_readers_read_the_store_while_a_worker_that_lost_the_turn_publishes(
         self, source: ListSource, worker: Worker
     ) -> None:
         hub = LocalHub()
@@ -241,9 +239,7 @@ class TestALiveTurn:
                 await asyncio.sleep(0)
         assert [one for one in reading.shown() if one != "x"] == [1, 2, 3]
 
-    async def test_and_while_the_reader_is_too_slow_to_ever_have_heard_it_all(
-        self, source: ListSource, worker: Worker
-    ) -> None:
+    async def test_readers_read_the_store_when_they_are_always_behind(self, source: ListSource, worker: Worker) -> None:
         hub, seqs = LocalHub(), []
 
         async def talk() -> None:
@@ -263,7 +259,7 @@ class TestALiveTurn:
         talking.cancel()
         assert seqs == [1, 2, 3]
 
-    async def test_an_event_that_is_announced_but_not_there_is_not_asked_for_in_a_frenzy(
+    async def test_an_announced_event_that_is_missing_is_read_less_and_less_often(
         self, source: ListSource, worker: Worker
     ) -> None:
         hub = LocalHub()
@@ -290,7 +286,7 @@ class TestALiveTurn:
         assert now() - began >= 3 * SOON, "one for each pause, and not one for each look"
         await reading.stop()
 
-    async def test_the_store_is_asked_every_two_seconds(self) -> None:
+    async def test_the_store_is_read_every_two_seconds(self) -> None:
         assert POLL_SECONDS == 2.0
 
 

@@ -52,7 +52,7 @@ class TestGoldenTurns:
 
     @pytest.mark.parametrize("name", golden.names())
     @pytest.mark.parametrize("format", ["openai", "anthropic"])
-    def test_a_replay_says_what_the_live_stream_said(self, name: str, format: FormatName) -> None:
+    def test_a_replay_has_the_same_content_as_the_live_stream(self, name: str, format: FormatName) -> None:
         live, replay = (
             _read(parsed((golden.FOLDER / f"{name}.{format}{kind}.sse").read_bytes()), format)
             for kind in ("", ".replay")
@@ -125,7 +125,7 @@ class TestOpenAI:
         assert [frame.event for frame in frames] == ["tool_calls", "reset"]
         assert all(json.loads(frame.data)["choices"] == [] for frame in frames)
 
-    def test_a_stop_is_an_error_with_its_code_and_then_the_end(self) -> None:
+    def test_a_cancelled_turn_is_an_error_with_its_code_and_then_the_end(self) -> None:
         *_, error, done = parsed((golden.FOLDER / "stopped.openai.sse").read_bytes())
         assert json.loads(error.data)["error"]["code"] == "cancelled"
         assert done.data == "[DONE]"
@@ -155,7 +155,7 @@ class TestChoosing:
         with pytest.raises(InvalidRequest):
             encoder_for(format, turn_id=TurnId("t"), model=None, created_at=0, cursor=Cursor(1, 1, state))
 
-    def test_a_page_may_change_to_another_format_at_a_plain_cursor(self) -> None:
+    def test_a_client_may_change_to_another_format_at_a_plain_cursor(self) -> None:
         worker = Worker(ListSource())
         worker.begin()
         worker.say("Hello world")

@@ -1,4 +1,4 @@
-"""The hub of one process: shared logs, places instead of queues, and bounded memory."""
+"""The hub of one process: shared logs, positions instead of queues, and bounded memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,8 +38,8 @@ async def heard(subscription: LocalSubscription, seconds: float = 0.01) -> bool:
     return await subscription.wait(asyncio.get_running_loop().time() + seconds)
 
 
-class TestListening:
-    async def test_a_reader_hears_what_is_published_and_said(self, hub: LocalHub, worker: Worker) -> None:
+class TestSubscriptions:
+    async def test_a_reader_gets_events_and_previews(self, hub: LocalHub, worker: Worker) -> None:
         async with hub.subscribe(worker.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.begin()])
             hub.preview(worker.say("Hello "))
@@ -49,9 +49,7 @@ class TestListening:
             assert (seqs(frames), texts(frames)) == ([1], ["Hello ", "world"])
             assert subscription.frames(1, 11) == ()
 
-    async def test_a_wait_ends_when_something_is_heard_or_the_time_has_come(
-        self, hub: LocalHub, worker: Worker
-    ) -> None:
+    async def test_a_wait_ends_with_news_or_at_its_deadline(self, hub: LocalHub, worker: Worker) -> None:
         async with hub.subscribe(worker.turn_id) as subscription:
             assert not await heard(subscription, 0.02)
             waiting = asyncio.ensure_future(subscription.wait(asyncio.get_running_loop().time() + 30))
@@ -79,7 +77,7 @@ class TestListening:
             subscription.frames(0, 0)
             assert not await heard(subscription, 0)
 
-    async def test_readers_of_other_turns_are_left_alone(
+    async def test_readers_of_other_turns_are_not_woken(
         self, hub: LocalHub, worker: Worker, source: ListSource
     ) -> None:
         other = Worker(source)
@@ -90,7 +88,7 @@ class TestListening:
             assert subscription.frames(0, 0) == ()
 
 
-class TestPlaces:
+class TestPositions:
     async def test_a_reader_in_the_middle_of_a_piece_gets_the_rest_of_it(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
         async with hub.subscribe(worker.turn_id) as subscription:
@@ -113,7 +111,7 @@ class TestPlaces:
             assert "".join(texts(frames)) == worker.spoken[1][7:]
             assert [frame.offset for frame in frames][-1] == len(worker.spoken[1])
 
-    async def test_every_place_gives_exactly_the_words_after_it(self, hub: LocalHub, worker: Worker) -> None:
+    async def test_every_position_gives_exactly_the_text_after_it(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
         async with hub.subscribe(worker.turn_id) as subscription:
             for number in range(2 * TAIL_PIECES + 10):
@@ -128,7 +126,7 @@ class TestPlaces:
                     assert frame.start == place
                     place = frame.offset
 
-    async def test_a_reader_behind_the_tail_must_ask_the_store(self, hub: LocalHub, worker: Worker) -> None:
+    async def test_a_reader_behind_the_tail_must_read_the_store(self, hub: LocalHub, worker: Worker) -> None:
         async with hub.subscribe(worker.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.begin()])
             for _ in range(TAIL_EVENTS):
@@ -137,7 +135,7 @@ class TestPlaces:
             assert subscription.head == TAIL_EVENTS + 1
             assert seqs(subscription.frames(TAIL_EVENTS - 1, 0)) == [TAIL_EVENTS, TAIL_EVENTS + 1]
 
-    async def test_words_are_void_once_an_event_followed_them(self, hub: LocalHub, worker: Worker) -> None:
+    async def test_a_preview_is_dropped_once_an_event_follows_it(self, hub: LocalHub, worker: Worker) -> None:
         async with hub.subscribe(worker.turn_id) as subscription:
             hub.publish(worker.turn_id, [worker.begin()])
             late = worker.say("Hello")
@@ -147,7 +145,7 @@ class TestPlaces:
             frames = subscription.frames(1, 0)
             assert (seqs(frames), texts(frames)) == ([2], [])
 
-    async def test_words_before_their_event_tell_that_it_exists(self, hub: LocalHub, worker: Worker) -> None:
+    async def test_a_preview_announces_the_event_that_it_follows(self, hub: LocalHub, worker: Worker) -> None:
         async with hub.subscribe(worker.turn_id) as subscription:
             worker.begin()
             hub.preview(worker.say("Hello"))
@@ -170,7 +168,7 @@ class TestSharing:
             pairs = zip(ann.frames(0, 0), bob.frames(0, 0), strict=True)
             assert [one is other for one, other in pairs] == [True, True]
 
-    async def test_readers_who_ask_the_store_for_the_same_share_one_read(
+    async def test_readers_who_need_the_same_page_share_one_read(
         self, hub: LocalHub, worker: Worker, source: ListSource
     ) -> None:
         worker.begin()
@@ -182,7 +180,7 @@ class TestSharing:
             assert source.reads == 1
             assert seqs(bob.frames(0, 0)) == [1]
 
-    async def test_a_reader_who_leaves_does_not_take_the_read_along(
+    async def test_a_reader_who_leaves_does_not_cancel_the_read(
         self, hub: LocalHub, worker: Worker, source: ListSource
     ) -> None:
         worker.begin()
@@ -192,7 +190,7 @@ class TestSharing:
             reads[0].cancel()
             assert seqs(await reads[1]) == [1]
 
-    async def test_a_read_that_failed_is_told_to_all_and_not_remembered(
+    async def test_a_failed_read_raises_for_all_and_is_not_remembered(
         self, hub: LocalHub, worker: Worker, source: ListSource
     ) -> None:
         worker.begin()
@@ -234,9 +232,7 @@ class TestMemory:
         log.add(log_module.frames_of([worker.call_tool()]))
         assert [frame.seq for frame in log.frames(1, 0)] == [2]
 
-    async def test_nothing_is_kept_of_a_turn_that_is_neither_spoken_nor_listened_to(
-        self, hub: LocalHub, worker: Worker
-    ) -> None:
+    async def test_nothing_is_kept_of_a_turn_without_worker_and_readers(self, hub: LocalHub, worker: Worker) -> None:
         hub.publish(worker.turn_id, [worker.begin()])
         assert hub.turn_count == 0
         hub.preview(worker.say("Hello"))
@@ -247,7 +243,7 @@ class TestMemory:
             assert hub.turn_count == 1
         assert hub.turn_count == 0
 
-    async def test_a_turn_that_ended_is_let_go_by_itself(self, hub: LocalHub, worker: Worker) -> None:
+    async def test_a_turn_that_ended_is_dropped(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
         hub.preview(worker.say("Hello"))
         async with hub.subscribe(worker.turn_id) as subscription:
@@ -255,7 +251,7 @@ class TestMemory:
             assert seqs(subscription.frames(1, 5)) == [2]
         assert hub.turn_count == 0
 
-    async def test_a_forgotten_preview_is_void_for_those_who_still_listen(self, hub: LocalHub, worker: Worker) -> None:
+    async def test_a_forgotten_preview_is_dropped_for_current_readers(self, hub: LocalHub, worker: Worker) -> None:
         worker.begin()
         hub.preview(worker.say("Hello"))
         async with hub.subscribe(worker.turn_id) as subscription:

@@ -1,4 +1,4 @@
-"""The lines of a sandbox: strict, bounded, and with exactly one ending whatever the bytes were."""
+"""The lines of a sandbox: strict, bounded, and with exactly one ending for any bytes."""
 
 import random
 
@@ -78,7 +78,7 @@ class TestLines:
     def test_a_last_line_without_a_line_feed_counts(self) -> None:
         assert read(RESULT.rstrip())[1] == ResultLine(message="Done.")
 
-    def test_unknown_fields_are_passed_over_and_noted_once(self) -> None:
+    def test_unknown_fields_are_ignored_and_noted_once(self) -> None:
         lines, ending, parser = read(
             b'{"type":"delta","text":"a","id":1,"type2":{}}\n' * 3,
             b'{"text":"b","id":[],"type":"delta"}\n',
@@ -153,7 +153,7 @@ class TestBreakingTheProtocol:
         assert ending == ErrorLine(code=PROTOCOL_ERROR, message="The stream ended without a result or an error.")
         assert read()[1] == ending
 
-    def test_a_long_line_is_given_up_before_it_ends(self) -> None:
+    def test_a_line_that_is_too_long_fails_before_it_ends(self) -> None:
         parser = LineParser()
         for _ in range(20):
             parser.feed(b"x" * 100_000)

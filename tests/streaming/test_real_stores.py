@@ -67,7 +67,7 @@ class TestARealTurn:
         for place, frame in enumerate(without):
             assert await read(database, LocalHub(), held.turn_id, parse_cursor(frame.id)) == without[place + 1 :]
 
-    async def test_a_place_that_was_not_reached_is_refused_and_the_end_is_known(
+    async def test_a_cursor_in_the_future_is_refused_and_the_end_is_known(
         self, database: Database, tenant: Tenant
     ) -> None:
         held = await begin(database.store, tenant.ann)
@@ -85,7 +85,7 @@ class TestARealTurn:
         await database.store.settle(adopted.held, after=2, settlement=stopped(adopted.held))
         assert kinds(await reading) == ["turn", "reset", "error"]
 
-    async def test_a_turn_that_happened_elsewhere_is_told(self, database: Database, tenant: Tenant) -> None:
+    async def test_a_turn_of_another_worker_is_followed(self, database: Database, tenant: Tenant) -> None:
         conversation = await a_conversation(database.store, tenant.ann)
         turn = elsewhere(conversation.id, "Hello", "thinking", "Hi!")
         await database.store.append(tenant.service, conversation.id, turn)

@@ -1,4 +1,4 @@
-"""Workers joined by a real Redis, which is killed, paused and flushed. Losing it only slows readers down."""
+"""Workers connected by a real Redis, which is killed, paused and flushed. Losing it only slows readers down."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ async def there(server: RedisServer) -> AsyncIterator[RedisHub]:
 
 
 async def listening(server: RedisServer) -> RedisHub:
-    """A hub that hears already what others ask: a question that nobody hears is asked again only much later."""
+    """A hub that already handles requests: a request that no worker receives is repeated only much later."""
     hub = await RedisHub.open(server.url)
     own = f"turnkeep:hub:{hub.name}"
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -100,7 +100,7 @@ async def speak_until_heard(hub: RedisHub, worker: Worker, reading: Reading) -> 
 
 
 class TestTwoWorkers:
-    async def test_a_reader_elsewhere_gets_events_and_previews_at_once(
+    async def test_a_reader_on_another_worker_gets_events_and_previews_at_once(
         self, here: RedisHub, there: RedisHub, worker: Worker
     ) -> None:
         reading = Reading(there, worker)
@@ -113,7 +113,7 @@ class TestTwoWorkers:
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.reader.has_all_of(worker.recorded)
 
-    async def test_a_reader_that_comes_in_the_middle_is_told_what_was_said_before(
+    async def test_a_reader_that_comes_in_the_middle_gets_the_preview_so_far(
         self, here: RedisHub, there: RedisHub, worker: Worker
     ) -> None:
         for text in ("Hello ", "dear ", "world"):
@@ -141,7 +141,7 @@ class TestTwoWorkers:
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.reader.has_all_of(worker.recorded)
 
-    async def test_only_turns_with_readers_are_listened_to(
+    async def test_only_turns_with_readers_are_subscribed_to(
         self, server: RedisServer, there: RedisHub, worker: Worker
     ) -> None:
         async def channels(count: int) -> None:
@@ -155,7 +155,7 @@ class TestTwoWorkers:
             await channels(1)
         await channels(0)
 
-    async def test_words_that_nobody_asked_for_are_not_sent(
+    async def test_a_preview_without_a_request_is_not_sent(
         self, server: RedisServer, here: RedisHub, worker: Worker
     ) -> None:
         """A reader on the same worker has them without Redis."""
@@ -176,7 +176,7 @@ class TestTwoWorkers:
             assert not [message for message in heard if isinstance(message, redis_hub.PreviewNotice)]
         await client.aclose()
 
-    async def test_a_reader_who_comes_later_is_heard_of_at_once(
+    async def test_a_later_reader_is_announced_at_once(
         self, server: RedisServer, worker: Worker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(redis_hub, "SILENCE_SECONDS", 60)
@@ -188,7 +188,7 @@ class TestTwoWorkers:
         await here.close()
         await there.close()
 
-    async def test_a_gap_is_asked_about_and_filled(
+    async def test_a_gap_is_requested_and_filled(
         self, here: RedisHub, there: RedisHub, worker: Worker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(redis_hub, "ASK_SECONDS", 60)
@@ -234,7 +234,7 @@ class TestTwoWorkers:
 
 
 class TestLosingRedis:
-    async def test_killed_readers_go_on_by_the_store_and_previews_return_with_it(
+    async def test_killed_readers_poll_the_store_and_previews_return_with_redis(
         self, server: RedisServer, here: RedisHub, there: RedisHub, worker: Worker
     ) -> None:
         reading = Reading(there, worker, poll=0.1)
@@ -250,7 +250,7 @@ class TestLosingRedis:
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.reader.has_all_of(worker.recorded)
 
-    async def test_paused_the_engine_is_not_held_up_and_readers_go_on(
+    async def test_paused_the_engine_does_not_wait_and_readers_go_on(
         self,
         server: RedisServer,
         here: RedisHub,
@@ -286,7 +286,7 @@ class TestLosingRedis:
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.reader.has_all_of(worker.recorded)
 
-    async def test_what_was_said_while_a_worker_was_deaf_is_looked_up_when_it_hears_again(
+    async def test_a_reconnected_worker_reads_what_it_missed(
         self, server: RedisServer, there: RedisHub, worker: Worker
     ) -> None:
         reading = Reading(there, worker, poll=60)
@@ -312,7 +312,9 @@ class TestLosingRedis:
 
 
 class TestClosing:
-    async def test_it_ends_also_in_the_moment_when_redis_hangs_up(self, server: RedisServer, worker: Worker) -> None:
+    async def test_it_ends_also_when_redis_disconnects_at_that_moment(
+        self, server: RedisServer, worker: Worker
+    ) -> None:
         for number in range(20):
             hub = await RedisHub.open(server.url)
             async with hub.subscribe(worker.turn_id):
@@ -330,7 +332,7 @@ class TestTheOutbox:
     def said(self, outbox: Outbox) -> list[tuple[int, str]]:
         return [(said.piece.offset, said.piece.text) for said in outbox.take().previews]
 
-    def test_words_that_could_not_be_sent_leave_together(self, worker: Worker) -> None:
+    def test_text_that_could_not_be_sent_is_sent_together_later(self, worker: Worker) -> None:
         local = LocalHub()
         outbox = Outbox("me", local)
         for text in ("Hello ", "dear ", "world"):
@@ -342,7 +344,7 @@ class TestTheOutbox:
         outbox.mark_preview(worker.turn_id)
         assert self.said(outbox) == [(16, "!")]
 
-    def test_what_was_given_back_is_taken_again_with_what_came_since(self, worker: Worker) -> None:
+    def test_what_was_put_back_is_taken_again_with_what_came_since(self, worker: Worker) -> None:
         local = LocalHub()
         outbox = Outbox("me", local)
         local.preview(worker.say("Hello "))
@@ -358,7 +360,7 @@ class TestTheOutbox:
         assert again.events == {worker.turn_id: 2}
         assert again.positions == (PreviewPosition(worker.turn_id, 1, 3),)
 
-    def test_a_listener_that_lacks_words_gets_them_again_from_there(self, worker: Worker) -> None:
+    def test_a_worker_that_lacks_text_gets_it_again_from_its_position(self, worker: Worker) -> None:
         local = LocalHub()
         outbox = Outbox("me", local)
         local.preview(worker.say("Hello world"))
@@ -369,7 +371,7 @@ class TestTheOutbox:
         outbox.repeat(PreviewPosition(worker.turn_id, 0, 0))
         assert self.said(outbox) == [(0, "Hello world")]
 
-    def test_wake_ups_are_one_for_each_turn_and_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_event_notices_are_one_for_each_turn_and_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(redis_hub, "MAX_EVENT_NOTICES", 3)
         outbox = Outbox("me", LocalHub())
         for number in range(5):

@@ -1,4 +1,4 @@
-"""The event stream over real HTTP: its headers, its heartbeats, its ends, and what a cut reader has after all."""
+"""The event stream over real HTTP: its headers, its heartbeats, its endings, and what a cut reader finally has."""
 
 import asyncio
 import logging
@@ -26,9 +26,7 @@ async def eventually(claim: Any) -> None:
 
 
 class TestTheStream:
-    async def test_it_is_an_event_stream_that_no_proxy_should_hold_back(
-        self, source: ListSource, worker: Worker
-    ) -> None:
+    async def test_it_is_an_event_stream_that_proxies_must_not_buffer(self, source: ListSource, worker: Worker) -> None:
         worker.answer()
         async with served(Site(source=source)) as site:
             client = await Client.get(site.port, worker.turn_id)
@@ -50,7 +48,7 @@ class TestTheStream:
             assert b"event: turn" in await client.body()
             client.close()
 
-    async def test_what_waits_leaves_in_one_write(self, source: ListSource, worker: Worker) -> None:
+    async def test_waiting_frames_are_sent_in_one_write(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         async with served(Site(source=source, hub=hub)) as site:
             client = await Client.get(site.port, worker.turn_id)
@@ -61,7 +59,7 @@ class TestTheStream:
             assert len(SseParser().feed(body)) == 20
             client.close()
 
-    async def test_a_comment_comes_when_nothing_else_does(self, source: ListSource, worker: Worker) -> None:
+    async def test_a_comment_is_sent_while_nothing_happens(self, source: ListSource, worker: Worker) -> None:
         streams = OpenStreams(heartbeat_seconds=0.4)
         async with served(Site(source=source, streams=streams, poll_seconds=0.02)) as site:
             client = await Client.get(site.port, worker.turn_id)
@@ -85,7 +83,7 @@ class TestTheStream:
             assert "ü" * 1_000_000 in result.data
             client.close()
 
-    async def test_a_stream_that_fails_is_ended_with_a_hint_and_noted(
+    async def test_a_stream_that_fails_is_ended_with_a_retry_hint_and_logged(
         self, source: ListSource, worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*_: Any, **__: Any) -> Any:
@@ -129,7 +127,7 @@ class TestAttachment:
 
 
 class TestDraining:
-    async def test_readers_are_told_to_come_back_and_get_a_clean_end(self, source: ListSource, worker: Worker) -> None:
+    async def test_readers_get_a_retry_hint_and_a_clean_end(self, source: ListSource, worker: Worker) -> None:
         streams = OpenStreams(draining=asyncio.Event(), retry_milliseconds=700)
         async with served(Site(source=source, streams=streams)) as site:
             clients = [await Client.get(site.port, worker.turn_id) for _ in range(5)]
@@ -144,9 +142,7 @@ class TestDraining:
             assert (await asyncio.wait_for(late.whole(), 30)).endswith(b"retry: 700\n\n")
             late.close()
 
-    async def test_one_that_comes_while_others_still_leave_is_sent_away_too(
-        self, source: ListSource, worker: Worker
-    ) -> None:
+    async def test_a_reader_that_comes_during_a_drain_is_ended_too(self, source: ListSource, worker: Worker) -> None:
         class Leaving:
             def end(self, ending: str) -> None:
                 assert ending == "draining"
@@ -170,7 +166,7 @@ class TestDraining:
         assert bodies[-1] == b"retry: 1000\n\n"
         streams.discard(cast(EventStream, leaving))
 
-    async def test_a_reader_that_was_sent_away_goes_on_where_it_was(self, source: ListSource, worker: Worker) -> None:
+    async def test_a_drained_reader_continues_at_its_cursor(self, source: ListSource, worker: Worker) -> None:
         hub, reader = LocalHub(), NativeReader(worker.spoken)
         streams = OpenStreams(draining=asyncio.Event())
         async with served(Site(source=source, streams=streams, hub=hub)) as site:
@@ -197,7 +193,9 @@ class TestCutReaders:
     """The client is cut after a random number of raw bytes, again and again, while the turn is spoken."""
 
     @pytest.mark.parametrize("format, cuts", [("native", 300), ("openai", 100), ("anthropic", 100)])
-    async def test_a_reader_that_is_cut_anywhere_has_the_same_in_the_end(self, format: FormatName, cuts: int) -> None:
+    async def test_a_reader_that_is_cut_anywhere_ends_with_the_same_content(
+        self, format: FormatName, cuts: int
+    ) -> None:
         dice = random.Random(format)
         source, hubs = ListSource(), [LocalHub(), LocalHub()]
         async with (

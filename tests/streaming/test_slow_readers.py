@@ -1,4 +1,4 @@
-"""Readers that do not read: bounded in memory, cut by the policy, and not noticed by others. Real sockets."""
+"""Readers that do not read: bounded in memory, disconnected by the policy, without effect on others. Real sockets."""
 
 import asyncio
 import socket
@@ -65,7 +65,7 @@ async def talk(hub: LocalHub, worker: Worker, pieces: int) -> None:
 
 
 class TestAReaderThatNeverReads:
-    async def test_it_is_cut_and_others_do_not_notice(self, source: ListSource, worker: Worker) -> None:
+    async def test_it_is_disconnected_and_others_are_not_affected(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         async with a_site(source, hub, stall_seconds=1.5) as site:
             sloth = Sloth(site.port, worker.turn_id)
@@ -90,7 +90,7 @@ class TestAReaderThatNeverReads:
             sloth.close()
             client.close()
 
-    async def test_it_may_come_back_where_it_was(self, source: ListSource, worker: Worker) -> None:
+    async def test_it_may_reconnect_at_its_cursor(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         async with a_site(source, hub, stall_seconds=0.2) as site:
             client = await Client.get(site.port, worker.turn_id)
@@ -109,7 +109,7 @@ class TestAReaderThatNeverReads:
             assert reader.has_all_of(worker.recorded)
             again.close()
 
-    async def test_nothing_is_cut_that_has_nothing_to_be_sent(self, source: ListSource, worker: Worker) -> None:
+    async def test_an_idle_reader_is_not_disconnected(self, source: ListSource, worker: Worker) -> None:
         async with a_site(source, LocalHub(), stall_seconds=0.1) as site:
             sloth = Sloth(site.port, worker.turn_id)
             await sloth.read(1)
@@ -117,7 +117,7 @@ class TestAReaderThatNeverReads:
             assert site.connections == 1
             sloth.close()
 
-    async def test_without_sight_of_the_socket_its_stream_is_ended_too(
+    async def test_without_access_to_the_socket_its_stream_is_ended_too(
         self, source: ListSource, worker: Worker
     ) -> None:
         hub = LocalHub()
@@ -154,7 +154,7 @@ class TestDrainingASlowReader:
 
 
 class TestAReaderOfOneByteASecond:
-    async def test_it_is_served_as_long_as_it_takes_anything(self, source: ListSource, worker: Worker) -> None:
+    async def test_it_is_served_as_long_as_it_accepts_anything(self, source: ListSource, worker: Worker) -> None:
         """Here a byte every 20 ms, with time running fifty times as fast as in life."""
         hub = LocalHub()
         async with a_site(source, hub, stall_seconds=30 / 50) as site:

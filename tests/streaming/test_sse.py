@@ -24,7 +24,7 @@ class TestWriting:
     def test_what_is_absent_is_not_written(self) -> None:
         assert sse.frame(b"[DONE]") == b"data: [DONE]\n\n"
 
-    def test_a_heartbeat_is_no_frame_and_a_retry_is_heard(self) -> None:
+    def test_a_heartbeat_is_no_frame_and_a_retry_is_read(self) -> None:
         parser = SseParser()
         assert parser.feed(sse.HEARTBEAT + sse.retry(1_500)) == []
         assert parser.retry_milliseconds == 1_500
@@ -56,7 +56,7 @@ class TestReading:
     def test_the_specification_decides(self, stream: bytes, frames: list[ServerSentEvent]) -> None:
         assert parsed(stream) == frames
 
-    def test_the_id_of_an_unfinished_frame_is_not_a_place_to_resume(self) -> None:
+    def test_the_id_of_an_unfinished_frame_is_not_a_cursor(self) -> None:
         parser = SseParser()
         parser.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
         assert parser.last_id == "1"

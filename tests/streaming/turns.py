@@ -1,4 +1,4 @@
-"""Turns for the tests of streams: what a store has of them, what a worker says, and what a reader makes of it."""
+"""Turns for the tests of streams: their events in a store, the previews of a worker, and the text of a reader."""
 
 import json
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """An MCP server of the year 2024 over stdio, without any library, so that it starts quickly.
 
-It shakes hands, lists its tools one per page, tells of changes unasked, and dies when it is told to.
+It initializes, lists its tools one per page, announces changes unasked, and exits on request.
 """
 
 import json

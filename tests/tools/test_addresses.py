@@ -1,4 +1,4 @@
-"""Where tools may go: a table of addresses that must not be reached, in every spelling, and names that lie."""
+"""The address guard: addresses that must not be reached, in every spelling, and names that change their address."""
 
 import ipaddress
 import json
@@ -183,7 +183,7 @@ class TestAnAddress:
         assert not is_public(ipaddress.ip_address(text))
 
     @pytest.mark.parametrize("text", PUBLIC)
-    def test_of_the_internet_is_not(self, text: str) -> None:
+    def test_of_the_internet_is_accepted(self, text: str) -> None:
         assert is_public(ipaddress.ip_address(text))
 
     def test_around_the_edges_of_what_is_refused(self) -> None:
@@ -201,13 +201,13 @@ class TestASpelling:
     @pytest.mark.parametrize(
         "url", ["https://api.example.com/v1?x=1", "http://8.8.8.8:8080/", "https://[2606:4700::1]/"]
     )
-    def test_of_a_public_address_is_taken(self, url: str) -> None:
+    def test_of_a_public_address_is_accepted(self, url: str) -> None:
         assert str(AddressGuard().check_url(url)) == url
 
     @pytest.mark.parametrize(
         "url", ["http://127.0.0.1:8080/", "http://localhost/", "http://[::1]/", "http://10.0.0.1/"]
     )
-    def test_of_a_private_one_is_taken_where_the_operator_allows_it(self, url: str) -> None:
+    def test_of_a_private_one_is_accepted_if_the_operator_allows_it(self, url: str) -> None:
         assert str(AddressGuard(allow_private=True).check_url(url)) == url
 
     @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ class TestASpelling:
 
 class TestAName:
     @pytest.mark.parametrize("address", [*REFUSED, "fe80::1%eth0"])
-    async def test_is_judged_by_what_it_resolves_to(self, address: str) -> None:
+    async def test_is_checked_by_the_addresses_it_resolves_to(self, address: str) -> None:
         with pytest.raises(AddressRefused):
             await AddressGuard(resolve=Names(["8.8.8.8", address])).addresses("innocent.example", 80)
 
@@ -248,7 +248,7 @@ class TestAName:
         with pytest.raises(AddressRefused, match="TURNKEEP_ALLOW_PRIVATE_ADDRESSES"):
             await AddressGuard(resolve=names).addresses("innocent.example", 80)
 
-    async def test_that_nobody_knows_is_said_to_be_unknown(self) -> None:
+    async def test_without_an_address_is_unknown(self) -> None:
         with pytest.raises(NameUnknown, match=r"nowhere\.example"):
             await AddressGuard(resolve=Names([])).addresses("nowhere.example", 80)
 
@@ -259,7 +259,7 @@ class TestAName:
 class TestAConnection:
     """Both clients keep these rules: aiohttp for HTTP tools, and the httpx client that the MCP SDK is given."""
 
-    async def test_goes_to_the_judged_address_under_the_name_that_was_asked_for(self, connect: Connect) -> None:
+    async def test_goes_to_the_checked_address_with_the_host_name_of_the_url(self, connect: Connect) -> None:
         names = Names(["127.0.0.1"])
         async with web_server() as server, connect(AddressGuard(allow_private=True, resolve=names)) as get:
             answer = await get(f"http://innocent.example:{server.port}/headers")
@@ -284,15 +284,15 @@ class TestAConnection:
             trusted_tls.cache_clear()
         assert shown == ["innocent.example", "another.example"]
 
-    async def test_asks_a_name_once_so_it_cannot_change_its_answer_in_between(self, connect: Connect) -> None:
-        """The first answer passes the judge. Whoever asked again would be sent to the second."""
+    async def test_resolves_a_name_once_so_that_its_address_cannot_change_in_between(self, connect: Connect) -> None:
+        """The first address is accepted. A second resolution would return the other one."""
         names = Names(["127.0.0.1"], ["127.0.0.2"])
         async with web_server() as public, web_server("127.0.0.2", port=public.port) as private:
             async with connect(_first_only(names)) as get:
                 assert (await get(f"http://two-faced.example:{public.port}/")).status == 200
             assert (public.hits, private.hits) == (1, 0)
 
-    async def test_that_is_made_anew_judges_anew(self, connect: Connect) -> None:
+    async def test_that_is_opened_again_is_checked_again(self, connect: Connect) -> None:
         names = Names(["127.0.0.1"], ["127.0.0.2"])
         async with web_server() as public, web_server("127.0.0.2", port=public.port) as private:
             url = f"http://two-faced.example:{public.port}/close"
@@ -328,7 +328,7 @@ class TestAConnection:
             assert (await get(f"{server.url}/cookie")).headers["set-cookie"]
             assert "cookie" not in json.loads((await get(f"{server.url}/headers")).body)
 
-    async def test_to_nowhere_says_so(self, connect: Connect) -> None:
+    async def test_to_an_unknown_name_is_an_error_message(self, connect: Connect) -> None:
         async with connect(AddressGuard(resolve=Names([]))) as get:
             with pytest.raises(CONNECT_ERRORS, match="has no address"):
                 await get("http://nowhere.example/")

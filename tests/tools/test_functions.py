@@ -87,14 +87,14 @@ class TestCalling:
         assert outcome.error is not None
         assert "colour" in outcome.error
 
-    async def test_gives_the_context_to_those_who_ask(self) -> None:
+    async def test_passes_the_context_to_a_parameter_that_asks_for_it(self) -> None:
         @tool
         async def who(greeting: str, context: CallContext) -> str:
             return f"{greeting} {context.call_id}"
 
         assert (await who.call({"greeting": "hi"}, a_context())).result == "hi call_1"
 
-    async def test_a_default_that_can_change_is_new_for_each_call(self) -> None:
+    async def test_a_mutable_default_is_copied_for_each_call(self) -> None:
         @tool
         def collect(item: str, into: list[str] = []) -> list[str]:  # noqa: B006 - that is the point
             into.append(item)

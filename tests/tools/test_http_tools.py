@@ -1,4 +1,4 @@
-"""HTTP endpoints as tools, against a real server with bad habits."""
+"""HTTP endpoints as tools, against a real server that misbehaves."""
 
 import json
 import tracemalloc
@@ -50,14 +50,14 @@ class TestACall:
         assert (server.requests[0]["method"], server.requests[0]["body"]) == (method, '{"a":1}')
 
     @pytest.mark.parametrize("method", ["GET", "DELETE"])
-    async def test_that_has_no_body_sends_them_in_the_query(self, server: WebServer, method: str) -> None:
+    async def test_without_a_body_sends_its_arguments_in_the_query(self, server: WebServer, method: str) -> None:
         args = {"q": "a b&c", "n": 1, "yes": True, "tags": ["x", "y"], "deep": {"z": 1}, "none": None}
         await called(server, "/find?fixed=1", args, method=method)
         asked = server.requests[0]
         assert (asked["method"], asked["body"]) == (method, "")
         assert asked["path"] == "/find?fixed=1&q=a+b%26c&n=1&yes=true&tags=x&tags=y&deep=%7B%22z%22%3A1%7D"
 
-    async def test_names_the_call_so_that_the_server_can_recognise_a_repeat(self, server: WebServer) -> None:
+    async def test_sends_an_idempotency_key(self, server: WebServer) -> None:
         await called(server)
         assert server.requests[0]["headers"]["Idempotency-Key"] == CALL_ID
 
@@ -66,7 +66,7 @@ class TestACall:
         sent = server.requests[0]["headers"]
         assert (sent["Authorization"], sent["X-Team"]) == (SECRET, "blue")
 
-    async def test_with_arguments_that_make_no_address_is_refused(self, server: WebServer) -> None:
+    async def test_whose_arguments_are_too_long_for_a_url_is_refused(self, server: WebServer) -> None:
         outcome = await called(server, args={"q": "x" * 10_000}, method="GET")
         assert outcome.error
         assert "8,000 characters" in outcome.error
@@ -88,7 +88,7 @@ class TestACall:
         assert server.hits == 1
 
     @pytest.mark.parametrize("value", ["a\r\nX: y", "ü", "a\0b"])
-    async def test_whose_headers_cannot_be_sent_says_so_without_quoting_them(
+    async def test_whose_headers_cannot_be_sent_is_an_error_that_does_not_quote_them(
         self, server: WebServer, value: str
     ) -> None:
         outcome = await called(server, headers={"X-Key": value})
@@ -146,7 +146,7 @@ class TestAResult:
             assert await called(server) == Outcome(result=result)
 
     @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
-    async def test_of_a_status_from_400_is_an_error_in_the_servers_words(self, server: WebServer, status: int) -> None:
+    async def test_of_a_status_from_400_is_an_error_with_the_body(self, server: WebServer, status: int) -> None:
         server.answer = web.json_response({"why": "because"}, status=status)
         outcome = await called(server)
         assert outcome.error
@@ -170,12 +170,12 @@ class TestAResult:
         assert isinstance(outcome.result, str)
         assert len(outcome.result) < MAX_RESPONSE_BYTES + 1_000
 
-    async def test_that_comes_packed_although_nobody_asked_is_unpacked(self, server: WebServer) -> None:
+    async def test_that_is_compressed_without_request_is_unpacked(self, server: WebServer) -> None:
         assert await called(server, "/gzip") == Outcome(result={"packed": True})
         assert server.requests[0]["headers"]["Accept-Encoding"] == "identity"
 
 
-class TestASecretThatComesBack:
+class TestASecretInAResponse:
     async def test_is_masked_in_results_and_errors(self, server: WebServer) -> None:
         headers = {"Authorization": SECRET, "X-Team": "blue"}
         outcome = await called(server, "/headers", headers=headers)
@@ -188,11 +188,11 @@ class TestASecretThatComesBack:
 
 class TestAServerThatHangs:
     @pytest.mark.parametrize("path", ["/hang", "/trickle"])
-    async def test_costs_the_time_of_the_tool_and_not_more(self, server: WebServer, path: str) -> None:
+    async def test_is_ended_at_the_time_limit_of_the_tool(self, server: WebServer, path: str) -> None:
         outcome = await called(server, path, timeout_seconds=0.4)
         assert outcome == Outcome(error="The tool did not answer within 0.4 seconds.")
 
-    async def test_is_given_the_time_of_the_server_where_the_tool_names_none(self, server: WebServer) -> None:
+    async def test_is_ended_at_the_default_time_limit_if_the_tool_has_none(self, server: WebServer) -> None:
         assert await called(server, "/hang", seconds=0.3) == Outcome(
             error="The tool did not answer within 0.3 seconds."
         )
@@ -207,7 +207,7 @@ class TestAServerThatHangs:
 
 class TestARedirect:
     @pytest.mark.parametrize("status", [307, 308])
-    async def test_within_the_origin_is_followed_with_everything(self, server: WebServer, status: int) -> None:
+    async def test_within_the_origin_is_followed_with_all_headers(self, server: WebServer, status: int) -> None:
         server.redirects["/old"] = (status, "/new")
         outcome = await called(server, "/old", {"a": 1}, headers={"Authorization": SECRET})
         assert outcome.result == {"you_said": '{"a":1}'}
@@ -215,7 +215,7 @@ class TestARedirect:
         assert server.requests[1]["headers"]["Idempotency-Key"] == CALL_ID
 
     @pytest.mark.parametrize("status", [301, 302, 303])
-    async def test_of_the_old_kind_becomes_a_get(self, server: WebServer, status: int) -> None:
+    async def test_with_status_301_302_or_303_becomes_a_get(self, server: WebServer, status: int) -> None:
         server.redirects["/old"] = (status, "/new")
         await called(server, "/old", {"a": 1})
         assert (server.requests[1]["method"], server.requests[1]["body"]) == ("GET", "")

@@ -44,7 +44,7 @@ class TestAServerFromPyPI:
 
 
 class TestAServerOfTheOfficialLibrary:
-    async def test_answers_in_text_structure_and_pictures_and_tells_of_changes(self) -> None:
+    async def test_returns_text_structure_and_images_and_announces_changes(self) -> None:
         async with a_registry() as tools:
             agent = an_agent(mcp_servers=(OURS,))
             toolbox = await tools.toolbox(agent, a_principal())
@@ -73,20 +73,20 @@ class TestAProgram:
         assert "ours-alone" not in str(seen)
         assert "PATH" in seen
 
-    async def test_does_not_get_its_secrets_into_its_answers(self) -> None:
+    async def test_has_its_secrets_masked_in_its_results(self) -> None:
         async with a_toolbox(an_agent(mcp_servers=({**OLD, "env": {"KEY": "Bearer a-secret-key"}},))) as toolbox:
             assert await call(toolbox, "old__blab") == Outcome(result="my key is ***, keep it")
 
-    async def test_is_told_the_id_of_the_call(self) -> None:
+    async def test_gets_the_id_of_the_call(self) -> None:
         async with a_toolbox(an_agent(mcp_servers=(OLD,))) as toolbox:
             assert CALL_ID in str((await call(toolbox, "old__call_meta")).result)
 
-    async def test_that_refuses_says_why(self) -> None:
+    async def test_that_refuses_a_call_returns_the_reason(self) -> None:
         async with a_toolbox(an_agent(mcp_servers=(OLD,))) as toolbox:
             outcome = await call(toolbox, "old__refuse")
         assert outcome.error == "The tool's server refused the call: there is nothing of that kind"
 
-    async def test_that_hangs_costs_the_time_of_the_tool(self) -> None:
+    async def test_that_hangs_is_ended_at_the_time_limit(self) -> None:
         async with a_toolbox(an_agent(mcp_servers=({**OLD, "timeout_seconds": 0.5},))) as toolbox:
             assert await call(toolbox, "old__hang") == Outcome(error="The tool did not answer within 0.5 seconds.")
 
@@ -108,7 +108,7 @@ class TestAProgramThatDies:
             assert (await call(toolbox, "old__first", {"text": "2"})).result == "first 2"
             assert [each.pid for each in _programs()] != [process.pid]
 
-    async def test_during_a_call_that_may_not_be_repeated_leaves_an_honest_answer(self, tmp_path: Path) -> None:
+    async def test_during_a_call_that_may_not_be_repeated_has_an_unknown_outcome(self, tmp_path: Path) -> None:
         file = tmp_path / "calls"
         async with a_toolbox(an_agent(mcp_servers=(OLD,))) as toolbox:
             outcome = await call(toolbox, "old__count_and_die", {"file": str(file)})
@@ -125,7 +125,7 @@ class TestAProgramThatDies:
 
 
 class TestTheListOfTools:
-    async def test_is_asked_for_once_and_again_when_it_has_changed(self) -> None:
+    async def test_is_fetched_once_and_again_after_a_change(self) -> None:
         async with a_registry() as tools:
             agent = an_agent(mcp_servers=(OLD,))
             toolbox = await tools.toolbox(agent, a_principal())
@@ -175,7 +175,7 @@ class TestAServerThatCannotBeReached:
         assert re.search(words, note), note
         assert "a-secret-key" not in note
 
-    async def test_is_left_out_after_a_while_when_it_says_nothing(self) -> None:
+    async def test_is_left_out_after_a_timeout(self) -> None:
         silent = McpDefinition(name="x", command=sys.executable, args=["-c", "import time; time.sleep(600)"])
         async with McpPool(vault=VAULT, guard=AddressGuard()) as pool:
             server = pool.server(ORG, silent)
@@ -195,7 +195,7 @@ class TestAServerThatCannotBeReached:
 
 
 class TestAServerOverHttp:
-    async def test_answers_gets_headers_tells_of_changes_and_may_hang(self) -> None:
+    async def test_responds_gets_headers_announces_changes_and_may_hang(self) -> None:
         async with a_http_server() as (port, _), a_registry() as tools:
             server = {
                 "name": "web",
@@ -213,7 +213,7 @@ class TestAServerOverHttp:
             assert (await call(toolbox, "web__hang")).error == "The tool did not answer within 2 seconds."
             assert (await call(toolbox, "web__say", {"text": "still here"})).result == "still here"
 
-    async def test_that_was_killed_is_missed_and_found_again(self) -> None:
+    async def test_that_was_killed_is_left_out_until_it_is_back(self) -> None:
         async with a_http_server() as (port, kill), a_registry() as tools:
             agent = an_agent(mcp_servers=({"name": "web", "url": f"http://127.0.0.1:{port}/mcp"},))
             toolbox = await tools.toolbox(agent, a_principal())
@@ -240,7 +240,7 @@ class TestThePool:
             await first.tools()
             assert pool.sessions == 1
 
-    async def test_closes_what_nobody_uses(self) -> None:
+    async def test_closes_idle_sessions(self) -> None:
         async with McpPool(vault=VAULT, guard=AddressGuard(), idle_seconds=0.2) as pool:
             await pool.server(ORG, _definition(OLD)).tools()
 
@@ -249,7 +249,7 @@ class TestThePool:
 
             await _until_true(is_closed)
 
-    async def test_ends_what_a_turn_opened_again_after_it_was_closed(self) -> None:
+    async def test_ends_a_session_that_a_turn_opened_after_the_close(self) -> None:
         async with McpPool(vault=VAULT, guard=AddressGuard(), idle_seconds=0.1) as pool:
             kept = pool.server(ORG, _definition(OLD))
 

@@ -46,7 +46,7 @@ class TestPlaces:
         [tool] = load_tools(["tools.py"])
         assert tool.spec.input_schema["properties"] == {"day": {"type": "string", "format": "date"}}
 
-    def test_several_in_order_and_one_that_two_places_share_counts_once(self, here: Path) -> None:
+    def test_several_in_order_and_a_shared_one_once(self, here: Path) -> None:
         (here / "first.py").write_text(WEATHER)
         (here / "second.py").write_text(f"from first import weather\n{HEAD}@tool\ndef wind() -> str:\n    return ''\n")
         assert [tool.spec.name for tool in load_tools(["first", "second"])] == ["weather", "wind"]
@@ -67,7 +67,7 @@ class TestRefused:
             ("tools.py", "def weather(): ...\n", "tools.py, which has no tool: decorate a function with @tool"),
         ],
     )
-    def test_code_that_gives_no_tool_says_which_and_why(
+    def test_code_without_a_tool_is_named_with_the_reason(
         self, here: Path, place: str, text: str | None, said: str
     ) -> None:
         if text is not None:

@@ -1,4 +1,4 @@
-"""A web server on a loopback port for tools to call, with an answer for every bad habit of servers."""
+"""A web server on a loopback port for tools to call, with a path for each kind of misbehaviour."""
 
 import asyncio
 import gzip

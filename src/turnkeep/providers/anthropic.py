@@ -1,7 +1,7 @@
 """`anthropic/…`: Claude through the official SDK, or any server that speaks Anthropic's Messages API.
 
-What a model can do (think, see, how much it may say) is asked of the Models API once and remembered. A server that
-cannot tell is given requests that every model takes.
+What a model can do (reason, see images, its output limit) is read from the Models API once and remembered. A server
+without that API gets requests that every model accepts.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from typing import Any, cast
 from msgspec import Struct
 
 from turnkeep.providers.drafts import ALIVE, Arguments, Calls, Draft, tokens, whole
-from turnkeep.providers.failures import Sdk, Trouble
+from turnkeep.providers.failures import Sdk, StreamFailed
 from turnkeep.providers.lessons import ANTHROPIC
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Reply, Target, Thinking, ToolOffer
-from turnkeep.providers.retry import Patience
+from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
 from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text
 from turnkeep_client.wire.usage import Usage
@@ -21,17 +21,17 @@ from turnkeep_client.wire.usage import Usage
 MAX_TOKENS = 32_000
 UNKNOWN_MAX_TOKENS = 8_192
 BUDGETS: dict[Effort, int] = {"auto": 4_096, "low": 2_048, "medium": 8_192, "high": 16_000}
-"""For models that take a budget of thinking."""
+"""For models that take a budget of reasoning tokens."""
 
 KNOWN_SECONDS = 3_600.0
 UNKNOWN_SECONDS = 60.0
-MAX_CARDS = 1_000
+MAX_MODELS = 1_000
 
 CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
-class Card(Struct, frozen=True, kw_only=True):
-    """What is known of one model. `until` is when to ask again, by the patience's clock."""
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """What is known of one model. `until` is when to fetch it again, by the clock of the retry policy."""
 
     until: float
     thinking: Thinking = "off"
@@ -42,7 +42,7 @@ class Card(Struct, frozen=True, kw_only=True):
 
 
 class AnthropicProvider(SdkProvider):
-    """Without a key and an address the SDK reads its usual environment variables."""
+    """Claude, or a compatible server. Without a key and an address the SDK reads its usual environment variables."""
 
     name = "anthropic"
     target: Target = "anthropic"
@@ -53,54 +53,54 @@ class AnthropicProvider(SdkProvider):
         api_key: str | None = None,
         base_url: str | None = None,
         effort: Effort = "auto",
-        patience: Patience = Patience(),  # noqa: B008 - frozen
+        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(api_key=api_key, base_url=base_url, patience=patience, lessons=ANTHROPIC)
+        super().__init__(api_key=api_key, base_url=base_url, retry_policy=retry_policy, lessons=ANTHROPIC)
         self._effort = effort
-        self._cards: dict[str, Card] = {}
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._models: dict[str, ModelInfo] = {}
+        self._fetching: dict[str, asyncio.Lock] = {}
 
     async def abilities(self, model: str) -> Abilities:
-        card = await self._card(model)
+        info = await self._model_info(model)
         is_off = self._effort == "off" or self._lessons.has(model, "thinking")
         return Abilities(
-            thinking="off" if is_off else card.thinking,
-            sees_images=card.sees_images and not self._lessons.has(model, "pictures"),
+            thinking="off" if is_off else info.thinking,
+            sees_images=info.sees_images and not self._lessons.has(model, "pictures"),
         )
 
     async def models(self) -> list[str]:
-        page = await self._asked(lambda client: client.models.list(limit=1000, timeout=LIST_SECONDS))
+        page = await self._query(lambda client: client.models.list(limit=1000, timeout=LIST_SECONDS))
         return [f"{self.name}/{model.id}" for model in page.data]
 
-    async def _card(self, model: str) -> Card:
-        now = self._patience.monotonic
-        card = self._cards.get(model)
-        if card is not None and card.until > now():
-            return card
-        async with self._asking.setdefault(
+    async def _model_info(self, model: str) -> ModelInfo:
+        now = self._retry_policy.monotonic
+        info = self._models.get(model)
+        if info is not None and info.until > now():
+            return info
+        async with self._fetching.setdefault(
             model, asyncio.Lock()
         ):  # many turns begin at once after a start; one of them asks
-            card = self._cards.get(model)
-            if card is None or card.until <= now():
-                if len(self._cards) >= MAX_CARDS:
-                    self._cards.clear()
-                    self._asking.clear()
-                card = self._cards[model] = await self._ask_for_card(model)
-        return card
+            info = self._models.get(model)
+            if info is None or info.until <= now():
+                if len(self._models) >= MAX_MODELS:
+                    self._models.clear()
+                    self._fetching.clear()
+                info = self._models[model] = await self._fetch_model_info(model)
+        return info
 
-    async def _ask_for_card(self, model: str) -> Card:
-        now = self._patience.monotonic
+    async def _fetch_model_info(self, model: str) -> ModelInfo:
+        now = self._retry_policy.monotonic
         try:
-            info = await self._asked(lambda client: client.models.retrieve(own_name(model), timeout=LIST_SECONDS))
-            return _card_of(info, until=now() + KNOWN_SECONDS)
+            info = await self._query(lambda client: client.models.retrieve(own_name(model), timeout=LIST_SECONDS))
+            return _model_info_of(info, until=now() + KNOWN_SECONDS)
         except (ProviderFailed, AttributeError, TypeError, ValueError):
-            return Card(until=now() + UNKNOWN_SECONDS)
+            return ModelInfo(until=now() + UNKNOWN_SECONDS)
 
     async def _body(self, request: ModelRequest) -> JsonObject:
-        card = await self._card(request.model)
+        info = await self._model_info(request.model)
         body: JsonObject = {
             "model": own_name(request.model),
-            "max_tokens": card.max_tokens,
+            "max_tokens": info.max_tokens,
             "messages": request.messages,
         }
         if request.system:
@@ -109,7 +109,7 @@ class AnthropicProvider(SdkProvider):
             body["tools"] = [_tool(offer) for offer in request.tools]
             if not request.may_call:
                 body["tool_choice"] = {"type": "none"}
-        return body | _thinking(card, self._effort, may_think=request.may_think)
+        return body | _thinking(info, self._effort, may_think=request.may_think)
 
     async def _open(self, body: JsonObject, timeout: Any) -> Any:
         client = await self.client()
@@ -127,7 +127,7 @@ class AnthropicProvider(SdkProvider):
     def _connect(self) -> Any:
         import anthropic
 
-        # Servers that speak like Anthropic look for the key where it was before it became a bearer token.
+        # Compatible servers expect the key in the header that Anthropic used before bearer tokens.
         headers = {"x-api-key": self._api_key} if self._api_key and self._base_url else None
         client = anthropic.AsyncAnthropic(
             api_key=self._api_key,
@@ -141,16 +141,16 @@ class AnthropicProvider(SdkProvider):
         return client
 
 
-def _card_of(info: Any, *, until: float) -> Card:
+def _model_info_of(info: Any, *, until: float) -> ModelInfo:
     limit = min(MAX_TOKENS, info.max_tokens or UNKNOWN_MAX_TOKENS)
     can = info.capabilities
     if can is None:
-        return Card(until=until, max_tokens=limit)
+        return ModelInfo(until=until, max_tokens=limit)
     types = can.thinking.types
     thinking: Thinking = "off"
     if can.thinking.supported:
         thinking = "adaptive" if types.adaptive.supported else "enabled" if types.enabled.supported else "off"
-    return Card(
+    return ModelInfo(
         until=until,
         thinking=thinking,
         can_switch_off=bool(types.disabled.supported),
@@ -160,16 +160,16 @@ def _card_of(info: Any, *, until: float) -> Card:
     )
 
 
-def _thinking(card: Card, effort: Effort, *, may_think: bool) -> JsonObject:
-    """The fields that switch thinking on, in the way this model knows, or off."""
+def _thinking(info: ModelInfo, effort: Effort, *, may_think: bool) -> JsonObject:
+    """The fields that switch reasoning on, in the way this model supports, or off."""
     if not may_think:
-        is_told = card.thinking != "off" and card.can_switch_off
+        is_told = info.thinking != "off" and info.can_switch_off
         return {"thinking": {"type": "disabled"}} if is_told else {}
-    if card.thinking == "enabled":
-        budget = min(BUDGETS[effort], card.max_tokens // 2)
+    if info.thinking == "enabled":
+        budget = min(BUDGETS[effort], info.max_tokens // 2)
         return {"thinking": {"type": "enabled", "budget_tokens": max(1_024, budget)}}
     fields: JsonObject = {"thinking": {"type": "adaptive", "display": "summarized"}}
-    if effort != "auto" and card.takes_effort:
+    if effort != "auto" and info.takes_effort:
         fields["output_config"] = {"effort": effort}
     return fields
 
@@ -183,7 +183,7 @@ class AnthropicDraft:
 
     def __init__(self) -> None:
         self.has_begun = False
-        self._blocks: dict[int, _Spoken | Arguments] = {}
+        self._blocks: dict[int, _BlockDraft | Arguments] = {}
         self.is_whole = False
         self._stop_reason: str | None = None
         self._stop_details: Any = None
@@ -209,10 +209,10 @@ class AnthropicDraft:
 
     def reply(self) -> Reply:
         if not self.is_whole:
-            raise Trouble("the stream ended in the middle of the answer", is_transient=True)
+            raise StreamFailed("the stream ended in the middle of the answer", is_transient=True)
         if self._stop_reason == "refusal":
             why = getattr(self._stop_details, "explanation", None) or "no reason was given"
-            raise Trouble(f"the model declined to answer (refusal): {why}")
+            raise StreamFailed(f"the model declined to answer (refusal): {why}")
         is_cut_off = self._stop_reason in CUT_OFF
         calls = Calls(is_cut_off=is_cut_off)
         for _, block in sorted(self._blocks.items()):
@@ -225,11 +225,11 @@ class AnthropicDraft:
     def _add_delta(self, index: int, delta: Any) -> Delta | None:
         block = self._blocks.get(index)
         match delta.type:
-            case "text_delta" if isinstance(block, _Spoken):
+            case "text_delta" if isinstance(block, _BlockDraft):
                 self.has_begun = True
                 block.pieces.append(delta.text)
                 return Delta(text=delta.text)
-            case "thinking_delta" if isinstance(block, _Spoken):
+            case "thinking_delta" if isinstance(block, _BlockDraft):
                 self.has_begun = True
                 block.pieces.append(delta.thinking)
                 return Delta(text=delta.thinking, kind="reasoning")
@@ -237,7 +237,7 @@ class AnthropicDraft:
                 self.has_begun = True
                 block.add(delta.partial_json)
                 return ALIVE
-            case "signature_delta" if isinstance(block, _Spoken):
+            case "signature_delta" if isinstance(block, _BlockDraft):
                 block.signature += delta.signature
                 return ALIVE
             case _:
@@ -246,24 +246,24 @@ class AnthropicDraft:
     def _begin_block(self, index: int, block: Any) -> Delta | None:
         match block.type:
             case "text":
-                self._blocks[index] = _Spoken("text")
+                self._blocks[index] = _BlockDraft("text")
                 return self._add_first(index, block.text, "text")
             case "thinking":
-                self._blocks[index] = spoken = _Spoken("reasoning")
+                self._blocks[index] = spoken = _BlockDraft("reasoning")
                 spoken.signature = getattr(block, "signature", None) or ""
                 return self._add_first(index, block.thinking, "reasoning")
             case "redacted_thinking":
-                self._blocks[index] = _Spoken("reasoning", data=block.data)
+                self._blocks[index] = _BlockDraft("reasoning", data=block.data)
             case "tool_use":
                 self._blocks[index] = Arguments(block.name, _given(block.input))
             case _:
-                pass  # what Anthropic runs itself, which we do not ask for
+                pass  # tools that Anthropic runs itself, which we do not use
         return ALIVE
 
     def _add_first(self, index: int, text: str | None, kind: Any) -> Delta:
-        """A block usually begins empty; compatible servers may put words into its start."""
+        """A block usually begins empty; compatible servers may put text into its start."""
         block = self._blocks[index]
-        if not text or not isinstance(block, _Spoken):
+        if not text or not isinstance(block, _BlockDraft):
             return ALIVE
         self.has_begun = True
         block.pieces.append(text)
@@ -287,7 +287,7 @@ class AnthropicDraft:
         )
 
 
-class _Spoken:
+class _BlockDraft:
     __slots__ = ("data", "kind", "pieces", "signature")
 
     def __init__(self, kind: str, data: str | None = None) -> None:

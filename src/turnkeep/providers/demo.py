@@ -1,4 +1,4 @@
-"""A stand-in for a model: offline, deterministic, and it says that it is one.
+"""A stand-in for a model: offline, deterministic, and it says that it is not a real one.
 
 It answers from rules, streams word by word, reads what is attached, and calls the tools it is offered when asked to
 ("use search_pages to find …", or a tool's own words). Good enough to try every part of the product without a key.
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import new_call_id
-from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Spoken, Target, ToolOffer
+from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderEvent, Reply, Target, ToolOffer
 from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, ToolUse
 from turnkeep_client.wire.usage import Usage
 
@@ -75,7 +75,7 @@ _SENTENCE = "every turn is kept and every stream goes on where it stopped becaus
 
 
 class Action(Struct, frozen=True):
-    """One call, and what is said before it."""
+    """One call, and the text before it."""
 
     words: str
     tool: str
@@ -98,7 +98,7 @@ class DemoProvider:
     async def abilities(self, model: str) -> Abilities:
         return Abilities()
 
-    async def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
+    async def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
         text, calls = answer_to(request)
         for word in _WORDS.findall(text):
             if self._word_seconds:
@@ -117,9 +117,9 @@ class DemoProvider:
 
 
 def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
-    """What the demo model says to this, and the tools it calls."""
+    """The demo model's text for this request, and the tools that it calls."""
     results = _results(request.messages)
-    asked = _asked(request.messages)
+    asked = _last_user_text(request.messages)
     if actions := plan(asked, request.tools):
         return _next_action(actions, request)
     if results:
@@ -132,7 +132,7 @@ def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
 
 
 def _next_action(actions: Sequence[Action], request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
-    """The first action that has no result yet; once all have one, what they say."""
+    """The first action without a result; if all have one, a summary of the results."""
     done: list[str] = []
     for message in reversed(request.messages):
         if message.get("role") == "user":
@@ -191,12 +191,12 @@ def _wanted_tools(asked: str, offers: Sequence[ToolOffer]) -> list[ToolOffer]:
 
 
 def _name_words(offer: ToolOffer) -> set[str]:
-    """The words by which people ask for it: `search tables` means `search_user_tables`."""
+    """The words by which users ask for the tool: `search tables` means `search_user_tables`."""
     return set(re.findall(r"[a-z0-9]+", offer.name.lower())) - {"user"}
 
 
 def _arguments(asked: str, offer: ToolOffer) -> JsonObject:
-    """A JSON object from the message if there is one; else the words, put where the schema wants text."""
+    """The JSON object in the message if there is one; else its text, for the parameters that take text."""
     if match := _JSON_OBJECT.search(asked):
         try:
             return msgspec.json.decode(match[0], type=dict)
@@ -232,8 +232,8 @@ def _value(schema: JsonObject, words: str) -> JsonValue:
             return words
 
 
-def _asked(messages: Sequence[JsonObject]) -> str:
-    """The user's last words."""
+def _last_user_text(messages: Sequence[JsonObject]) -> str:
+    """The text of the user's last message."""
     for message in reversed(messages):
         if message.get("role") == "user":
             return "\n".join(_texts(message.get("content")))
@@ -241,7 +241,7 @@ def _asked(messages: Sequence[JsonObject]) -> str:
 
 
 def _results(messages: Sequence[JsonObject]) -> list[str]:
-    """Tool results that nobody has spoken about yet."""
+    """Tool results that no reply has mentioned yet."""
     results: list[str] = []
     for message in reversed(messages):
         if message.get("role") != "tool":
@@ -294,7 +294,7 @@ _RULES = (
 
 
 def plan(asked: str, offers: Sequence[ToolOffer]) -> list[Action]:
-    """What to do in the box, in the order in which it was asked for; nothing where there is no box."""
+    """What to do in the box, in the order in which it was asked for; nothing if there is no box."""
     if not {offer.name for offer in offers} >= BOX_TOOLS:
         return []
     found: list[tuple[int, Action]] = []
@@ -328,5 +328,5 @@ def _action(verb: str, match: re.Match[str]) -> Action:
 
 
 def _path(name: str) -> str:
-    """Where the user's files are, and whence they come back, unless a folder is named."""
+    """The path of a file: in the folder of the user's files, unless a folder is named."""
     return name if "/" in name else f"{ASSETS}/{name}"

@@ -1,7 +1,7 @@
 """Drafts: a reply while it is being streamed. What the three protocols have in common.
 
-A draft is fed the SDK's events one by one. It gives back what a reader may see at once, and in the end the whole reply.
-It does no I/O, so that each protocol can be read, and tested, by itself.
+A draft takes the SDK's events one by one. It returns what readers may see at once, and in the end the whole reply. It
+does no I/O, so that each protocol can be read and tested by itself.
 """
 
 import json
@@ -12,40 +12,40 @@ import msgspec
 
 from turnkeep.ids import CallId, new_call_id
 from turnkeep.model.json_depth import TOO_DEEP, is_too_deep
-from turnkeep.providers.failures import Trouble
+from turnkeep.providers.failures import StreamFailed
 from turnkeep.providers.ports import Delta, Reply
 from turnkeep_client.wire.blocks import Block, JsonObject, ToolUse
 
 ALIVE = Delta(text="")
-"""The model is at work on something that is not shown."""
+"""The model works on something that is not shown."""
 
 MAX_ARGUMENT_CHARS = 2_000_000
-"""A model that writes more into the arguments of one reply has lost its way."""
+"""Maximum length of the arguments in one reply. A longer text is a fault of the model."""
 
 MAX_TOKENS = 2**31 - 1
-"""No call has more. A month of them still fits into what the databases add up."""
+"""No call has more tokens. The sum of a month still fits into the integers of the databases."""
 
 CUT_OFF = "the model reached its output limit while it wrote them"
 
 
 class Draft(Protocol):
-    """One reply under way. `has_begun` once anything of the answer has come: from then on nothing is asked again."""
+    """One reply under way. `has_begun` is true once a part of the answer has come; then the request is not repeated."""
 
     has_begun: bool
 
     @property
     def is_whole(self) -> bool:
-        """Whether the provider has said that this was all."""
+        """Whether the provider has marked the end of the reply."""
 
     def add(self, event: Any) -> Delta | None:
-        """Take one event in. Raises Trouble when the provider says that it cannot go on."""
+        """Take one event. Raises StreamFailed when the provider reports an error."""
 
     def reply(self) -> Reply:
-        """The whole. Raises Trouble when the stream ended before it was whole, or when the model declined."""
+        """The whole reply. Raises StreamFailed if the stream ended too early, or if the model declined."""
 
 
 class Arguments:
-    """The arguments of one call, as they come in pieces."""
+    """The arguments of one call, which come in pieces."""
 
     __slots__ = ("_pieces", "name", "size")
 
@@ -58,7 +58,7 @@ class Arguments:
         self._pieces.append(text)
         self.size += len(text)
         if self.size > MAX_ARGUMENT_CHARS:
-            raise Trouble(f"the arguments of a call did not end after {MAX_ARGUMENT_CHARS:,} characters")
+            raise StreamFailed(f"the arguments of a call did not end after {MAX_ARGUMENT_CHARS:,} characters")
 
     @property
     def text(self) -> str:
@@ -66,7 +66,7 @@ class Arguments:
 
 
 class Calls:
-    """Collects the blocks of a reply, giving each call an id of ours and noting those that cannot be read."""
+    """Collects the blocks of a reply. Each call gets an id of ours; calls that cannot be parsed are noted."""
 
     def __init__(self, *, is_cut_off: bool) -> None:
         self.blocks: list[Block] = []
@@ -82,7 +82,7 @@ class Calls:
 
 
 def read_arguments(text: str) -> tuple[JsonObject, str | None]:
-    """The object, or an empty one and what is wrong with the text. No text at all stands for no arguments."""
+    """The object, or an empty one and what is wrong with the text. An empty text means no arguments."""
     if not text.strip():
         return {}, None
     try:
@@ -97,8 +97,8 @@ def read_arguments(text: str) -> tuple[JsonObject, str | None]:
 
 
 def tokens(value: object) -> int:
-    """A count as a server reports it. Whatever a server writes there, it is no reason to lose the answer: what is no
-    number counts as none, and what no call can have is cut to what one can."""
+    """A count as a server reports it. A wrong value must not cost the answer: what is no number counts as 0, and a
+    number that no call can have is cut to the maximum."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     if isinstance(value, float) and not math.isfinite(value):
@@ -107,9 +107,9 @@ def tokens(value: object) -> int:
 
 
 def whole(blocks: Calls, *, is_cut_off: bool) -> tuple[Block, ...]:
-    """The blocks, unless the limit of tokens was reached before there was any word or call."""
+    """The blocks. Raises StreamFailed if the limit of tokens was reached before there was any text or call."""
     if is_cut_off and not any(block.__struct_config__.tag in {"text", "tool_use"} for block in blocks.blocks):
-        raise Trouble("the model reached its output limit before it gave an answer")
+        raise StreamFailed("the model reached its output limit before it gave an answer")
     return tuple(blocks.blocks)
 
 
@@ -119,8 +119,7 @@ def _decoded(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as exc:
         try:
-            # Small models put line breaks into strings as they are, and servers halve characters. That much can be
-            # understood.
+            # Small models put raw line breaks into strings, and servers split surrogate pairs. Both can be parsed.
             return json.loads(text, strict=False, parse_constant=_refuse)
         except ValueError:
             raise exc from None

@@ -1,7 +1,7 @@
-"""Failures: what an SDK raises, as a setback that says whether asking again may help.
+"""Failures: the errors of an SDK, translated into a `FailedAttempt` that says whether a retry may help.
 
-Both official SDKs draw the same tree of errors, so one translation serves both; `sdk` is the module. What the
-provider said is kept in its own words, without keys.
+Both official SDKs have the same classes of errors, so one translation serves both; `sdk` is the module. The provider's
+own message is kept, with keys masked.
 """
 
 import re
@@ -16,8 +16,8 @@ from turnkeep.config import MASK, masked
 from turnkeep.providers.ports import ProviderFailed, ProviderTimedOut
 
 MAX_WORDS = 2_000
-GARBLED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
-"""What reading an answer raises that does not keep to the protocol."""
+PROTOCOL_ERRORS = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""Errors that are raised while a response is read that does not follow the protocol."""
 
 _TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 _TRANSIENT_KINDS = frozenset(
@@ -29,7 +29,7 @@ _KEY = re.compile(r"\b(?:sk|rk|pk)-[A-Za-z0-9_*.-]{6,}")
 
 
 class Sdk(Protocol):
-    """The part of an official SDK's module that matters here."""
+    """The part of an official SDK's module that is needed here."""
 
     @property
     def APIError(self) -> type[Exception]: ...
@@ -41,8 +41,8 @@ class Sdk(Protocol):
     def APITimeoutError(self) -> type[Exception]: ...
 
 
-class Trouble(Exception):
-    """The stream itself says, or shows, that no answer will come."""
+class StreamFailed(Exception):
+    """The stream contains an error, or ended too early: no answer will come."""
 
     def __init__(self, words: str, *, kind: str | None = None, is_transient: bool = False) -> None:
         super().__init__(words)
@@ -50,8 +50,8 @@ class Trouble(Exception):
         self.is_transient = is_transient or kind in _TRANSIENT_KINDS
 
 
-class Setback(Struct, frozen=True, kw_only=True):
-    """Why one attempt came to nothing. `words` are the provider's own, `error` is what the turn is told."""
+class FailedAttempt(Struct, frozen=True, kw_only=True):
+    """Why one attempt failed. `words` are the provider's own, `error` is the error of the turn."""
 
     error: ProviderFailed
     words: str = ""
@@ -60,7 +60,7 @@ class Setback(Struct, frozen=True, kw_only=True):
     retry_after_seconds: float | None = None
 
 
-def setback_of(
+def failed_attempt(
     exc: Exception,
     sdk: Sdk,
     *,
@@ -68,51 +68,53 @@ def setback_of(
     secrets: Sequence[str],
     timeout_seconds: float,
     now: datetime | None = None,
-) -> Setback:
-    """What happened, from whatever was raised while a provider was asked or read."""
+) -> FailedAttempt:
+    """Translate an error that was raised while a request was sent or its response was read."""
     import httpx2
 
-    if isinstance(exc, Trouble):
+    if isinstance(exc, StreamFailed):
         words = clean(exc.words, secrets)
-        return Setback(error=ProviderFailed(f"{provider}: {words}"), words=words, is_transient=exc.is_transient)
+        return FailedAttempt(error=ProviderFailed(f"{provider}: {words}"), words=words, is_transient=exc.is_transient)
     if isinstance(exc, sdk.APITimeoutError | httpx2.TimeoutException | TimeoutError):
         return _of_timeout(exc, provider, timeout_seconds)
     if isinstance(exc, sdk.APIConnectionError | httpx2.TransportError):
         words = clean(str(exc.__cause__ or exc) or type(exc).__name__, secrets)
         error = ProviderFailed(f"The connection to {provider} failed: {words}")
-        return Setback(error=error, words=words, is_transient=True)
+        return FailedAttempt(error=error, words=words, is_transient=True)
     if isinstance(exc, sdk.APIError):
         return _of_refusal(exc, provider, secrets, now or datetime.now(UTC))
     words = clean(str(exc), secrets)[:200]
     if isinstance(exc, root_error(sdk)):
-        return Setback(error=ProviderFailed(f"{provider} cannot be asked: {words}"), words=words)
-    return Setback(error=ProviderFailed(f"{provider} sent what is not an answer of its protocol: {words}"), words=words)
+        return FailedAttempt(error=ProviderFailed(f"{provider} cannot be asked: {words}"), words=words)
+    return FailedAttempt(
+        error=ProviderFailed(f"{provider} sent what is not an answer of its protocol: {words}"), words=words
+    )
 
 
 def root_error(sdk: Sdk) -> type[Exception]:
-    """What every error of the SDK is, also those about missing keys."""
+    """The base class of all errors of the SDK, including those about missing keys."""
     root = sdk.APIError.__base__
     assert root is not None
     return root
 
 
 def clean(words: str, secrets: Sequence[str] = ()) -> str:
-    """The words on one line, of a bearable length, with every key struck out."""
+    """The message on one line, not too long, with every key masked."""
     words = " ".join(_KEY.sub(MASK, masked(words, secrets)).split())
     return words if len(words) <= MAX_WORDS else words[:MAX_WORDS] + "…"
 
 
-def _of_timeout(exc: Exception, provider: str, timeout_seconds: float) -> Setback:
+def _of_timeout(exc: Exception, provider: str, timeout_seconds: float) -> FailedAttempt:
     import httpx2
 
     cause = exc if isinstance(exc, httpx2.TimeoutException) else exc.__cause__
     if isinstance(cause, httpx2.ConnectTimeout | httpx2.PoolTimeout):
-        return Setback(error=ProviderFailed(f"{provider} could not be reached in time."), is_transient=True)
-    return Setback(error=ProviderTimedOut(f"{provider} sent nothing for {timeout_seconds:g} seconds."))
+        return FailedAttempt(error=ProviderFailed(f"{provider} could not be reached in time."), is_transient=True)
+    return FailedAttempt(error=ProviderTimedOut(f"{provider} sent nothing for {timeout_seconds:g} seconds."))
 
 
-def _of_refusal(exc: Any, provider: str, secrets: Sequence[str], now: datetime) -> Setback:
-    """An answer with an error status, or an `error` event inside a stream (which has the status 200, or none)."""
+def _of_refusal(exc: Any, provider: str, secrets: Sequence[str], now: datetime) -> FailedAttempt:
+    """From a response with an error status, or from an `error` event inside a stream (with status 200, or none)."""
     words, kinds = _said(exc)
     words = clean(words, secrets)
     response = getattr(exc, "response", None)
@@ -123,7 +125,7 @@ def _of_refusal(exc: Any, provider: str, secrets: Sequence[str], now: datetime) 
     is_transient = bool(kinds & _TRANSIENT_KINDS) if in_stream else status in _TRANSIENT_STATUS
     if not in_stream and headers.get("x-should-retry") in {"true", "false"}:
         is_transient = headers["x-should-retry"] == "true"
-    return Setback(
+    return FailedAttempt(
         error=error,
         words=words,
         status=None if in_stream else status,

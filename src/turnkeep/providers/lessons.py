@@ -1,9 +1,9 @@
-"""Lessons: what a refusal teaches about a server, so that the same question can be put in another way.
+"""Lessons: what an error of a server teaches about it, so that the request can be repeated without the refused part.
 
-Servers behind one protocol differ, and none of them says beforehand what it does not take: a picture, a summary of
-the reasoning, a field that asks for usage. A conversation must not be stuck for ever on such a thing. Each lesson
-recognises one refusal by its words and gives the request without what was refused. What holds for the model as such
-is remembered; what was wrong with one request is not.
+Servers with the same protocol differ, and none says beforehand what it does not accept: an image, a summary of the
+reasoning, a field that asks for usage. A conversation must not be stuck on that for ever. Each lesson recognises one
+error by its words and removes from the request what was refused. What is true of the model is remembered; what was
+wrong with one request is not.
 """
 
 import copy
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from turnkeep.providers.failures import Setback
+from turnkeep.providers.failures import FailedAttempt
 from turnkeep_client.wire.blocks import JsonObject
 
 TEACHING_STATUS = frozenset({400, 413, 415, 422, 500, 501})
@@ -20,11 +20,14 @@ TEACHING_STATUS = frozenset({400, 413, 415, 422, 500, 501})
 NOT_SHOWN = "[image: not shown, as the provider did not take it]"
 
 Change = Callable[[JsonObject], bool]
-"""Takes something out of a request; says whether there was anything to take out."""
+"""Removes something from a request; returns whether there was anything to remove."""
 
 
 class Lesson(Struct, frozen=True, kw_only=True):
-    """`words` recognise the refusal (or its status does). `lasts`: it is the model, not this request."""
+    """One known error.
+
+    `words` and the status recognise it. `lasts`: it is true of the model, not only of this request.
+    """
 
     name: str
     words: re.Pattern[str]
@@ -34,7 +37,7 @@ class Lesson(Struct, frozen=True, kw_only=True):
 
 
 class Lessons:
-    """What has been learned of each model, for as long as the process lives."""
+    """What was learned about each model, for the lifetime of the process."""
 
     def __init__(self, known: Sequence[Lesson]) -> None:
         self._known = known
@@ -52,10 +55,13 @@ class Lessons:
             lesson.change(body)
         return body
 
-    def learn(self, model: str, setback: Setback, body: JsonObject) -> JsonObject | None:
-        """Another request in place of the one that was refused, or None. Every lesson leaves less to take out."""
+    def learn(self, model: str, attempt: FailedAttempt, body: JsonObject) -> JsonObject | None:
+        """A changed request in place of the refused one, or None.
+
+        Each lesson removes something, so this comes to an end.
+        """
         for lesson in self._known:
-            if setback.status not in lesson.statuses or not lesson.words.search(setback.words):
+            if attempt.status not in lesson.statuses or not lesson.words.search(attempt.words):
                 continue
             changed = copy.deepcopy(body)
             if lesson.change(changed):
@@ -101,7 +107,7 @@ def _drop_pictures(body: JsonObject) -> bool:
 
 
 def _drop_thinking(body: JsonObject) -> bool:
-    """Thinking off, and no thinking of earlier answers: Anthropic."""
+    """For Anthropic: switch reasoning off, and remove the reasoning of earlier answers."""
     found = _drop("thinking", "output_config")(body)
     for message in body["messages"]:
         if message["role"] == "assistant":
@@ -127,7 +133,7 @@ def _drop_summary(body: JsonObject) -> bool:
 
 
 def _lower_limit(body: JsonObject) -> bool:
-    """To what every model may say. Thinking would not fit beside an answer in it."""
+    """To the output limit that every model has. It has no room for reasoning beside an answer."""
     if body["max_tokens"] <= SMALLEST_LIMIT:
         return False
     body["max_tokens"] = SMALLEST_LIMIT

@@ -1,7 +1,10 @@
 """`openai/…`: OpenAI's models, and those of any server with an OpenAI-compatible address (vLLM, Ollama, llama.cpp).
 
-OpenAI itself is asked through the Responses API, the only one that gives reasoning back; everybody else through Chat
-Completions, which they all speak. A setting overrides that.
+OpenAI itself is called by the Responses API, the only one that returns reasoning; other servers by Chat Completions,
+which all of them support. A setting overrides that.
+
+Compatible servers differ in small things: reasoning comes as `reasoning_content` or `reasoning`, if at all; parallel
+calls may share one index; usage may be missing, or contain anything.
 """
 
 import re
@@ -9,10 +12,10 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from turnkeep.providers.drafts import ALIVE, MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens, whole
-from turnkeep.providers.failures import Sdk, Trouble
+from turnkeep.providers.failures import Sdk, StreamFailed
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Target, ToolOffer
-from turnkeep.providers.retry import Patience
+from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
 from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text
 from turnkeep_client.wire.usage import Usage
@@ -30,7 +33,7 @@ _NO_CHAT = re.compile(
 
 
 class OpenAIProvider(SdkProvider):
-    """Without an address it is OpenAI's own; without a key the SDK reads its usual environment variable."""
+    """OpenAI, or a compatible server at `base_url`. Without a key the SDK reads its usual environment variable."""
 
     name = "openai"
 
@@ -41,19 +44,19 @@ class OpenAIProvider(SdkProvider):
         base_url: str | None = None,
         api: Api = "auto",
         effort: Effort = "auto",
-        patience: Patience = Patience(),  # noqa: B008 - frozen
+        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     ) -> None:
         self.target: Target = "openai_responses" if _speaks_responses(api, base_url) else "openai_chat"
         lessons = OPENAI_RESPONSES if self.target == "openai_responses" else OPENAI_CHAT
-        super().__init__(api_key=api_key, base_url=base_url, patience=patience, lessons=lessons)
+        super().__init__(api_key=api_key, base_url=base_url, retry_policy=retry_policy, lessons=lessons)
         self._effort = effort
 
     async def abilities(self, model: str) -> Abilities:
-        """Nobody tells what a model can do. It is taken to see until it refuses a picture."""
+        """The API does not say what a model can do. A model is assumed to see images until it refuses one."""
         return Abilities(sees_images=not self._lessons.has(model, "pictures"))
 
     async def models(self) -> list[str]:
-        page = await self._asked(lambda client: client.models.list(timeout=LIST_SECONDS))
+        page = await self._query(lambda client: client.models.list(timeout=LIST_SECONDS))
         names = [model.id for model in page.data]
         if is_official(self._base_url):
             names = [name for name in names if not _NO_CHAT.search(name)]
@@ -133,7 +136,7 @@ def _responses_body(request: ModelRequest, effort: Effort) -> JsonObject:
 
 
 def reasons(name: str) -> bool:
-    """Whether a model of this name reasons. A guess, which a refusal corrects."""
+    """Whether a model of this name reasons. A guess; an error of the provider corrects it (`lessons.py`)."""
     return bool(_REASONS.match(name)) and not _CHATS_ONLY.search(name)
 
 
@@ -142,7 +145,7 @@ def _function(offer: ToolOffer) -> JsonObject:
 
 
 class OpenAIChatDraft:
-    """Text, reasoning and calls, each collected apart: the format does not say how they were interleaved."""
+    """Chat Completions: text, reasoning and calls are collected apart; the format does not say how they alternate."""
 
     def __init__(self) -> None:
         self.has_begun = False
@@ -187,11 +190,11 @@ class OpenAIChatDraft:
 
     def reply(self) -> Reply:
         if not self.is_whole:
-            raise Trouble("the stream ended in the middle of the answer", is_transient=True)
+            raise StreamFailed("the stream ended in the middle of the answer", is_transient=True)
         if self._finish_reason == "content_filter":
-            raise Trouble("the answer was stopped by the provider's content filter")
+            raise StreamFailed("the answer was stopped by the provider's content filter")
         if self._finish_reason == "error":
-            raise Trouble("the provider ended the answer with an error", is_transient=True)
+            raise StreamFailed("the provider ended the answer with an error", is_transient=True)
         is_cut_off = self._finish_reason == "length"
         calls = Calls(is_cut_off=is_cut_off)
         if self._reasoning:
@@ -203,7 +206,7 @@ class OpenAIChatDraft:
         return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=self._usage, malformed=calls.malformed)
 
     def _add_call(self, piece: Any) -> None:
-        """A piece belongs to the last call of its index, unless it brings another id: then it begins a new call."""
+        """A piece belongs to the last call of its index, unless it has another id: then it begins a new call."""
         function = piece.function
         name = (function.name if function else None) or ""
         text = (function.arguments if function else None) or ""
@@ -237,7 +240,7 @@ def _chat_usage(usage: Any) -> Usage:
 
 
 class OpenAIResponsesDraft:
-    """Shows deltas as they come; the reply is made of the finished items, which alone carry the ciphertext."""
+    """The Responses API: deltas are shown as they come; the reply is made of the finished items, which are complete."""
 
     def __init__(self) -> None:
         self.has_begun = False
@@ -262,7 +265,7 @@ class OpenAIResponsesDraft:
                 self.has_begun = True
                 self._argument_chars += len(event.delta)
                 if self._argument_chars > MAX_ARGUMENT_CHARS:
-                    raise Trouble(f"the arguments of a call did not end after {MAX_ARGUMENT_CHARS:,} characters")
+                    raise StreamFailed(f"the arguments of a call did not end after {MAX_ARGUMENT_CHARS:,} characters")
                 return ALIVE
             case "response.reasoning_summary_part.added":
                 return Delta(text="\n\n", kind="reasoning") if event.summary_index else ALIVE
@@ -274,19 +277,19 @@ class OpenAIResponsesDraft:
             case "response.completed" | "response.incomplete":
                 self._ended_as, self._response = event.type.removeprefix("response."), event.response
             case "response.failed":
-                raise _trouble(event.response.error)
+                raise _stream_failed(event.response.error)
             case "error":
-                raise _trouble(event)
+                raise _stream_failed(event)
             case _:
-                pass  # progress and parts that the finished items hold as well
+                pass  # progress and parts, which the finished items contain as well
         return None
 
     def reply(self) -> Reply:
         if not self.is_whole:
-            raise Trouble("the stream ended in the middle of the answer", is_transient=True)
+            raise StreamFailed("the stream ended in the middle of the answer", is_transient=True)
         why = getattr(self._response.incomplete_details, "reason", None) if self._ended_as == "incomplete" else None
         if why == "content_filter":
-            raise Trouble("the answer was stopped by the provider's content filter")
+            raise StreamFailed("the answer was stopped by the provider's content filter")
         is_cut_off = self._ended_as == "incomplete"
         calls = Calls(is_cut_off=is_cut_off)
         for _, item in sorted(self._items.items()) or enumerate(self._response.output or ()):
@@ -313,13 +316,13 @@ def _add_item(item: Any, calls: Calls) -> None:
             if text or data:
                 calls.blocks.append(Reasoning(text=text, provider="openai", data=data, item_id=item.id))
         case _:
-            pass  # what OpenAI runs itself, which we do not ask for
+            pass  # tools that OpenAI runs itself, which we do not use
 
 
-def _trouble(error: Any) -> Trouble:
+def _stream_failed(error: Any) -> StreamFailed:
     code = getattr(error, "code", None)
     words = getattr(error, "message", None) or code or "it failed without a reason"
-    return Trouble(str(words), kind=None if code is None else str(code))
+    return StreamFailed(str(words), kind=None if code is None else str(code))
 
 
 def _responses_usage(usage: Any) -> Usage:

@@ -11,11 +11,11 @@ from turnkeep_client.wire.blocks import Block, JsonObject
 from turnkeep_client.wire.usage import Usage
 
 Target = Literal["anthropic", "openai_chat", "openai_responses"]
-"""The shape in which a provider takes its messages; the compiler makes it."""
+"""The format in which a provider takes its messages; the compiler makes it."""
 
 
 Thinking = Literal["off", "enabled", "adaptive"]
-"""How a model reasons where that must be said: not at all, always (within a budget), or as it sees fit."""
+"""How a model reasons, if requests must say so: not at all, always (within a budget), or when it decides to."""
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
 
 
 class ToolOffer(Struct, frozen=True, kw_only=True):
-    """A tool as the model is told of it."""
+    """A tool as it is described to the model."""
 
     name: str
     description: str
@@ -51,9 +51,9 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
 
 class Delta(Struct, frozen=True, kw_only=True, tag=True):
-    """A few more characters of what is being said or thought.
+    """The next characters of the text or the reasoning.
 
-    None at all are a sign of life: the model is at work on something that is not shown, such as a call's arguments.
+    An empty text is a sign of life: the model works on something that is not shown, such as a call's arguments.
     """
 
     text: str
@@ -61,13 +61,13 @@ class Delta(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Restarted(Struct, frozen=True, kw_only=True, tag=True):
-    """The provider failed after it had spoken and is asked again: what was said since the last reply is void."""
+    """The provider failed in the middle and is called again: what was streamed since the last reply is dropped."""
 
     reason: str
 
 
 class Reply(Struct, frozen=True, kw_only=True, tag=True):
-    """The whole of what was said, always last: text, reasoning with its signatures, and tool calls with our ids.
+    """The whole reply, always last: text, reasoning with its signatures, and tool calls with our ids.
 
     `malformed` says, for a call whose arguments were no JSON object, what was wrong; its `input` is then empty.
     """
@@ -77,17 +77,20 @@ class Reply(Struct, frozen=True, kw_only=True, tag=True):
     malformed: dict[CallId, str] = {}
 
 
-Spoken = Delta | Restarted | Reply
+ProviderEvent = Delta | Restarted | Reply
 
 
 class ProviderFailed(WorldError):
-    """The provider refused or broke off, in its own words. `code` of the turn: provider_error."""
+    """The provider returned an error or ended the stream; the message is its own.
+
+    `code` of the turn: provider_error.
+    """
 
     code = "provider_error"
 
 
 class ProviderTimedOut(ProviderFailed):
-    """Nothing came for too long."""
+    """The provider sent nothing for too long."""
 
     code = "model_timeout"
 
@@ -99,40 +102,40 @@ class Provider(Protocol):
     target: Target
 
     async def abilities(self, model: str) -> Abilities:
-        """What this model can do, by its whole name. Never raises: where nobody knows, it is the safest guess."""
+        """What this model can do, by its full name. Never raises: if that is unknown, it returns the safest guess."""
 
-    def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
+    def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
         """Stream one reply. Ends with exactly one Reply, or raises ProviderFailed. Closing it stops the call."""
 
     async def models(self) -> list[str]:
         """Names (`provider/model`) that can be reached now; empty when none. Raises WorldError when it is away."""
 
     async def close(self) -> None:
-        """Let go of connections. Nobody speaks any more."""
+        """Close all connections. Call it when no reply is being streamed any more."""
 
 
 @runtime_checkable
 class NamesModels(Protocol):
-    """A provider that can tell, without asking anybody, that a name is none of a model of its own."""
+    """A provider that can check the form of a model's name without a request."""
 
     def check_name(self, model: str) -> None:
-        """Raises InvalidRequest, which says how its models are named."""
+        """Raises InvalidRequest, which says how the models of this provider are named."""
 
 
 class Providers(Protocol):
     """All providers of a server, by the part of a model's name before the slash."""
 
     def named(self, model: str) -> Provider:
-        """Raises InvalidRequest, with the names there are, when no provider serves that model."""
+        """The provider of that model. Raises InvalidRequest, which lists the providers, if there is none."""
 
     async def models(self) -> list[str]:
-        """What can be reached now, sorted; a provider that is away is left out."""
+        """The models that can be reached now, sorted; those of a provider that is away are left out."""
 
     async def close(self) -> None: ...
 
 
 def check_full_name(model: str) -> None:
-    """Refuses what is not `provider/model`, the second in characters that one can see and without spaces around it."""
+    """Raises InvalidRequest unless the name is `provider/model`, with printable characters and no spaces around it."""
     provider, _, own = model.partition("/")
     if not own or own != own.strip() or not own.isprintable():
         raise InvalidRequest(

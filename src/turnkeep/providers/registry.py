@@ -1,4 +1,4 @@
-"""All providers of a server, by the part of a model's name before the slash."""
+"""All providers of a server, by the part of a model's name before the slash; and which ones are configured."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from turnkeep.providers.anthropic import AnthropicProvider
 from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.openai import Api, OpenAIProvider, is_official
 from turnkeep.providers.ports import NamesModels, Provider, check_full_name
-from turnkeep.providers.sdk_provider import KEYLESS, Effort
+from turnkeep.providers.sdk_provider import NO_KEY, Effort
 
 ANTHROPIC_UNSET = (
     "Set ANTHROPIC_API_KEY to a key of yours, or ANTHROPIC_BASE_URL to a server of your own that speaks Anthropic's "
@@ -23,17 +23,17 @@ OPENAI_UNSET = (
 
 KEPT_SECONDS = 60.0
 AWAY_SECONDS = 10.0
-"""A provider that is away is not asked for its models by every reader of the list."""
+"""After a failure, a provider is not asked for its models again for this long."""
 
 
 class NotSetUp(InvalidRequest):
-    """A provider that this release has and this server does not. The message says what to set."""
+    """This release has the provider, but it is not configured. The message says what to set."""
 
 
 class ProviderRegistry:
     """`anthropic/claude-…` is served by the provider called `anthropic`, `demo` by the one called `demo`.
 
-    `unset` names providers that this release has and this server does not, with what to do about it.
+    `unset` names providers that are not configured, with what to do about it.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class ProviderRegistry:
         self._listing: dict[str, asyncio.Lock] = {name: asyncio.Lock() for name in self._providers}
 
     def named(self, model: str) -> Provider:
-        """Raises InvalidRequest, with the names there are, when no provider serves that model.
+        """The provider of that model. Raises InvalidRequest, which lists the providers, if there is none.
 
-        Whether a provider has a model of that name is not asked; but whether it is a name at all.
+        Checks the form of the name, not whether the provider has a model of that name.
         """
         name, slash, _ = model.partition("/")
         provider = self._providers.get(name)
@@ -68,7 +68,10 @@ class ProviderRegistry:
         return provider
 
     async def models(self) -> list[str]:
-        """What can be reached now, sorted; a provider that is away is left out. Lists are kept for a minute."""
+        """The models that can be reached now, sorted, without those of a provider that is away.
+
+        Lists are kept for a minute.
+        """
         found = await asyncio.gather(*(self._models_of(provider) for provider in self._providers.values()))
         return sorted({name for names in found for name in names})
 
@@ -92,9 +95,9 @@ class ProviderRegistry:
 def configured_providers(
     environ: Mapping[str, str], *, effort: Effort = "auto", openai_api: Api = "auto"
 ) -> ProviderRegistry:
-    """`demo` always; the others when a key or an address is set. The rest is named with what to set.
+    """The providers of this environment: `demo` always, the others if a key or an address is set.
 
-    A server of one's own may want no key. The SDKs insist on one, so it is sent a word instead.
+    A self-hosted server may need no key. The SDKs require one, so a placeholder is sent.
     """
 
     def setting(name: str) -> str | None:
@@ -105,13 +108,13 @@ def configured_providers(
     key, url = setting("ANTHROPIC_API_KEY"), setting("ANTHROPIC_BASE_URL")
     has_other_credentials = setting("ANTHROPIC_AUTH_TOKEN") or setting("ANTHROPIC_PROFILE")
     if key or url or has_other_credentials:
-        key = key or (None if has_other_credentials else KEYLESS)
+        key = key or (None if has_other_credentials else NO_KEY)
         providers.append(AnthropicProvider(api_key=key, base_url=url, effort=effort))
     else:
         unset["anthropic"] = ANTHROPIC_UNSET
     key, url = setting("OPENAI_API_KEY"), setting("OPENAI_BASE_URL")
     if key or not is_official(url):
-        providers.append(OpenAIProvider(api_key=key or KEYLESS, base_url=url, api=openai_api, effort=effort))
+        providers.append(OpenAIProvider(api_key=key or NO_KEY, base_url=url, api=openai_api, effort=effort))
     else:
         unset["openai"] = OPENAI_UNSET
     return ProviderRegistry(providers, unset=unset)

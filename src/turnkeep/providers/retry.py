@@ -1,4 +1,4 @@
-"""Retrying: how often and how soon a provider is asked again. The SDKs' own retries are off; this is the one policy."""
+"""How often and how soon a failed request to a provider is repeated. The SDKs' own retries are switched off."""
 
 import asyncio
 import random
@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from turnkeep.providers.failures import Setback
+from turnkeep.providers.failures import FailedAttempt
 from turnkeep.providers.ports import ProviderFailed
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """At most `tries` attempts, with waits that double from `first_seconds` to `most_seconds`.
 
-    All waits together stay within `share` of the time in which a first token must come, and within `total_seconds`, so
-    that the provider's words about its trouble are heard before the turn runs into its time limit.
+    All waits together stay within `share` of the time in which a first token must come, and within `total_seconds`. So
+    the provider's error is reported before the turn reaches its time limit.
     """
 
     tries: int = 5
@@ -28,31 +28,34 @@ class Patience(Struct, frozen=True, kw_only=True):
     uniform: Callable[[float, float], float] = random.uniform
 
 
-class Retrying:
-    """The patience of one model call, as it runs out."""
+class RetryState:
+    """The attempts of one model call so far."""
 
-    def __init__(self, patience: Patience, *, timeout_seconds: float) -> None:
-        self._patience = patience
-        self._deadline = patience.monotonic() + min(patience.total_seconds, patience.share * timeout_seconds)
+    def __init__(self, policy: RetryPolicy, *, timeout_seconds: float) -> None:
+        self._policy = policy
+        self._deadline = policy.monotonic() + min(policy.total_seconds, policy.share * timeout_seconds)
         self._failed = 0
 
-    async def wait(self, setback: Setback) -> None:
-        """Sleep until it is time to ask again. Raises the setback's error when there is no sense in it."""
+    async def wait(self, attempt: FailedAttempt) -> None:
+        """Sleep until the request may be repeated. Raises the error of the attempt if it should not be."""
         self._failed += 1
-        if not setback.is_transient:
-            raise setback.error
-        delay = self._delay(setback.retry_after_seconds)
-        if self._failed >= self._patience.tries or self._patience.monotonic() + delay > self._deadline:
-            raise self._given_up(setback.error)
-        await self._patience.sleep(delay)
+        if not attempt.is_transient:
+            raise attempt.error
+        delay = self._delay(attempt.retry_after_seconds)
+        if self._failed >= self._policy.tries or self._policy.monotonic() + delay > self._deadline:
+            raise self._given_up(attempt.error)
+        await self._policy.sleep(delay)
 
     def _delay(self, asked_seconds: float | None) -> float:
-        """Spread, so that those who failed together do not come back together; never sooner than was asked."""
-        patience = self._patience
+        """Random, so that requests that failed together are not repeated together.
+
+        Never shorter than `asked_seconds`.
+        """
+        policy = self._policy
         if asked_seconds is not None:
-            return asked_seconds + patience.uniform(0.0, patience.first_seconds / 2)
-        longest = min(patience.most_seconds, patience.first_seconds * 2 ** (self._failed - 1))
-        return patience.uniform(longest / 2, longest)
+            return asked_seconds + policy.uniform(0.0, policy.first_seconds / 2)
+        longest = min(policy.most_seconds, policy.first_seconds * 2 ** (self._failed - 1))
+        return policy.uniform(longest / 2, longest)
 
     def _given_up(self, error: ProviderFailed) -> ProviderFailed:
         if self._failed == 1:

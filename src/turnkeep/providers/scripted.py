@@ -1,12 +1,12 @@
-"""A model that says what it was told to say: for tests of your own tools and pages, and for ours.
+"""A model that replies from a script: for tests of your own tools and pages, and for ours.
 
     provider = ScriptedProvider([
         [Call("lookup", {"city": "Bern"})],
         ["It is ", Pause(0.1), "sunny."],
     ])
 
-Each list is one reply, spoken item by item. Instead of lists, a function may look at the request and return the
-reply; it is asked anew for every call, so it also works when a turn moves to another worker.
+Each list is one reply, streamed item by item. Instead of lists, a function may read the request and return the reply;
+it is called for every request, so it also works when a turn moves to another worker.
 """
 
 import asyncio
@@ -15,26 +15,35 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from turnkeep.ids import CallId, new_call_id
-from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Reply, Restarted, Spoken, Target
+from turnkeep.providers.ports import (
+    Abilities,
+    Delta,
+    ModelRequest,
+    ProviderEvent,
+    ProviderFailed,
+    Reply,
+    Restarted,
+    Target,
+)
 from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, Text, ToolUse
 from turnkeep_client.wire.usage import Usage
 
 
 class Think(Struct, frozen=True):
-    """Words that are thought, not said."""
+    """Reasoning."""
 
     text: str
     signature: str | None = None
 
 
 class Call(Struct, frozen=True):
-    """Ask for a tool."""
+    """Call a tool."""
 
     name: str
     args: JsonObject = {}
     id: str | None = None
     malformed: str | None = None
-    """Pretend that the arguments were no JSON, for this reason."""
+    """Pretend that the arguments were not valid JSON, for this reason."""
 
 
 class Pause(Struct, frozen=True):
@@ -42,19 +51,19 @@ class Pause(Struct, frozen=True):
 
 
 class Until(Struct, frozen=True):
-    """Wait for something that the test decides."""
+    """Wait for a condition of the test."""
 
     happened: Callable[[], Awaitable[object]]
 
 
 class Fail(Struct, frozen=True):
-    """Break off with this error."""
+    """Fail with this error."""
 
     error: Exception
 
 
 class Restart(Struct, frozen=True):
-    """Start again: what was said is void."""
+    """Start again: what was streamed so far is dropped."""
 
     reason: str = "overloaded"
 
@@ -64,7 +73,7 @@ Script = Sequence[Line]
 
 
 class ScriptedProvider:
-    """Speaks its scripts one after the other; `requests` holds what it was asked."""
+    """Replies with its scripts one after the other; `requests` holds the requests."""
 
     target: Target
 
@@ -93,7 +102,7 @@ class ScriptedProvider:
     async def abilities(self, model: str) -> Abilities:
         return self._abilities
 
-    async def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
+    async def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
         self.requests.append(request)
         blocks: list[Block] = []
         malformed: dict[CallId, str] = {}

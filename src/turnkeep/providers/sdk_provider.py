@@ -1,7 +1,8 @@
-"""Speaking: what the providers on official SDKs have in common. One call: ask, listen, ask again while that is allowed.
+"""What the providers on official SDKs have in common: send a request, read the stream, retry while that is allowed.
 
-Asked again is only before the first token of the answer: later the reader has seen some of it. The timeout between
-bytes is the HTTP client's; that between tokens is the engine's, which also counts what the SDKs swallow (pings).
+A request is repeated only before the first token of the answer: later, readers have seen a part of it. The timeout
+between bytes is the HTTP client's. The timeout between tokens is the engine's; pings, which the SDKs hide, do not count
+for it.
 """
 
 import asyncio
@@ -12,44 +13,44 @@ from functools import cache
 from typing import Any, Literal
 
 from turnkeep.providers.drafts import Draft
-from turnkeep.providers.failures import GARBLED, Sdk, Setback, Trouble, root_error, setback_of
+from turnkeep.providers.failures import PROTOCOL_ERRORS, FailedAttempt, Sdk, StreamFailed, failed_attempt, root_error
 from turnkeep.providers.lessons import Lesson, Lessons
 from turnkeep.providers.ports import (
     Abilities,
     Delta,
     ModelRequest,
+    ProviderEvent,
     ProviderFailed,
-    Spoken,
     Target,
     ToolOffer,
     check_full_name,
 )
-from turnkeep.providers.retry import Patience, Retrying
+from turnkeep.providers.retry import RetryPolicy, RetryState
 from turnkeep_client.wire.blocks import JsonObject
 
 Effort = Literal["auto", "off", "low", "medium", "high"]
-"""How much a model should think before it answers. `auto` leaves it to the model, `off` asks for none."""
+"""How much a model should reason before it answers. `auto` leaves it to the model, `off` asks for no reasoning."""
 
 CONNECT_SECONDS = 10.0
 LIST_SECONDS = 5.0
-"""For questions about models, which somebody waits for."""
+"""Timeout of requests about models, for which a user waits."""
 
-KEYLESS = "none"
-"""Sent as the key to a server of one's own that wants none; the SDKs insist on having one."""
+NO_KEY = "none"
+"""Sent as the key to a self-hosted server that needs none; the SDKs require one."""
 
 
 class SdkProvider(ABC):
-    """A provider whose SDK is imported, and whose client is made, when it is first needed."""
+    """A provider whose SDK is imported, and whose client is created, when it is first needed."""
 
     name: str
     target: Target
 
     def __init__(
-        self, *, api_key: str | None, base_url: str | None, patience: Patience, lessons: tuple[Lesson, ...]
+        self, *, api_key: str | None, base_url: str | None, retry_policy: RetryPolicy, lessons: tuple[Lesson, ...]
     ) -> None:
         self._api_key = api_key
         self._base_url = base_url
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._lessons = Lessons(lessons)
         self._client: Any = None
         self._connecting = asyncio.Lock()
@@ -70,7 +71,7 @@ class SdkProvider(ABC):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """The SDK's client, with its own retries off, and what it imports late already imported."""
+        """The SDK's client, without its own retries, and with its lazy imports done."""
 
     @abstractmethod
     async def _body(self, request: ModelRequest) -> JsonObject:
@@ -84,45 +85,45 @@ class SdkProvider(ABC):
     def _draft(self) -> Draft: ...
 
     async def client(self) -> Any:
-        """The SDK's client. Importing an SDK takes a second or two, so that happens beside the event loop."""
+        """The SDK's client. Importing an SDK takes a second or two, so it is done in a thread."""
         if self._client is None:
             async with self._connecting:
                 if self._client is None:
                     self._client = await asyncio.to_thread(self._connect)
         return self._client
 
-    async def speak(self, request: ModelRequest) -> AsyncGenerator[Spoken, None]:
+    async def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
         if not own_name(request.model):
             raise ProviderFailed(f"Name a model after the slash, as in {self.name}/…; GET /v1/models lists them.")
-        retrying = Retrying(self._patience, timeout_seconds=request.timeout_seconds)
+        retry = RetryState(self._retry_policy, timeout_seconds=request.timeout_seconds)
         timeout = _timeout(request.timeout_seconds)
         body = self._lessons.apply(request.model, await self._body(request))
         while True:
             draft = self._draft()
             try:
-                async with aclosing(self._listen(body, timeout, draft)) as pieces:
+                async with aclosing(self._events(body, timeout, draft)) as pieces:
                     async for piece in pieces:
                         yield piece
                 yield draft.reply()
                 return
             except self._failures as exc:
-                setback = self._setback(exc, request.timeout_seconds)
+                attempt = self._failed_attempt(exc, request.timeout_seconds)
                 if draft.has_begun:
-                    raise setback.error from exc
-                other = self._lessons.learn(request.model, setback, body)
+                    raise attempt.error from exc
+                other = self._lessons.learn(request.model, attempt, body)
                 if other is None:
-                    await retrying.wait(setback)
+                    await retry.wait(attempt)
                 else:
                     body = other
 
-    async def _listen(self, body: JsonObject, timeout: Any, draft: Draft) -> AsyncGenerator[Delta, None]:
-        """Feed the draft and pass on what it shows. A connection that breaks after the last word harms nothing."""
+    async def _events(self, body: JsonObject, timeout: Any, draft: Draft) -> AsyncGenerator[Delta, None]:
+        """Feed the draft and yield what readers may see. An error after the end of the reply is ignored."""
         try:
             async with await self._open(body, timeout) as stream:
                 async for event in stream:
                     piece = draft.add(event)
                     if piece is not None:
-                        if type(piece.text) is not str:  # the SDKs do not check what they are sent
+                        if type(piece.text) is not str:  # the SDKs do not validate responses
                             raise TypeError(f"a text is expected, not {piece.text!r:.100}")
                         yield piece
         except self._broken_lines:
@@ -138,7 +139,7 @@ class SdkProvider(ABC):
     def _failures(self) -> tuple[type[Exception], ...]:
         import httpx2
 
-        return (root_error(self._sdk), httpx2.HTTPError, TimeoutError, Trouble, *GARBLED)
+        return (root_error(self._sdk), httpx2.HTTPError, TimeoutError, StreamFailed, *PROTOCOL_ERRORS)
 
     @property
     def _broken_lines(self) -> tuple[type[Exception], ...]:
@@ -146,19 +147,19 @@ class SdkProvider(ABC):
 
         return (self._sdk.APIConnectionError, httpx2.HTTPError)
 
-    def _setback(self, exc: Exception, timeout_seconds: float) -> Setback:
+    def _failed_attempt(self, exc: Exception, timeout_seconds: float) -> FailedAttempt:
         known = [self._api_key, *(getattr(self._client, name, None) for name in ("api_key", "auth_token"))]
-        secrets = [secret for secret in known if isinstance(secret, str) and secret != KEYLESS]
-        return setback_of(exc, self._sdk, provider=self.name, secrets=secrets, timeout_seconds=timeout_seconds)
+        secrets = [secret for secret in known if isinstance(secret, str) and secret != NO_KEY]
+        return failed_attempt(exc, self._sdk, provider=self.name, secrets=secrets, timeout_seconds=timeout_seconds)
 
-    async def _asked(self, question: Callable[[Any], Awaitable[Any]]) -> Any:
-        """The answer to a question about models. Raises ProviderFailed, in the provider's words."""
+    async def _query(self, question: Callable[[Any], Awaitable[Any]]) -> Any:
+        """The response to a request about models. Raises ProviderFailed with the provider's message."""
         try:
-            client = await self.client()  # the first time this imports an SDK, which is not the provider's delay
+            client = await self.client()  # the first call imports the SDK, which must not count as the provider's delay
             async with asyncio.timeout(LIST_SECONDS):
                 return await question(client)
         except self._failures as exc:
-            raise self._setback(exc, LIST_SECONDS).error from exc
+            raise self._failed_attempt(exc, LIST_SECONDS).error from exc
 
 
 def own_name(model: str) -> str:
@@ -168,8 +169,8 @@ def own_name(model: str) -> str:
 
 @cache
 def http_options() -> dict[str, Any]:
-    """For the HTTP clients under the SDKs: as many streams as there are turns, and one set of trusted certificates,
-    which takes 26 ms to read."""
+    """Options of the SDKs' HTTP clients: no limit of connections, and one shared set of trusted certificates, which
+    takes 26 ms to read."""
     import httpx2
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
@@ -177,7 +178,7 @@ def http_options() -> dict[str, Any]:
 
 
 def object_schema(offer: ToolOffer) -> JsonObject:
-    """The schema of a tool's arguments as vendors take it: an object, with no choice at the top."""
+    """The schema of a tool's arguments as vendors accept it: an object, without alternatives at the top level."""
     schema = {name: value for name, value in offer.input_schema.items() if name not in _NOT_AT_THE_TOP}
     return {"properties": {}, **schema, "type": "object"}
 

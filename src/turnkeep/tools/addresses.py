@@ -1,8 +1,8 @@
-"""Where outgoing HTTP may go: public addresses, unless the operator allows all.
+"""The address guard: outgoing HTTP of tools may go to public addresses only, unless the operator allows all.
 
-An agent's address is written by somebody who may not be the operator, and the server stands inside a network that
-they may not reach. So every name is resolved here, every answer is judged, and the connection is made to the very
-address that was judged (`network.py`). Asking the name again later would let it change its answer in between.
+The address of a tool is written by a user, and the server stands in a network that this user may not reach. So every
+name is resolved here, every address is checked, and the connection is made to the address that was checked
+(`guarded_http.py`). If the name were resolved again later, its address could change in between.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _KEPT = "%/?:@!$&'()*+,;=[]~-._"
 """Characters of a path or a query that are sent as they are, beside letters and digits."""
 _NUMERIC = re.compile(r"(^|\.)(\d+|0[xX][0-9a-fA-F]*)\.?$")
-"""The last label of a name is never a number, so this is meant as an IPv4 address, however it is spelled."""
+"""The last label of a name is never a number, so this is an IPv4 address in some spelling."""
 
 
 class AddressRefused(InvalidRequest):
@@ -79,13 +79,13 @@ class AddressRefused(InvalidRequest):
 
 
 class NameUnknown(WorldError):
-    """The name has no address just now."""
+    """The name cannot be resolved now."""
 
     code = "name_unknown"
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether the address belongs to the public Internet, whatever it embeds."""
+    """Whether the address belongs to the public Internet. An IPv4 address inside an IPv6 one is checked too."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _REFUSED_V4)
     if address in _NAT64:
@@ -94,7 +94,7 @@ def is_public(address: IpAddress) -> bool:
 
 
 class AddressGuard:
-    """Judges addresses. `resolve` is asked once per connection; `is_public` says which of its answers will do."""
+    """Checks addresses. `resolve` is called once per connection; `is_public` decides about each address it returns."""
 
     def __init__(
         self,
@@ -108,7 +108,8 @@ class AddressGuard:
         self._is_public = is_public
 
     def check_url(self, text: str) -> URL:
-        """The parsed URL, if every program must read its spelling in the same way. Raises AddressRefused.
+        """The parsed URL. Raises AddressRefused for a private address, and for a spelling that programs read
+        differently.
 
         Does not resolve the name. Path and query stay as they were written, so that a signed URL stays valid.
         """
@@ -134,11 +135,10 @@ class AddressGuard:
 
     def check_ip(self, text: str) -> None:
         """Raises AddressRefused if the guard does not accept this IP address."""
-        self._judge(text, _parsed(text))
+        self._check_ip(text, _parse_ip(text))
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """Every address of the host, each judged; one that is refused refuses them all. Raises AddressRefused,
-        NameUnknown."""
+        """All addresses of the host, each checked; if one is refused, all are. Raises AddressRefused, NameUnknown."""
         literal = self._check_host(host)
         if literal is not None:
             return (str(literal),)
@@ -149,17 +149,17 @@ class AddressGuard:
             raise NameUnknown(f"The name {host!r} cannot be resolved.") from exc
         if not found:
             raise NameUnknown(f"The name {host!r} has no address.")
-        judged = dict.fromkeys(_parsed(each) for each in found)
-        for address in judged:
-            self._judge(host, address)
-        return tuple(map(str, judged))
+        checked = dict.fromkeys(_parse_ip(each) for each in found)
+        for address in checked:
+            self._check_ip(host, address)
+        return tuple(map(str, checked))
 
     async def check_reachable(self, url: URL) -> None:
-        """Raises AddressRefused if the name leads to a refused address now, NameUnknown if it leads nowhere."""
+        """Raises AddressRefused if the name resolves to a refused address now, NameUnknown if it does not resolve."""
         await self.addresses(url.raw_host or "", url.port or PORTS[url.scheme])
 
     def _check_host(self, host: str) -> IpAddress | None:
-        """The address that the host is, or None for a name. Spellings that others may read differently are refused."""
+        """The IP address if the host is one, None for a name. Spellings that programs read differently are refused."""
         if not _HOST.fullmatch(host):
             raise AddressRefused(f"The host {host!r} is not valid.")
         try:
@@ -169,7 +169,7 @@ class AddressGuard:
                 raise AddressRefused(f"The host {host!r} is an address in an unusual spelling. Write it out.") from None
             self._check_name(host)
             return None
-        self._judge(host, address)
+        self._check_ip(host, address)
         return address
 
     def _check_name(self, host: str) -> None:
@@ -177,7 +177,7 @@ class AddressGuard:
         if not self._allow_private and (name == "localhost" or name.endswith(".localhost")):
             raise AddressRefused(_refusal(host, "the server itself"))
 
-    def _judge(self, host: str, address: IpAddress) -> None:
+    def _check_ip(self, host: str, address: IpAddress) -> None:
         if not self._allow_private and not self._is_public(address):
             raise AddressRefused(_refusal(host, "an address that is not public"))
 
@@ -208,8 +208,8 @@ def _refusal(host: str, what: str) -> str:
     )
 
 
-def _parsed(text: str) -> IpAddress:
-    """An answer of the resolver; link-local ones may carry a zone, which does not change what they are."""
+def _parse_ip(text: str) -> IpAddress:
+    """An address from the resolver. A link-local one may have a zone, which does not matter here."""
     return ipaddress.ip_address(text.partition("%")[0])
 
 
@@ -221,5 +221,5 @@ async def _system_resolve(host: str, port: int) -> Sequence[str]:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Of its own: names that hang must not keep the rest of the server from its threads."""
+    """Threads for name resolution only: a name that hangs must not block the threads of the rest of the server."""
     return ThreadPoolExecutor(max_workers=16, thread_name_prefix="resolve")

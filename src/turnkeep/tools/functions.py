@@ -1,4 +1,4 @@
-"""Python functions as tools.
+"""Python functions as tools, and loading them from the operator's own code (`TURNKEEP_TOOLS`).
 
     @tool(idempotent=True)
     async def weather(city: str, days: int = 1) -> str:
@@ -74,7 +74,7 @@ def tool(
     idempotent: bool = False,
     timeout_seconds: float | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a tool of a function. Declare it `idempotent` if it may run twice when a worker dies in the middle."""
+    """Make a tool of a function. Declare it `idempotent` if it may run again after a worker died during the call."""
 
     def decorate(function: Function) -> FunctionTool:
         arguments, context = _arguments_of(function)
@@ -91,7 +91,7 @@ def tool(
 
 
 def _arguments_of(function: Function) -> tuple[type[msgspec.Struct], str | None]:
-    """A Struct with the function's parameters, and the name of the one that wants the context."""
+    """A Struct with the function's parameters, and the name of the parameter that takes the context."""
     hints = get_type_hints(function, include_extras=True)
     context: str | None = None
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
@@ -110,7 +110,7 @@ def _arguments_of(function: Function) -> tuple[type[msgspec.Struct], str | None]
 
 
 def _default(value: Any) -> Any:
-    """Plain values stand in the schema; others are copied for each call, as msgspec asks of what can change."""
+    """A plain value is shown in the schema; others are copied for each call, as msgspec requires for mutable values."""
     if value is None or isinstance(value, str | int | float | tuple | frozenset):
         return value
     return msgspec.field(default_factory=partial(deepcopy, value))
@@ -135,7 +135,7 @@ def _plain(result: Any) -> Any:
 def load_tools(places: Sequence[str]) -> list[FunctionTool]:
     """The tools of each place, in order: a file (`tools.py`) or the name of a module (`shop.tools`).
 
-    Raises InvalidRequest with the place and the reason for code that is not there, that fails, or that has no tool.
+    Raises InvalidRequest, with the place and the reason, if the code is missing, fails, or has no tool.
     """
     tools: dict[str, FunctionTool] = {}
     for place in places:
@@ -171,7 +171,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _import_module(name: str) -> ModuleType:
-    """Also one in the folder in which the server was started, as `python -m` would find it."""
+    """Import a module, also from the folder in which the server was started, as `python -m` does."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

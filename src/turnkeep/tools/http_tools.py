@@ -20,7 +20,7 @@ from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 MAX_RESPONSE_BYTES = 1024 * 1024
-"""So much of a response is read; the trace keeps no more either."""
+"""Maximum number of bytes that are read of a response. The trace keeps no more either."""
 MAX_ERROR_CHARS = 4_000
 MAX_URL_CHARS = 8_000
 MAX_REDIRECTS = 5
@@ -31,7 +31,7 @@ _IN_QUERY = frozenset({"GET", "DELETE"})
 _CHARSETS = re.compile(
     r"(?i)utf-?8|utf-16(le|be)?|(us-)?ascii|iso-8859-([1-9]|1[013-6])|latin-?1|windows-125[0-8]|shift_jis|euc-(jp|kr)|gbk|gb18030|big5"
 )
-"""Those that servers really use. Python knows others which take quadratic time, or are no text at all."""
+"""Charsets that servers really use. Python has others that take quadratic time, or are not charsets of text."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _TIMEOUT = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS)
@@ -207,8 +207,8 @@ async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
 
 
 async def _decoded(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The body as it comes. It was asked for uncompressed; what comes compressed anyway is unpacked in small steps,
-    since a few bytes may stand for gigabytes."""
+    """The body as it comes. It was requested without compression. If it is compressed anyway, it is unpacked in small
+    steps, since a few bytes may unpack to gigabytes."""
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding in {"", "identity"}:
         async for chunk in response.content.iter_any():
@@ -252,12 +252,12 @@ def _result(response: aiohttp.ClientResponse, body: bytes, *, is_cut: bool) -> J
 
 
 def _text(body: bytes, media_type: str, parameters: str, *, is_cut: bool) -> str | None:
-    """The body as text in the charset it names (UTF-8 without one); None for what is no text."""
+    """The body as text in its charset (UTF-8 if none is given); None if it is not text."""
     named = re.search(r"charset\s*=\s*\"?([\w.-]+)", parameters, re.IGNORECASE)
     charset = named[1] if named and _CHARSETS.fullmatch(named[1]) else "utf-8"
     is_text = media_type.startswith("text/") or media_type.endswith(("json", "xml", "javascript"))
     try:
         return body.decode(charset, "replace" if is_text else "strict")
     except UnicodeDecodeError as exc:
-        # The cut may have gone through the last character.
+        # The last character may be cut in two.
         return body[: exc.start].decode(charset) if is_cut and exc.start > len(body) - 4 else None

@@ -1,4 +1,8 @@
-"""Tools of MCP servers: each is called `server__tool`, whatever other servers there are."""
+"""MCP servers and their tools. The tools of each server are named `server__tool`.
+
+Sessions are opened on first use, shared by the turns of one org, and closed when they are idle. After a failure, a
+server is not tried again for a moment, so that an agent with a dead server does not make every turn wait.
+"""
 
 import asyncio
 import time
@@ -14,8 +18,8 @@ from msgspec import Struct
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.tools.addresses import AddressGuard
-from turnkeep.tools.mcp_session import CLOSE_SECONDS, Keepers, McpBroken, McpSession, McpUnreachable
-from turnkeep.tools.mcp_transports import CONNECT_SECONDS, LastWords, OpenTransport, over_http, over_stdio
+from turnkeep.tools.mcp_session import CLOSE_SECONDS, McpBroken, McpSession, McpUnreachable, SessionTasks
+from turnkeep.tools.mcp_transports import CONNECT_SECONDS, OpenTransport, StderrTail, over_http, over_stdio
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep.tools.vault import Vault
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -33,7 +37,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class McpDefinition(Struct, frozen=True, kw_only=True):
-    """An MCP server as an agent declares it, with its secrets sealed. `tools` are those it may use; None: all."""
+    """An MCP server as an agent declares it, with encrypted secrets. `tools` are those it may use; None: all."""
 
     name: str
     url: str | None = None
@@ -45,12 +49,12 @@ class McpDefinition(Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
 
     def key(self, org_id: OrgId) -> bytes:
-        """What two agents must have in common to share a session."""
+        """Agents with the same key share a session."""
         return _encode([org_id, self.url, self.headers, self.command, self.args, self.env])
 
 
 class McpServer:
-    """One server as an org declared it, with the session to it while there is one."""
+    """One server of one org, with its session if there is one."""
 
     def __init__(
         self,
@@ -59,15 +63,15 @@ class McpServer:
         *,
         vault: Vault,
         guard: AddressGuard,
-        keepers: Keepers,
+        tasks: SessionTasks,
         connected: "set[McpServer]",
     ) -> None:
         self._definition = definition
         self._org_id = org_id
         self._vault = vault
         self._guard = guard
-        self._keepers = keepers
-        self._connected_ones = connected
+        self._tasks = tasks
+        self._connected_servers = connected
         self._session: McpSession | None = None
         self._connecting = asyncio.Lock()
         self._failure: tuple[float, str] | None = None
@@ -82,10 +86,10 @@ class McpServer:
     def is_connected(self) -> bool:
         return self._session is not None and not self._session.has_ended
 
-    async def tools(self, *, seconds: float = CONNECT_SECONDS, is_patient: bool = False) -> list[mcp_types.Tool]:
-        """What the server offers. Raises McpUnreachable. `is_patient`: try even if it failed a moment ago."""
+    async def tools(self, *, seconds: float = CONNECT_SECONDS, retry_now: bool = False) -> list[mcp_types.Tool]:
+        """The tools of the server. Raises McpUnreachable. `retry_now`: connect even if that failed a moment ago."""
         async with self._using():
-            if is_patient:
+            if retry_now:
                 self._failure = None
             try:
                 async with asyncio.timeout(seconds):
@@ -108,9 +112,9 @@ class McpServer:
     async def call(
         self, name: str, args: Mapping[str, Any], *, call_id: str, is_idempotent: bool
     ) -> mcp_types.CallToolResult:
-        """Call once; a second time only if the first surely did not arrive, or may be repeated.
+        """Call the tool. The call is repeated once if it surely did not arrive, or if it is idempotent.
 
-        Raises McpUnreachable or McpBroken when there is no answer to be had, MCPError when the server refused.
+        Raises McpUnreachable or McpBroken if there is no response, MCPError if the server refused the call.
         """
         async with self._using():
             session = await self._connected(CONNECT_SECONDS)
@@ -124,7 +128,7 @@ class McpServer:
             return await session.call(name, args, call_id=call_id)
 
     async def close(self) -> None:
-        self._connected_ones.discard(self)
+        self._connected_servers.discard(self)
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -145,27 +149,25 @@ class McpServer:
             if self._failure is not None and time.monotonic() < self._failure[0]:
                 raise McpUnreachable(self._failure[1])
             try:
-                transport, words = self._transport()
-                self._session = await McpSession.open(
-                    transport, last_words=words, seconds=seconds, keepers=self._keepers
-                )
+                transport, tail = self._transport()
+                self._session = await McpSession.open(transport, stderr_tail=tail, seconds=seconds, tasks=self._tasks)
             except TurnkeepError as exc:
                 raise self._failed(exc.detail) from exc
             self._failure = None
-            self._connected_ones.add(self)
+            self._connected_servers.add(self)
             return self._session
 
-    def _transport(self) -> tuple[OpenTransport, LastWords]:
-        """The way to the server, with its secrets in the clear."""
+    def _transport(self) -> tuple[OpenTransport, StderrTail]:
+        """The transport to the server, with decrypted secrets."""
         definition = self._definition
         if definition.url is not None:
             headers = self._vault.open_all(self._org_id, definition.headers)
-            return over_http(definition.url, headers, self._guard), LastWords()
+            return over_http(definition.url, headers, self._guard), StderrTail()
         if definition.command is None:
             raise McpUnreachable("it has neither an address nor a command.")
         env = self._vault.open_all(self._org_id, definition.env)
-        words = LastWords(env.values())
-        return over_stdio(definition.command, definition.args, env, words), words
+        tail = StderrTail(env.values())
+        return over_stdio(definition.command, definition.args, env, tail), tail
 
     def _failed(self, reason: str) -> McpUnreachable:
         self._failure = (time.monotonic() + RETRY_SECONDS, reason)
@@ -173,7 +175,7 @@ class McpServer:
 
 
 class McpPool:
-    """All MCP servers that this process talks to. `close` ends every session and every program."""
+    """All MCP servers that this process uses. `close` ends every session and every program."""
 
     def __init__(self, *, vault: Vault, guard: AddressGuard, idle_seconds: float = IDLE_SECONDS) -> None:
         self._vault = vault
@@ -181,8 +183,8 @@ class McpPool:
         self._idle_seconds = idle_seconds
         self._servers: dict[bytes, McpServer] = {}
         self._connected: set[McpServer] = set()
-        """All with a session, also those which only a turn that runs still knows."""
-        self._keepers: Keepers = set()
+        """All servers with a session, including those that only a running turn still uses."""
+        self._tasks: SessionTasks = set()
         self._sweeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -205,7 +207,7 @@ class McpPool:
                 org_id,
                 vault=self._vault,
                 guard=self._guard,
-                keepers=self._keepers,
+                tasks=self._tasks,
                 connected=self._connected,
             )
         return found
@@ -216,11 +218,11 @@ class McpPool:
             await asyncio.gather(self._sweeper, return_exceptions=True)
         self._servers.clear()
         await asyncio.gather(*(server.close() for server in list(self._connected)), return_exceptions=True)
-        if self._keepers:
-            await asyncio.wait(self._keepers, timeout=2 * CLOSE_SECONDS)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2 * CLOSE_SECONDS)
 
     async def sweep(self) -> None:
-        """Close what nobody has used for a while; with too many open, also what was used least lately."""
+        """Close idle sessions; if too many are open, also the least recently used ones."""
         by_age = sorted(self._connected, key=lambda server: server.idle_seconds, reverse=True)
         spare = len(by_age) - MAX_SESSIONS
         for place, server in enumerate(by_age):
@@ -267,13 +269,13 @@ class McpTool:
 
 
 def tools_of(server: McpServer, definition: McpDefinition, listed: Iterable[mcp_types.Tool]) -> list[McpTool]:
-    """The tools that the agent may use of those that the server lists."""
+    """Those of the listed tools that the agent may use."""
     allowed = definition.tools
     return [McpTool(server, definition, tool) for tool in listed if allowed is None or tool.name in allowed]
 
 
 def outcome_of(result: mcp_types.CallToolResult) -> Outcome:
-    """Structured content is the result where there is some; else the text. What is no text is described."""
+    """The structured content if there is some, else the text. Other content is described in words."""
     words = "\n".join(_words(block) for block in result.content)
     if result.is_error:
         return Outcome(error=words or "The tool failed and did not say why.")
@@ -281,7 +283,7 @@ def outcome_of(result: mcp_types.CallToolResult) -> Outcome:
     if structured is None:
         return Outcome(result=words)
     if all(isinstance(block, mcp_types.TextContent) for block in result.content):
-        return Outcome(result=structured)  # the text repeats it, for clients that know no structure
+        return Outcome(result=structured)  # the text repeats it, for clients without structured content
     return Outcome(result={"structured": structured, "content": words})
 
 

@@ -1,4 +1,8 @@
-"""The ways to an MCP server: a program that this server starts, or an HTTP address through the guarded client."""
+"""Transports to an MCP server: a program that this server starts, or an HTTP address behind the address guard.
+
+The MCP SDK takes an httpx client, so HTTP servers are called by one that applies the same rules as `guarded_http.py`:
+the socket is opened to an address that the guard has accepted, while `Host` and the name in TLS stay those of the URL.
+"""
 
 import asyncio
 import os
@@ -18,7 +22,7 @@ from turnkeep.config import masked
 from turnkeep.errors import WorldError
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.guarded_http import KEEPALIVE_SECONDS, MAX_CONNECTIONS, trusted_tls
-from turnkeep.tools.secret_masking import SHORTEST
+from turnkeep.tools.secret_masking import MIN_SECRET_CHARS
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 3_600.0
@@ -31,8 +35,8 @@ Transport = AbstractAsyncContextManager[Any]
 OpenTransport = Callable[[], Transport]
 
 
-class LastWords:
-    """Reads a program's standard error for as long as it runs. `secrets` are masked, should it print them."""
+class StderrTail:
+    """The end of a program's standard error, kept only for the message that says why it ended. `secrets` are masked."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
@@ -40,8 +44,8 @@ class LastWords:
         self._writer: TextIO | None = None
 
     @contextmanager
-    def listening(self) -> Iterator[TextIO]:
-        """A file for the program to write to."""
+    def capture(self) -> Iterator[TextIO]:
+        """A file for the program's standard error, which is read as long as the block runs."""
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         loop = asyncio.get_running_loop()
@@ -50,20 +54,20 @@ class LastWords:
         try:
             yield self._writer
         finally:
-            self.spawned()
+            self.close_writer()
             loop.remove_reader(reading)
             self._read(reading)
             os.close(reading)
 
-    def spawned(self) -> None:
-        """The program has its own copy of the file; ours must go, or its end would not be seen."""
+    def close_writer(self) -> None:
+        """Close our copy of the file after the program has started; otherwise its end would not be noticed."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def __call__(self) -> str:
-        """The last line or so, on one line."""
-        text = masked(self._kept.decode(errors="replace"), self._secrets, shortest=SHORTEST)
+        """The end of the output, on one line."""
+        text = masked(self._kept.decode(errors="replace"), self._secrets, shortest=MIN_SECRET_CHARS)
         return " ".join(text.split())[-SHOWN_CHARS:]
 
     def _read(self, descriptor: int) -> None:
@@ -78,7 +82,7 @@ class LastWords:
 
 
 def over_http(url: str, headers: Mapping[str, str], guard: AddressGuard) -> OpenTransport:
-    """Streamable HTTP through the guarded client: it resolves, pins, and follows no redirect to another origin."""
+    """Streamable HTTP through the guarded client, which follows no redirects."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Any]:
@@ -91,22 +95,22 @@ def over_http(url: str, headers: Mapping[str, str], guard: AddressGuard) -> Open
     return opened
 
 
-def over_stdio(command: str, args: list[str], env: Mapping[str, str], words: LastWords) -> OpenTransport:
-    """A program. Of this server's environment it gets PATH, HOME and a few others, and then what `env` says."""
+def over_stdio(command: str, args: list[str], env: Mapping[str, str], tail: StderrTail) -> OpenTransport:
+    """A program. It gets PATH, HOME and a few other variables of this server, and those in `env`."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Any]:
         parameters = StdioServerParameters(command=command, args=args, env=dict(env))
-        with words.listening() as errors:
+        with tail.capture() as errors:
             async with stdio_client(parameters, errlog=errors) as streams:
-                words.spawned()
+                tail.close_writer()
                 yield streams
 
     return opened
 
 
-class Watched:
-    """A transport that tells when the other side has ended: the SDK itself only tells those who then call."""
+class WatchedTransport:
+    """A transport that reports when the server has ended the connection: the SDK reports it only to the next call."""
 
     def __init__(self, transport: Transport, *, on_end: Callable[[], None]) -> None:
         self._transport = transport
@@ -164,7 +168,7 @@ def open_client(
 
 
 class GuardedNetwork(httpcore2.AsyncNetworkBackend):
-    """Opens sockets to judged addresses, one after the other until one answers."""
+    """Opens sockets to accepted addresses, one after the other until one answers."""
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
@@ -207,7 +211,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
-    """HTTP over a guarded network. With `max_bytes`, a body that is longer (streams of events aside) breaks off."""
+    """HTTP over a guarded network. Reading a body longer than `max_bytes` fails, except for event streams."""
 
     def __init__(self, guard: AddressGuard, *, max_bytes: int | None = None) -> None:
         self._max_bytes = max_bytes

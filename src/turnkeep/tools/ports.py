@@ -1,4 +1,4 @@
-"""The port of a tool: arguments go in, one outcome comes out. A tool that fails has an outcome too."""
+"""The port of a tool: arguments go in, one outcome comes out. A failure is an outcome too."""
 
 from typing import Protocol
 
@@ -13,9 +13,9 @@ from turnkeep_client.wire.events import Source
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """A tool as it is known: what the model is told, and what the engine must know to run and to recover it.
+    """A description of a tool: what the model is told, and what the engine needs to run it and to recover.
 
-    An `is_idempotent` tool may be run again when a worker died while it ran.
+    A tool that `is_idempotent` may be run again after a worker died during the call.
     """
 
     name: str
@@ -26,7 +26,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
 
 class CallContext(Struct, frozen=True, kw_only=True):
-    """For whom and in which turn a tool runs. HTTP tools send `call_id` as their Idempotency-Key."""
+    """For which principal and in which turn a tool runs. HTTP tools send `call_id` as their Idempotency-Key."""
 
     call_id: CallId
     turn_id: TurnId
@@ -37,20 +37,20 @@ class CallContext(Struct, frozen=True, kw_only=True):
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """A place that an answer may cite, and what the model is told of it."""
+    """A source that an answer may cite, and its text for the model."""
 
     source: Source
     text: str
 
     def rendered(self, number: int) -> str:
-        """As the model reads it. A place that has the title's own name is not said twice."""
+        """The passage as the model reads it. A place that equals the title is not repeated."""
         title, place = self.source.title, self.source.place
         where = title if place in {None, "", title} else f"{title}, {place}"
         return f"[{number}] {where}\n{self.text}"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a call came to. `result` is any JSON; the model is told its text.
+    """The outcome of a call. `result` is any JSON; the model gets it as text.
 
     `passages` follow it, each under the number that its source has in the turn, by which the answer cites it.
     """
@@ -65,7 +65,7 @@ class Tool(Protocol):
     spec: ToolSpec
 
     async def call(self, args: JsonObject, context: CallContext) -> Outcome:
-        """Run once. An exception is an error outcome to the engine; cancellation must stop the work."""
+        """Run once. The engine turns an exception into an error outcome. Cancellation must stop the work."""
 
 
 class Toolbox(Protocol):
@@ -83,13 +83,13 @@ class Tools(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The native ones."""
+        """The names of the native tools."""
 
     async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
         """The tools that this agent may use for this principal: what the agent names and the key allows."""
 
     async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
-        """Why this MCP server cannot be used just now; None if it can."""
+        """Why this MCP server cannot be used now; None if it can."""
 
     async def check_address(self, url: str) -> str | None:
-        """Raises InvalidRequest for an address that tools may not call; says what else is wrong with it just now."""
+        """Raises InvalidRequest for an address that tools may not call. Returns another problem with it, or None."""

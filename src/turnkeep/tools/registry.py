@@ -1,4 +1,8 @@
-"""Which tools there are, and which of them an agent may use: native ones, HTTP endpoints and MCP servers."""
+"""Which tools there are, and which of them an agent may use: native tools, HTTP endpoints and MCP servers.
+
+Secrets of HTTP tools and MCP servers are decrypted here, at the moment of use, and go nowhere but into the request or
+the environment of the program.
+"""
 
 import asyncio
 import importlib
@@ -17,7 +21,7 @@ from turnkeep.tools.addresses import AddressGuard, NameUnknown
 from turnkeep.tools.guarded_http import open_session
 from turnkeep.tools.http_tools import HttpDefinition, HttpTool
 from turnkeep.tools.ports import Tool
-from turnkeep.tools.secret_masking import DiscreetTool, Mask, OpenSecrets
+from turnkeep.tools.secret_masking import MaskedTool, OpenSecrets, SecretMask
 from turnkeep.tools.vault import Vault
 from turnkeep_client.wire.blocks import JsonObject
 
@@ -45,9 +49,9 @@ async def open_tools(
     offered_to_all: Iterable[str] = (),
     command_orgs: frozenset[OrgId] | None = None,
 ) -> "AsyncIterator[ToolRegistry]":
-    """All tools of a server, until the end of the block; then every connection and every program ends.
+    """All tools of a server. At the end of the block every connection and every program is ended.
 
-    `command_orgs` are those whose agents may have MCP servers that are commands; None: all of them.
+    `command_orgs` are the orgs whose agents may start MCP servers as commands; None: all of them.
     """
     async with RemoteTools(vault, guard, command_orgs=command_orgs) as remote:
         yield ToolRegistry(native, offered_to_all=offered_to_all, remote=remote)
@@ -79,9 +83,9 @@ class ToolRegistry:
         return tuple(sorted(self._tools))
 
     async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
-        """A name that no tool bears any more is passed over: the model is then told that there is no such tool.
+        """Names of tools that no longer exist are skipped; if the model calls one, it is told so.
 
-        Of two tools with one name the first counts: native, HTTP, then the MCP servers in the agent's order.
+        If two tools have the same name, the first is used: native, HTTP, then the MCP servers in the agent's order.
         """
         wanted = self._offered_to_all if agent is None else agent.tools
         found = [self._tools[name] for name in wanted if isinstance(name, str) and name in self._tools]
@@ -98,16 +102,16 @@ class ToolRegistry:
         return FixedToolbox(taken, notes)
 
     async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
-        """Why this MCP server cannot be used just now; None if it can."""
+        """Why this MCP server cannot be used now; None if it can."""
         return None if self._remote is None else await self._remote.mcp_server_problem(server, org_id)
 
     async def check_address(self, url: str) -> str | None:
-        """Raises AddressRefused for an address that tools may not call; says what else is wrong with it just now."""
+        """Raises AddressRefused for an address that tools may not call. Returns another problem with it, or None."""
         return None if self._remote is None else await self._remote.check_address(url)
 
 
 class FixedToolbox:
-    """A toolbox that was filled once. `notes` say what is missing from it, and why."""
+    """A toolbox with a fixed set of tools. `notes` say what is missing from it, and why."""
 
     def __init__(self, tools: Mapping[str, Tool], notes: Sequence[str] = ()) -> None:
         self._tools = dict(tools)
@@ -121,10 +125,10 @@ class FixedToolbox:
 
 
 class RemoteTools:
-    """Open it before use; leaving it ends every connection and every program it started."""
+    """HTTP tools and MCP servers that agents declare. At its end every connection and every program is ended."""
 
     def __init__(self, vault: Vault, guard: AddressGuard, *, command_orgs: frozenset[OrgId] | None = None) -> None:
-        """`command_orgs` are those whose agents may have MCP servers that are commands; None: all of them."""
+        """`command_orgs` are the orgs whose agents may start MCP servers as commands; None: all of them."""
         self._vault = vault
         self._guard = guard
         self._command_orgs = command_orgs
@@ -140,7 +144,7 @@ class RemoteTools:
         await self._stack.aclose()
 
     async def tools_of(self, agent: AgentSpec, org_id: OrgId) -> tuple[list[Tool], list[str]]:
-        """The agent's HTTP tools, then those of its MCP servers (asked all at once); and what had to be left out."""
+        """The agent's HTTP tools, then those of its MCP servers (listed in parallel), and notes on what is missing."""
         tools: list[Tool] = []
         notes: list[str] = []
         for declared in agent.tools:
@@ -155,7 +159,7 @@ class RemoteTools:
         return tools, notes
 
     async def _mcp_tools(self, server: JsonObject, org_id: OrgId) -> tuple[list[Tool], str | None]:
-        """The server's tools; none, and the reason, when it cannot be reached. The turn goes on without them."""
+        """The server's tools, or none and the reason. The turn goes on without them."""
         pool = await self._open_pool()
         from turnkeep.tools.mcp import McpDefinition, tools_of
 
@@ -169,11 +173,11 @@ class RemoteTools:
             self._check_command(definition, org_id)
             listed = await found.tools()
         except TurnkeepError as exc:
-            return [], Mask(secrets).text(f"The MCP server {definition.name} is left out: {exc.detail}")
-        return [DiscreetTool(tool, secrets) for tool in tools_of(found, definition, listed)], None
+            return [], SecretMask(secrets).text(f"The MCP server {definition.name} is left out: {exc.detail}")
+        return [MaskedTool(tool, secrets) for tool in tools_of(found, definition, listed)], None
 
     async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
-        """Why this MCP server cannot be used just now; None if it can."""
+        """Why this MCP server cannot be used now; None if it can."""
         pool = await self._open_pool()
         from turnkeep.tools.mcp import McpDefinition
 
@@ -181,20 +185,20 @@ class RemoteTools:
         found = pool.server(org_id, definition)
         try:
             self._check_command(definition, org_id)
-            names = {tool.name for tool in await found.tools(seconds=PROBE_SECONDS, is_patient=True)}
+            names = {tool.name for tool in await found.tools(seconds=PROBE_SECONDS, retry_now=True)}
         except TurnkeepError as exc:
-            mask = Mask(self._secrets(org_id, definition.headers, definition.env))
+            mask = SecretMask(self._secrets(org_id, definition.headers, definition.env))
             return mask.text(f"The MCP server {definition.name} cannot be used now: {exc.detail}")
         missing = sorted(set(definition.tools or ()) - names)
         return f"The MCP server {definition.name} has no tool called {', '.join(missing)}." if missing else None
 
     def _check_command(self, definition: "McpDefinition", org_id: OrgId) -> None:
-        """Agents that were saved under other rules may still declare a command."""
+        """Agents that were saved under other settings may still declare a command."""
         if definition.command is not None and self._command_orgs is not None and org_id not in self._command_orgs:
             raise Forbidden("it is a command, and this server starts none for this org (TURNKEEP_ALLOW_MCP_COMMANDS).")
 
     async def check_address(self, url: str) -> str | None:
-        """Raises AddressRefused for an address that tools may not call; says what else is wrong with it just now."""
+        """Raises AddressRefused for an address that tools may not call. Returns another problem with it, or None."""
         try:
             await self._guard.check_reachable(self._guard.check_url(url))
         except NameUnknown as exc:
@@ -209,20 +213,23 @@ class RemoteTools:
             guard=self._guard,
             open_headers=partial(self._vault.open_all, org_id, definition.headers),
         )
-        return DiscreetTool(tool, self._secrets(org_id, definition.headers))
+        return MaskedTool(tool, self._secrets(org_id, definition.headers))
 
     def _secrets(self, org_id: OrgId, *sealed: Mapping[str, str]) -> OpenSecrets:
         return lambda: [text for each in sealed for text in self._vault.open_all(org_id, each).values()]
 
     def _open_session(self) -> aiohttp.ClientSession:
-        """One client for all HTTP tools: it keeps connections, and nothing else that one caller could leave behind."""
+        """One client for all HTTP tools.
+
+        It keeps connections, and nothing else that one caller could leave to another.
+        """
         if self._session is None:
             self._session = open_session(self._guard)
             self._stack.push_async_callback(self._session.close)
         return self._session
 
     async def _open_pool(self) -> "McpPool":
-        """The MCP library takes a second to import, so only who needs it waits for it, and the others go on."""
+        """The pool. Importing the MCP SDK takes a second, so it is done on first use, in a thread."""
         async with self._opening:
             if self._pool is None:
                 await asyncio.to_thread(importlib.import_module, "turnkeep.tools.mcp")

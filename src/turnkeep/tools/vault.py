@@ -1,6 +1,6 @@
-"""The vault: credentials of agents, sealed before they are stored and opened where they are used.
+"""The vault: credentials of agents are encrypted (sealed) before they are stored, and decrypted (opened) when used.
 
-A sealed text is `tks1.` and base64url of nonce and AES-256-GCM ciphertext, bound to its org. The key follows from
+A sealed text is `tks1.` and base64url of nonce and AES-256-GCM ciphertext, bound to its org. The keys are derived from
 TURNKEEP_SECRET_KEYS: the first seals, all open, so that secrets can be replaced without an outage.
 """
 
@@ -30,7 +30,7 @@ class SecretUnreadable(WorldError):
 
 
 class Vault:
-    """Seals and opens with one set of secrets. Knows no agents' tools and no store."""
+    """Seals and opens texts with one set of secrets."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         if not secrets:
@@ -38,13 +38,13 @@ class Vault:
         self._ciphers = [AESGCM(_key(secret)) for secret in secrets]
 
     def seal(self, org_id: OrgId, text: str) -> str:
-        """Another text each time, also for the same secret."""
+        """The encrypted text, different each time, also for the same secret."""
         nonce = os.urandom(NONCE_BYTES)
         sealed = self._ciphers[0].encrypt(nonce, text.encode("utf-8", "surrogatepass"), org_id.encode())
         return PREFIX + base64.urlsafe_b64encode(nonce + sealed).decode()
 
     def open(self, org_id: OrgId, text: str) -> str:
-        """What was sealed. A text that is not sealed is returned as it is. Raises SecretUnreadable."""
+        """The decrypted text. A text that is not sealed is returned as it is. Raises SecretUnreadable."""
         if not is_sealed(text):
             return text
         try:
@@ -60,7 +60,7 @@ class Vault:
         raise SecretUnreadable(_UNREADABLE)
 
     def renew(self, org_id: OrgId, text: str) -> str:
-        """The same secret under the first key: sealed anew where it was not, or under a key that is to be retired."""
+        """The same secret, sealed with the first key. It is encrypted again only if it was not sealed with that key."""
         first = self._ciphers[0]
         opened = self.open(org_id, text)
         if is_sealed(text):

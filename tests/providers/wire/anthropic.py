@@ -90,7 +90,7 @@ class AnthropicWire:
             return _error(Refuse(404, "Not found", "not_found_error"))
         if name and name not in THINKING_TYPES:
             return _error(Refuse(404, f"model: {name}", "not_found_error"))
-        cards = [_card(each) for each in ([name] if name else THINKING_TYPES)]
+        cards = [_model_info(each) for each in ([name] if name else THINKING_TYPES)]
         page = {"data": cards, "has_more": False, "first_id": cards[0]["id"], "last_id": cards[-1]["id"]}
         return Plain(200, compact(cards[0] if name else page))
 
@@ -99,7 +99,7 @@ def _kinds(body: Json) -> set[str]:
     return {part["type"] for message in body["messages"] for part in message["content"]}
 
 
-def _card(name: str) -> Json:
+def _model_info(name: str) -> Json:
     types = THINKING_TYPES[name]
     can = {"supported": True}
     cannot = {"supported": False}

@@ -1,4 +1,4 @@
-"""What a fake model says and how its server misbehaves, whatever protocol it speaks."""
+"""What a fake model replies and how its server misbehaves, in any protocol."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The three protocols side by side, so that one test can be asked of each."""
+"""The three protocols side by side, so that one test can run for each."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,10 +13,10 @@ from tests.providers.wire.script import Brain
 from tests.providers.wire.server import WireServer
 from turnkeep.providers.anthropic import AnthropicProvider
 from turnkeep.providers.openai import OpenAIProvider
-from turnkeep.providers.retry import Patience
+from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.sdk_provider import SdkProvider
 
-IMPATIENT = Patience(first_seconds=0.001, most_seconds=0.002)
+QUICK_RETRIES = RetryPolicy(first_seconds=0.001, most_seconds=0.002)
 
 
 class Vendor(Struct, frozen=True):
@@ -62,7 +62,7 @@ async def connected(
     vendor: Vendor, *, brain: Brain | None = None, wire: Any = None, seed: int | None = 1, **options: Any
 ) -> AsyncIterator[Line]:
     wire = wire or vendor.wire()
-    options.setdefault("patience", IMPATIENT)
+    options.setdefault("retry_policy", QUICK_RETRIES)
     async with WireServer(wire, brain=brain, seed=seed) as server:
         provider = vendor.provider(server.url, **options)
         try:
