@@ -56,7 +56,7 @@ class TestOneQuestion:
         assert second["conversation_id"] == first["conversation_id"]
         assert (first["status"], first["text"]) == ("succeeded", "Hello there.")
 
-    def test_tells_its_events_as_json_lines(self, shell: Shell) -> None:
+    def test_prints_its_events_as_json_lines(self, shell: Shell) -> None:
         lines = [json.loads(line) for line in shell.ok("chat", "Hello?", "--events").splitlines()]
         assert [(line["event"], line["id"]) for line in lines if line["event"] != "delta"] == [
             ("turn", "1"),
@@ -174,7 +174,7 @@ class TestAChat:
             terminal.send("\x04")
             assert terminal.leave() in {0, 130}
 
-    def test_a_lost_connection_is_noted_and_taken_up_again(self, shell: Shell, gate: Gate) -> None:
+    def test_a_lost_connection_is_shown_and_resumed(self, shell: Shell, gate: Gate) -> None:
         shell.model(lambda request: ["First words. ", gate.wait(), "Last words."])
         with shell.terminal("chat") as terminal:
             terminal.expect("›")
@@ -188,7 +188,7 @@ class TestAChat:
             terminal.expect("First words. Last words.")
             terminal.expect("›")
 
-    def test_a_model_that_starts_again_is_told(self, shell: Shell, gate: Gate) -> None:
+    def test_a_model_that_starts_again_is_noted(self, shell: Shell, gate: Gate) -> None:
         again: list[Line] = [Restart("overloaded"), "A new block.\n\n", "The end."]
         shell.model(lambda request: ["A block.\n\nAnother ", gate.wait(), *again])
         with shell.terminal("chat") as terminal:

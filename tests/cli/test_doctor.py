@@ -54,7 +54,7 @@ class TestABrokenTranscript:
         assert [message["role"] for message in repaired] == ["user", "assistant", "tool", "assistant", "user"]
         assert json.loads(transcript.read_text("utf-8")) == BROKEN
 
-    def test_is_repaired_where_one_wishes(self, transcript: Path, tmp_path: Path) -> None:
+    def test_is_repaired_into_a_named_file(self, transcript: Path, tmp_path: Path) -> None:
         assert run("doctor", transcript, "--output", tmp_path / "fixed.json") == 0
         assert (tmp_path / "fixed.json").exists()
         assert not transcript.with_name("chat.repaired.json").exists()
@@ -83,13 +83,13 @@ class TestABrokenTranscript:
 
 
 class TestASoundTranscript:
-    def test_is_said_to_be_sound_and_left_alone(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_is_reported_as_sound_and_not_changed(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file = written(tmp_path / "chat.json", SOUND)
         assert run("doctor", file) == 0
         assert "Nothing is wrong with it" in capsys.readouterr().out
         assert list(tmp_path.iterdir()) == [file]
 
-    def test_with_pieces_that_have_no_equal_here_is_remarked_on(
+    def test_with_parts_without_equivalent_has_remarks(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         audio = {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}
@@ -126,7 +126,7 @@ class TestFiles:
             (b'{"data": 1}', "without `messages`"),
         ],
     )
-    def test_what_cannot_be_read_is_one_clear_line(
+    def test_an_unreadable_file_is_one_clear_line(
         self, content: bytes | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         file = tmp_path / "chat.json"
@@ -144,7 +144,7 @@ class TestFiles:
         assert run("doctor", transcript, "--form", "fax") == 2
         assert "anthropic, openai_chat, openai_responses, plain" in capsys.readouterr().err
 
-    def test_a_place_that_cannot_be_written_is_one_clear_line(
+    def test_an_output_that_cannot_be_written_is_one_clear_line(
         self, transcript: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert run("doctor", transcript, "-o", tmp_path / "nowhere" / "x.json") == 2
@@ -171,7 +171,7 @@ class TestTheCommandLine:
         for command in COMMANDS:
             assert run(command.name, "--help") == 0
 
-    def test_the_version_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_version_is_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run("--version") == 0
         assert capsys.readouterr().out.startswith("turnkeep ")
 

@@ -25,7 +25,7 @@ async def everything(objects: Objects) -> list[str]:
     return [stored.key async for some in objects.list("") for stored in some]
 
 
-class TestTheCheckUp:
+class TestTheChecks:
     def test_of_a_server_that_runs(self, shell: Shell) -> None:
         done = shell.run("doctor")
         assert done.returncode == 0, done.stdout
@@ -35,7 +35,7 @@ class TestTheCheckUp:
         assert report["ok"] is True
         assert {one["state"] for one in report["checks"]} <= {"ok", "warn", "skip"}
 
-    def test_of_one_that_does_not_run_says_so_and_looks_at_the_rest(self, shell: Shell, tmp_path: Path) -> None:
+    def test_of_a_server_that_is_down_check_the_other_parts(self, shell: Shell, tmp_path: Path) -> None:
         done = shell.run("doctor", TURNKEEP_DATA_DIR=str(tmp_path), TURNKEEP_PORT="9")
         assert done.returncode == 1
         assert "fail  server" in done.stdout
@@ -44,7 +44,7 @@ class TestTheCheckUp:
         assert "Traceback" not in done.stderr
         assert list(tmp_path.iterdir()) == [], "it changes nothing"
 
-    def test_of_a_server_elsewhere_asks_only_that_server(self, shell: Shell) -> None:
+    def test_of_a_remote_server_ask_only_that_server(self, shell: Shell) -> None:
         found = checks(shell.here("doctor", "--json", "--url", "http://turnkeep.invalid", "--key", "k").stdout)
         assert set(found) == {"server", "models", "clock"}
         assert found["server"]["state"] == "fail"
@@ -118,7 +118,7 @@ class TestTheCheckUp:
         assert (found["database"]["state"], found["roles"]["state"]) == ("fail", "fail")
         assert "TURNKEEP_DATABASE_URL" in found["database"]["todo"]
 
-    def test_finds_files_whose_bytes_are_lost(self, shell: Shell) -> None:
+    def test_find_files_whose_bytes_are_lost(self, shell: Shell) -> None:
         (shell.folder / "kept.txt").write_text("kept")
         asked = shell.run("chat", "what is in it?", "--attach", shell.folder / "kept.txt", "--json")
         assert asked.returncode == 0, asked.stderr

@@ -1,4 +1,4 @@
-"""The live_view: prints once what is true, keeps back what Markdown may still change."""
+"""The live view prints final text once, and holds back text whose rendering may still change."""
 
 import io
 
@@ -13,7 +13,7 @@ from turnkeep_client.wire.parts import TextPart
 from turnkeep_client.wire.usage import Usage
 
 
-class TestWhatMarkdownIsDoneWith:
+class TestFinalText:
     @pytest.mark.parametrize(
         "text,done",
         [
@@ -34,7 +34,7 @@ class TestWhatMarkdownIsDoneWith:
         assert text[: finished_until(text)] == done
 
 
-class TestThePainter:
+class TestTheLiveView:
     def paint(self, *events: Delta | ToolCalls | Step | Reset | Result) -> str:
         out = io.StringIO()
         view = View()
@@ -44,7 +44,7 @@ class TestThePainter:
                 live_view.show(view)
         return out.getvalue()
 
-    def test_prints_words_once(self) -> None:
+    def test_prints_text_once(self) -> None:
         said = "First.\n\nSecond.\n\nThird."
         deltas = [Delta(iteration=0, kind="text", text=word) for word in said]
         printed = self.paint(*deltas, result(said))
@@ -61,7 +61,7 @@ class TestThePainter:
         assert printed.index("✓ look (x: 1)") < printed.index("✗ also  no")
         assert printed.count("look (x: 1)") == 1
 
-    def test_says_that_words_are_void_and_prints_the_new_ones(self) -> None:
+    def test_notes_that_text_is_void_and_prints_the_new_text(self) -> None:
         printed = self.paint(
             Delta(iteration=0, kind="text", text="Old.\n\nMore"),
             Reset(attempt=2, reason="lost"),
@@ -71,7 +71,7 @@ class TestThePainter:
         assert printed.index("Old.") < printed.index("the model starts again") < printed.index("New.")
         assert printed.count("New.") == 1
 
-    def test_says_nothing_of_a_reset_of_which_nothing_was_printed(self) -> None:
+    def test_does_not_note_a_reset_of_text_that_was_not_printed(self) -> None:
         printed = self.paint(
             Delta(iteration=0, kind="text", text="Old"), Reset(attempt=2, reason="lost"), result("New.")
         )

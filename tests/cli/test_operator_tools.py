@@ -15,8 +15,8 @@ async def weather(city: str, days: int = 1) -> str:
 """
 
 
-class TestToolsOfOnesOwn:
-    def test_are_there_for_agents_to_name(self, tmp_path: Path) -> None:
+class TestToolsOfTheOperator:
+    def test_can_be_named_by_agents(self, tmp_path: Path) -> None:
         (tmp_path / "weather.py").write_text(WEATHER)
         with (
             serving(tmp_path, environment(tmp_path), "--tools", "weather.py", "--sandbox-url", "off"),

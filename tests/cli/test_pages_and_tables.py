@@ -1,4 +1,4 @@
-"""`turnkeep pages` and `turnkeep tables`: what goes in comes out, and a bad file is refused with its line."""
+"""`turnkeep pages` and `turnkeep tables`: imports are exported unchanged, and a bad file is refused with its line."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ class TestPages:
 
 
 class TestTables:
-    def test_csv_goes_in_is_searched_and_comes_out(self, shell: Shell, tmp_path: Path) -> None:
+    def test_csv_is_imported_searched_and_exported(self, shell: Shell, tmp_path: Path) -> None:
         file = tmp_path / "spices.csv"
         text = "Name,Price,Since\r\nSaffron,9.5,2024-01-01\r\nSalt,2,2023-01-01\r\nPepper,12,2024-06-01\r\n"
         file.write_bytes(text.encode())
@@ -56,7 +56,7 @@ class TestTables:
         for arguments in (("tables", "import", tmp_path / "none.csv"), ("tables", "rows", "bad", "--where", "Price")):
             assert shell.here(*arguments).returncode in {1, 2}
 
-    def test_the_import_shows_how_far_it_is(self, shell: Shell, tmp_path: Path) -> None:
+    def test_the_import_shows_its_progress(self, shell: Shell, tmp_path: Path) -> None:
         file = tmp_path / "many.csv"
         file.write_text("Name,Price\n" + "".join(f"spice {n},{n}\n" for n in range(3_000)))
         with shell.terminal("tables", "import", file) as terminal:

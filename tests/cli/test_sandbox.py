@@ -1,4 +1,4 @@
-"""`turnkeep sandbox`: as somebody types it."""
+"""`turnkeep sandbox` on the command line."""
 
 import os
 import socket

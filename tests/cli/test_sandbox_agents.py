@@ -48,7 +48,7 @@ class TestARun:
         assert "✓ shell" in done.stderr
         assert (folder / "out" / "report.txt").read_text() == "done\n"
 
-    def test_tells_its_lines_as_json(self, folder: Path) -> None:
+    def test_prints_its_lines_as_json(self, folder: Path) -> None:
         done = run(folder, "agents", "run", "clerk", "hello", "--json")
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert {line["type"] for line in lines} >= {"delta", "result"}

@@ -41,7 +41,7 @@ class TestConversations:
         assert shell.here("conversations", "show", made).returncode == 1
         assert shell.json("conversations", "restore", made)["title"] == "Rain"
 
-    def test_what_is_not_there_is_said_on_standard_error(self, shell: Shell) -> None:
+    def test_an_empty_result_is_noted_on_standard_error(self, shell: Shell) -> None:
         done = shell.here("conversations", "list", "xyzzyplugh")
         assert (done.returncode, done.stdout) == (0, "")
         assert "No conversation has these words." in done.stderr
@@ -115,7 +115,7 @@ class TestExportAndImport:
             ('{"turnkeep_export": 1}\n{"role": "user", "content": "Hi"}', "mixes exports with other lines"),
         ],
     )
-    def test_what_cannot_be_imported_is_one_clear_line(
+    def test_an_import_that_is_refused_is_one_clear_line(
         self, shell: Shell, content: str, words: str, tmp_path: Path
     ) -> None:
         file = tmp_path / "history.json"
@@ -133,7 +133,7 @@ class TestExportAndImport:
             (("--all", "-o", "no/such/folder.json"), 1, "cannot be written"),
         ],
     )
-    def test_what_cannot_be_exported_is_one_clear_line(
+    def test_an_export_that_is_refused_is_one_clear_line(
         self, shell: Shell, arguments: tuple[str, ...], code: int, words: str
     ) -> None:
         done = shell.here("export", *arguments)
@@ -162,7 +162,7 @@ class TestAgents:
         shell.json("agents", "delete", "Support")
         assert not {one["name"] for one in shell.lines("agents", "list")} & {"Support", "Copy"}
 
-    def test_a_member_is_told_the_name_and_the_model(self, shell: Shell) -> None:
+    def test_a_member_sees_the_name_and_the_model(self, shell: Shell) -> None:
         made = shell.json("agents", "create", "-", input='{"name": "Seen", "model": "scripted", "tools": []}')
         with Turnkeep(data_dir=shell.site.data_dir) as turnkeep:
             token = turnkeep.tokens.create("ann").token
@@ -182,7 +182,7 @@ class TestAgents:
             (None, "", 2, "There is no file"),
         ],
     )
-    def test_a_file_that_is_none_is_one_clear_line(
+    def test_a_file_without_an_agent_is_one_clear_line(
         self, shell: Shell, name: str | None, content: str, code: int, words: str, tmp_path: Path
     ) -> None:
         file = tmp_path / (name or "missing.json")
@@ -213,7 +213,7 @@ class TestSkills:
         assert [skill["name"] for skill in left] == ["tables"]
         shell.ok("agents", "delete", agent)
 
-    def test_that_are_none_are_one_clear_line(self, shell: Shell, tmp_path: Path) -> None:
+    def test_that_are_invalid_are_one_clear_line(self, shell: Shell, tmp_path: Path) -> None:
         agent = shell.json("agents", "create", "-", input='{"name": "Unskilled"}')["id"]
         (tmp_path / "empty").mkdir()
         (tmp_path / "linked").mkdir()

@@ -1,4 +1,4 @@
-"""Whatever titles, names and answers hold, no command passes on what a terminal obeys."""
+"""No command prints control characters from titles, names and answers to a terminal."""
 
 import io
 import itertools
@@ -45,7 +45,7 @@ def obeyed(text: str) -> list[str]:
 
 class TestATextForATerminal:
     @pytest.mark.parametrize("character", sorted(OBEYED - {"\n", "\t"}), ids=ascii)
-    def test_is_without_what_a_terminal_obeys(self, character: str) -> None:
+    def test_has_no_control_characters(self, character: str) -> None:
         assert clean_text(f"a{character}b") == "ab"
 
     def test_keeps_newlines_tabs_and_every_other_character(self) -> None:
@@ -77,7 +77,7 @@ class TestTheScreen:
         Screen(file=out, width=100, force_terminal=True, color_system=None).print(*drawn)
         return out.getvalue()
 
-    def test_is_clean_whatever_is_drawn(self) -> None:
+    def test_is_clean_for_every_renderable(self) -> None:
         assert self.drawn(Text(f"a{EVIL}")) == f"a{HARMLESS}\n"
         assert obeyed(self.drawn(markdown(f"# a{EVIL}\n\n- b{EVIL}\n\n```\nc{EVIL}\n```\n\n`d{EVIL}`"))) == []
 
@@ -258,7 +258,7 @@ REFUSED: dict[str, Use] = {
 
 
 class TestEveryCommand:
-    def test_is_looked_at_below(self) -> None:
+    def test_is_covered_below(self) -> None:
         assert {*WORKING, *REFUSED} == set(ALL)
 
     @pytest.mark.parametrize("on_terminal", [False, True], ids=["in a pipe", "on a terminal"])

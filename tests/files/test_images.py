@@ -1,4 +1,4 @@
-"""Pictures: small ones to look at, and ones that every model takes; bombs and broken ones are no pictures."""
+"""Images: thumbnails, and images that every model accepts. Decompression bombs and broken files are no images."""
 
 import io
 import struct
@@ -17,7 +17,7 @@ def opened(data: bytes) -> Image.Image:
 
 
 def png_bomb(side: int) -> bytes:
-    """A few bytes that say they are a picture of `side` × `side` pixels."""
+    """A small file whose header declares an image of `side` × `side` pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -53,7 +53,7 @@ class TestThumbnails:
         small = opened((await ImageConverter().thumbnail(picture(kind, (1_600, 800)))).data)
         assert small.size == (THUMBNAIL_SIDE, THUMBNAIL_SIDE // 2)
 
-    async def test_stand_upright_and_carry_nothing_along(self) -> None:
+    async def test_are_upright_and_carry_no_metadata(self) -> None:
         made, exif = io.BytesIO(), Image.Exif()
         exif[0x0112] = 6  # turned by 90 degrees
         exif[0x010E] = "where I live"
@@ -63,7 +63,7 @@ class TestThumbnails:
         assert small.size == (THUMBNAIL_SIDE // 2, THUMBNAIL_SIDE)
         assert b"where I live" not in thumbnail.data
 
-    async def test_what_is_transparent_stays_so(self) -> None:
+    async def test_keep_transparency(self) -> None:
         made = io.BytesIO()
         Image.new("RGBA", (400, 400), (0, 0, 0, 0)).save(made, "PNG")
         thumbnail = await ImageConverter().thumbnail(made.getvalue())
@@ -71,24 +71,24 @@ class TestThumbnails:
         assert opened(thumbnail.data).convert("RGBA").getpixel((5, 5)) == (0, 0, 0, 0)
 
     @pytest.mark.parametrize("name", BROKEN)
-    async def test_there_is_none_of_what_is_no_picture(self, name: str) -> None:
+    async def test_are_refused_for_files_that_are_no_image(self, name: str) -> None:
         with pytest.raises(UnsupportedMediaType):
             await ImageConverter().thumbnail(BROKEN[name])
 
 
 class TestForModels:
     @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
-    async def test_a_sound_one_is_left_alone(self, kind: str) -> None:
+    async def test_an_intact_image_is_unchanged(self, kind: str) -> None:
         data = picture(kind, (100, 50))
         shown = await ImageConverter().for_model(data)
         assert shown is not None
         assert (shown.data, shown.media_type) == (data, f"image/{kind.lower()}")
 
-    async def test_a_large_one_is_made_smaller(self) -> None:
+    async def test_a_large_image_is_shrunk(self) -> None:
         shown = await ImageConverter().for_model(picture("PNG", (5_000, 2_500)))
         assert shown is not None
         assert opened(shown.data).size == (MODEL_SIDE, MODEL_SIDE // 2)
 
     @pytest.mark.parametrize("name", BROKEN)
-    async def test_a_broken_one_is_none(self, name: str) -> None:
+    async def test_a_broken_image_is_none(self, name: str) -> None:
         assert await ImageConverter().for_model(BROKEN[name]) is None

@@ -1,4 +1,4 @@
-"""What a file is: its bytes decide, and a name that says something else is refused."""
+"""Media types: the bytes of a file decide, and a name that contradicts them is refused."""
 
 import os
 
@@ -26,7 +26,7 @@ from turnkeep.files.media_types import BY_EXTENSION, HEAD_BYTES, UNKNOWN, family
 OFFICE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
-class TestTaken:
+class TestAccepted:
     @pytest.mark.parametrize(
         "name, declared, head, expected",
         [
@@ -77,7 +77,9 @@ class TestTaken:
             ("cut.txt", None, ("x" * (HEAD_BYTES - 1) + "é").encode()[:HEAD_BYTES], "text/plain"),
         ],
     )
-    def test_under_its_true_type(self, name: str, declared: str | None, head: bytes, expected: str) -> None:
+    def test_a_file_is_stored_under_its_true_type(
+        self, name: str, declared: str | None, head: bytes, expected: str
+    ) -> None:
         assert type_of(name, declared, head) == expected
 
     def test_every_type_in_the_table_has_a_family(self) -> None:
@@ -112,9 +114,7 @@ class TestRefused:
             ("a.docx", None, b"not an archive"),
         ],
     )
-    def test_programs_noise_and_what_pretends_to_be_something_else(
-        self, name: str, declared: str | None, head: bytes
-    ) -> None:
+    def test_programs_noise_and_files_with_a_false_name(self, name: str, declared: str | None, head: bytes) -> None:
         with pytest.raises(UnsupportedMediaType) as refused:
             type_of(name, declared, head)
         assert name in refused.value.detail
@@ -125,7 +125,7 @@ class TestRefused:
             type_of("a.js", "text/javascript", GIF_SCRIPT)
 
 
-class TestWhatASandboxMade:
+class TestOutputOfASandbox:
     def test_is_never_refused(self) -> None:
         assert type_of_output("model.bin", bytes(range(256))) == UNKNOWN
         assert type_of_output("a.out", ELF) == UNKNOWN

@@ -1,4 +1,4 @@
-"""Forms of files, read as they arrive: whatever is malformed is refused, and nothing is gathered up in memory."""
+"""Forms of files, parsed while they arrive: a malformed form is refused, and no file is held in memory."""
 
 import os
 import tracemalloc
@@ -42,11 +42,11 @@ class TestReading:
         datas=st.lists(st.binary(max_size=300), min_size=1, max_size=4),
         piece=st.integers(min_value=20, max_value=400),
     )
-    async def test_wherever_the_body_is_cut_into_pieces(self, datas: list[bytes], piece: int) -> None:
+    async def test_the_body_may_arrive_in_any_pieces(self, datas: list[bytes], piece: int) -> None:
         body = b"".join(part(f"{n}.bin", data) for n, data in enumerate(datas)) + END
         assert [data for _, _, data in await read(body, piece=piece)] == datas
 
-    async def test_what_looks_like_a_boundary_inside_a_file(self) -> None:
+    async def test_a_file_may_contain_text_that_looks_like_a_boundary(self) -> None:
         data = b"\r\n--X\r\n--XY\r\n-XX--\r\n"
         assert await read(part(data=b"--XX in the middle" + data.replace(b"--XY", b"--Z")) + END, piece=21)
 
@@ -65,7 +65,7 @@ class TestReading:
         body = f"--XX\r\nContent-Disposition: {disposition}\r\n\r\nhi\r\n".encode() + END
         assert await read(body) == [(name, None, b"hi")]
 
-    async def test_with_constant_memory(self) -> None:
+    async def test_memory_is_constant(self) -> None:
         async def huge() -> AsyncIterator[bytes]:
             yield part(data=b"")[:-2]
             for _ in range(320):
@@ -86,14 +86,14 @@ class TestReading:
 
 
 class TestRefusing:
-    async def test_a_name_that_is_not_utf8_in_words(self) -> None:
+    async def test_a_name_that_is_not_utf8_is_explained(self) -> None:
         body = b'--XX\r\nContent-Disposition: form-data; name="file"; filename="\xfc.txt"\r\n\r\n\r\n' + END
         with pytest.raises(InvalidRequest) as refused:
             await read(body)
         assert "not UTF-8" in refused.value.detail
         assert "Error(" not in refused.value.detail
 
-    async def test_a_million_parts_stop_at_the_first_too_many(self) -> None:
+    async def test_a_million_parts_are_refused_at_the_limit(self) -> None:
         asked = 0
 
         async def endless() -> AsyncIterator[bytes]:
@@ -168,6 +168,6 @@ class TestRefusing:
             part(field="other") + END,
         ],
     )
-    async def test_what_is_no_form_of_files(self, body: bytes) -> None:
+    async def test_a_body_that_is_no_form_of_files(self, body: bytes) -> None:
         with pytest.raises(InvalidRequest):
             await read(body)

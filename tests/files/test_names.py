@@ -1,4 +1,4 @@
-"""Names: kept where they can be, cleaned where it does no harm, refused where somebody means mischief."""
+"""Names of files: kept if possible, cleaned if that is harmless, refused if they look like an attack."""
 
 import unicodedata
 
@@ -104,14 +104,14 @@ class TestRefused:
             clean_name(name)
         assert refused.value.detail.endswith(".")
 
-    def test_the_longest_that_is_taken_leaves_room_for_a_number(self) -> None:
+    def test_the_longest_accepted_name_leaves_room_for_a_number(self) -> None:
         assert len(clean_name("n" * NAME_BYTES).encode()) == NAME_BYTES
         assert NAME_BYTES + len("-99999") <= 255
 
 
-class TestWhateverComes:
+class TestAnyName:
     @given(st.text(max_size=300))
-    def test_what_is_accepted_is_fit_for_every_system(self, name: str) -> None:
+    def test_an_accepted_name_is_safe_on_every_system(self, name: str) -> None:
         try:
             cleaned = clean_name(name)
         except InvalidRequest:
@@ -125,7 +125,7 @@ class TestWhateverComes:
         assert cleaned not in {".", ".."}
 
     @given(st.text(max_size=300))
-    def test_cleaning_twice_changes_nothing_more(self, name: str) -> None:
+    def test_a_clean_name_stays_the_same(self, name: str) -> None:
         try:
             cleaned = clean_name(name)
         except InvalidRequest:

@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 class TestPutting:
     @pytest.mark.parametrize("size", [0, 1, 65_536, MIB, 5 * MIB, 11 * MIB + 7])
-    async def test_what_was_put_comes_back(self, objects: Objects, size: int) -> None:
+    async def test_stored_bytes_are_read_back(self, objects: Objects, size: int) -> None:
         data = os.urandom(size)
         await objects.put("bag/a.bin", in_pieces(data))
         assert await objects.size("bag/a.bin") == size
@@ -71,12 +71,12 @@ class TestReading:
             assert await whole(objects.read("bag/a.bin", start=start, end=end)) == data[start:end]
 
     @pytest.mark.parametrize("start", [0, 9, 10, 15])
-    async def test_an_object_that_was_cut_is_not_taken_for_a_whole_one(self, objects: Objects, start: int) -> None:
+    async def test_a_truncated_object_is_not_read_as_complete(self, objects: Objects, start: int) -> None:
         await objects.put("bag/a.bin", blocks(b"0123456789"))
         with pytest.raises(Unavailable):
             await whole(objects.read("bag/a.bin", start=start, end=20))
 
-    async def test_what_is_not_there(self, objects: Objects) -> None:
+    async def test_a_missing_object_has_no_size_and_raises(self, objects: Objects) -> None:
         assert await objects.size("bag/none") is None
         with pytest.raises(Missing):
             await whole(objects.read("bag/none", start=0, end=1))
@@ -84,7 +84,7 @@ class TestReading:
             await objects.copy("bag/none", "bag/other")
 
 
-class TestCopiesAndEnds:
+class TestCopyAndDelete:
     async def test_a_copy_does_not_depend_on_its_original(self, objects: Objects) -> None:
         await objects.put("bag/a", blocks(b"hello"))
         await objects.copy("bag/a", "files/b")
@@ -92,7 +92,7 @@ class TestCopiesAndEnds:
         assert await keys(objects) == {"files/b"}
         assert await whole(objects.read("files/b", start=0, end=5)) == b"hello"
 
-    async def test_a_copy_stays_what_it_is_when_its_original_is_put_again(self, objects: Objects) -> None:
+    async def test_a_copy_does_not_change_when_its_original_is_put_again(self, objects: Objects) -> None:
         for size in (5, 7 * MIB):
             await objects.put("incoming/a", in_pieces(b"a" * size))
             await objects.copy("incoming/a", f"bag/x/y/{size}")
@@ -109,7 +109,7 @@ class TestCopiesAndEnds:
         [[copied]] = [page async for page in objects.list("files")]
         assert copied.modified_at >= before - 5_000
 
-    async def test_deleting_what_is_not_there_is_fine(self, objects: Objects) -> None:
+    async def test_deleting_a_missing_object_is_no_error(self, objects: Objects) -> None:
         await objects.put("bag/a", blocks(b"hello"))
         await objects.delete(["bag/none", "bag/a", "bag/a"])
         assert await keys(objects) == set()
@@ -117,7 +117,7 @@ class TestCopiesAndEnds:
 
 
 class TestListing:
-    async def test_tells_key_size_and_age(self, objects: Objects) -> None:
+    async def test_has_key_size_and_time(self, objects: Objects) -> None:
         before = time.time() * 1000
         for name in ("a", "b/c", "b/d"):
             await objects.put(f"bag/{name}", blocks(name.encode() * 10))
@@ -157,7 +157,7 @@ asyncio.run(LocalObjects(Path(sys.argv[1])).put("bag/a", endless()))
         assert await objects.discard_unfinished(before=int(time.time() * 1000) + 60_000) == 1
         assert not left[0].exists()
 
-    async def test_what_was_put_is_flushed_with_the_folders_that_lead_to_it(
+    async def test_an_object_is_flushed_with_the_folders_that_lead_to_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         objects = LocalObjects(tmp_path)
@@ -176,14 +176,14 @@ asyncio.run(LocalObjects(Path(sys.argv[1])).put("bag/a", endless()))
         await objects.copy("bag/a/b.bin", "files/c.bin")
         assert flushed == [str(tmp_path / name) for name in ("files/c.bin", "files")] + [str(tmp_path)]
 
-    async def test_only_its_owner_may_look(self, tmp_path: Path) -> None:
+    async def test_only_the_owner_may_read_the_folder(self, tmp_path: Path) -> None:
         LocalObjects(tmp_path / "new")
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
-    async def test_there_is_no_other_way_in(self, tmp_path: Path) -> None:
+    async def test_has_no_upload_address(self, tmp_path: Path) -> None:
         assert await LocalObjects(tmp_path).upload_url("bag/a", seconds=60) is None
 
-    def test_every_kind_of_full_is_storage_full(self) -> None:
+    def test_every_error_of_a_full_disk_is_storage_full(self) -> None:
         for number in (27, 28, 122):
             with pytest.raises(StorageFull), translated():
                 raise OSError(number, "no room")
@@ -198,7 +198,7 @@ class TestBucket:
             monkeypatch.setenv(name, value)
         return BucketObjects(buckets.BUCKET, prefix=secrets.token_hex(8))
 
-    async def test_anybody_may_put_to_a_signed_address(self, bucket: BucketObjects) -> None:
+    async def test_a_client_may_put_to_a_signed_address(self, bucket: BucketObjects) -> None:
         url = await bucket.upload_url("incoming/a", seconds=60)
         assert url is not None
         async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
@@ -215,7 +215,7 @@ class TestBucket:
             assert (await client.get(url)).status_code == 403
         assert await keys(bucket) == set()
 
-    async def test_wrong_credentials_are_said_plainly(
+    async def test_wrong_credentials_are_named_in_the_error(
         self, bucket: BucketObjects, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")

@@ -1,4 +1,4 @@
-"""Sweeping: rows and objects are compared, what belongs to neither goes, what is young stays."""
+"""The orphan sweep: old objects without a row and unfinished uploads are removed, new ones stay."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ async def a_file(bag: Bag, tenant: Tenant, conversation_id: ConversationId, name
 
 
 class TestLeftovers:
-    async def test_an_object_that_no_row_names_goes_once_it_is_old(
+    async def test_an_object_without_a_row_is_removed_once_it_is_old(
         self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
     ) -> None:
         kept = await a_file(bag, tenant, (await a_conversation(store, tenant.ann)).id)
@@ -73,7 +73,7 @@ class TestLeftovers:
         assert await keys(objects) == {kept.storage_key}
         assert (await check_bag(store, objects, clock=clock)).is_clean
 
-    async def test_an_upload_that_nobody_completed_goes_with_its_row(
+    async def test_an_upload_that_was_not_completed_is_removed_with_its_row(
         self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
     ) -> None:
         promised = await bag.promise(tenant.ann, None, name="a.txt", size=5, mime_type="")
@@ -87,7 +87,7 @@ class TestLeftovers:
         assert await keys(objects) == set()
         assert await store.pending_files([promised.id, silent.id]) == set()
 
-    async def test_a_purge_erases_the_bytes_too(
+    async def test_a_purge_deletes_the_bytes_too(
         self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
     ) -> None:
         conversation = await a_conversation(store, tenant.ann)
@@ -137,7 +137,7 @@ class TestLosses:
 
 
 class TestRounds:
-    async def test_everything_is_compared_once_in_a_while(
+    async def test_a_full_comparison_runs_once_in_many_rounds(
         self, objects: Objects, sweeper: BagSweeper, clock: FakeClock
     ) -> None:
         await objects.put("bag/ws/conv/nobody.txt", blocks(b"x"))

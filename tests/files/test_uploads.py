@@ -63,11 +63,11 @@ class Scene:
         return scene
 
     async def put(self, data: bytes) -> None:
-        """As the bucket does it: nobody asks whether the file is complete."""
+        """As a bucket does it, without a check whether the file is complete."""
         await self.objects.put(incoming_key(self.file.id), blocks(data))
 
     async def complete(self, *, store: Any = None, objects: Any = None, sha256: str | None = None) -> File:
-        """By a worker of its own."""
+        """Complete the file on a separate worker."""
         worker = Bag(cast(Store, store or self.store), cast(Objects, objects or self.objects), max_file_bytes=1_000)
         return await worker.complete(self._tenant.ann, self.file.id, sha256=sha256)
 
@@ -92,17 +92,17 @@ def sha256_of(data: bytes) -> str:
 
 
 class TestTwoWorkers:
-    async def test_with_the_same_bytes_get_the_same_answer(self, scene: Scene) -> None:
+    async def test_with_the_same_bytes_return_the_same_file(self, scene: Scene) -> None:
         answers = await asyncio.gather(*(scene.complete() for _ in range(8)))
         assert all(answer == answers[0] for answer in answers)
         await scene.is_whole(OLD)
         assert await keys(scene.objects) == {answers[0].storage_key}
 
     @pytest.mark.parametrize("verb", ["file", "complete_file"])
-    async def test_other_bytes_are_put_and_completed_while_one_looks_at_the_old_ones(
+    async def test_other_bytes_are_put_and_completed_while_one_inspects_the_old_ones(
         self, scene: Scene, verb: str
     ) -> None:
-        """Whichever was made the file's, its row tells the sha256 of these bytes."""
+        """Either upload may win; the row has the sha256 of the bytes that won."""
 
         async def meanwhile() -> None:
             await scene.put(NEW)
@@ -117,7 +117,7 @@ class TestTwoWorkers:
         await scene.is_whole(NEW)
 
     async def test_one_decides_while_the_other_has_seen_other_bytes(self, scene: Scene) -> None:
-        """The second has gone all the way but for its last step when the first makes the file ready."""
+        """The second worker is before its last step when the first makes the file ready."""
         seen, decided = asyncio.Event(), asyncio.Event()
         other: list[asyncio.Task[File]] = []
 
@@ -139,7 +139,7 @@ class TestTwoWorkers:
         await scene.is_whole(OLD)
 
     @pytest.mark.parametrize("verb", ["copy", "size"])
-    async def test_other_bytes_come_between_the_steps_of_one(self, scene: Scene, verb: str) -> None:
+    async def test_other_bytes_arrive_between_the_steps_of_one(self, scene: Scene, verb: str) -> None:
         async def meanwhile() -> None:
             await scene.put(NEW)
 
@@ -148,7 +148,7 @@ class TestTwoWorkers:
         assert done.sha256 == sha256_of(expected)
         await scene.is_whole(expected)
 
-    async def test_one_with_a_wrong_sha256_takes_nothing_from_the_other(self, scene: Scene) -> None:
+    async def test_one_with_a_wrong_sha256_does_not_disturb_the_other(self, scene: Scene) -> None:
         async def meanwhile() -> None:
             await scene.complete()
 
@@ -158,7 +158,7 @@ class TestTwoWorkers:
         await scene.is_whole(OLD)
 
     async def test_in_any_order(self, scene: Scene) -> None:
-        """A storm: puts and completions by twelve workers, as they fall."""
+        """Twelve workers put and complete in random order."""
 
         async def put_and_complete(data: bytes) -> File | Exception:
             try:
@@ -175,9 +175,9 @@ class TestTwoWorkers:
         await scene.is_whole(OLD if ready[0].sha256 == sha256_of(OLD) else NEW)
 
 
-class TestWhatGoesWrong:
+class TestFailures:
     @pytest.mark.parametrize("data", [OLD[:-1], OLD + b"!", b""])
-    async def test_bytes_of_another_size_are_erased(self, scene: Scene, data: bytes) -> None:
+    async def test_bytes_of_another_size_are_deleted(self, scene: Scene, data: bytes) -> None:
         await scene.put(data)
         with pytest.raises(InvalidRequest, match="announced"):
             await scene.complete()
@@ -193,7 +193,7 @@ class TestWhatGoesWrong:
             await scene.complete(store=Delayed(scene.store, "complete_file", scene.delete))
         assert await keys(scene.objects) <= {incoming_key(scene.file.id)}
 
-    async def test_a_database_that_goes_away_can_be_asked_again(self, scene: Scene) -> None:
+    async def test_completion_can_be_repeated_after_a_database_failure(self, scene: Scene) -> None:
         async def meanwhile() -> None:
             raise Unavailable("The database is away.")
 
@@ -201,7 +201,7 @@ class TestWhatGoesWrong:
             await scene.complete(store=Delayed(scene.store, "complete_file", meanwhile))
         assert (await scene.complete()).sha256 == sha256_of(OLD)
 
-    async def test_an_answer_that_was_lost_can_be_asked_again(self, scene: Scene) -> None:
+    async def test_completion_can_be_repeated_after_a_lost_response(self, scene: Scene) -> None:
         async def meanwhile() -> None:
             raise Unavailable("The answer was lost.")
 
@@ -210,7 +210,7 @@ class TestWhatGoesWrong:
         assert (await scene.complete()).sha256 == sha256_of(OLD)
         await scene.is_whole(OLD)
 
-    async def test_a_worker_that_is_stopped_leaves_what_was_put(self, scene: Scene) -> None:
+    async def test_a_cancelled_completion_keeps_the_upload(self, scene: Scene) -> None:
         reached, never = asyncio.Event(), asyncio.Event()
 
         async def meanwhile() -> None:
@@ -227,8 +227,8 @@ class TestWhatGoesWrong:
         await scene.is_whole(OLD)
 
 
-class TestPuttingToTheServer:
-    async def test_a_put_of_another_size_takes_nothing_from_the_one_before(self, scene: Scene) -> None:
+class TestPutToTheServer:
+    async def test_a_put_of_another_size_keeps_the_upload_before_it(self, scene: Scene) -> None:
         bag = Bag(scene.store, scene.objects, max_file_bytes=1_000)
         for wrong in (OLD[:-1], OLD + b"!"):
             with pytest.raises(CallerError):
@@ -238,7 +238,7 @@ class TestPuttingToTheServer:
 
 
 class TestTheStore:
-    async def test_takes_no_nonsense_for_what_was_found(self, scene: Scene, store: Store, tenant: Tenant) -> None:
+    async def test_refuses_invalid_results_of_an_inspection(self, scene: Scene, store: Store, tenant: Tenant) -> None:
         proper: dict[str, Any] = {"size": len(OLD), "sha256": sha256_of(OLD)}
         for wrong in (
             {"crc32": -1},

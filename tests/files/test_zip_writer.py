@@ -1,4 +1,4 @@
-"""The zip that is made while it is sent: every tool reads it, and its length is known before."""
+"""Zip archives that are sent while they are made: every tool reads them, and their length is known in advance."""
 
 import functools
 import io
@@ -41,9 +41,9 @@ async def made(files: dict[str, bytes], *, is_known: bool) -> bytes:
 FILES = {"b.txt": b"hello", "a.bin": os.urandom(100_000), "empty": b"", "Größe 資料 👍.md": b"# \xc3\xa4"}
 
 
-class TestMaking:
+class TestWriting:
     @both
-    async def test_what_goes_in_comes_out_in_order(self, is_known: bool) -> None:
+    async def test_files_are_read_back_in_order(self, is_known: bool) -> None:
         files = FILES
         with zipfile.ZipFile(io.BytesIO(await made(files, is_known=is_known))) as archive:
             assert archive.testzip() is None
@@ -52,7 +52,7 @@ class TestMaking:
             assert all(info.date_time == (2025, 6, 15, 15, 6, 40) for info in archive.infolist())
             assert all(info.external_attr >> 16 == 0o100644 for info in archive.infolist())
 
-    async def test_some_may_be_known_and_others_not(self) -> None:
+    async def test_some_checksums_may_be_known_and_others_not(self) -> None:
         known, unknown = (entries_of(FILES, is_known=is_known) for is_known in (True, False))
         entries = [*known[:2], *unknown[2:]]
         data = await whole(zipped(entries, lambda entry: in_pieces(FILES[entry.name], 1_000)))
@@ -61,7 +61,7 @@ class TestMaking:
             assert {name: archive.read(name) for name in archive.namelist()} == FILES
 
     async def test_with_known_checksums_it_can_be_read_from_its_beginning(self) -> None:
-        """By tools that cannot wait for the directory at the end: each header tells size and checksum."""
+        """Tools that cannot wait for the directory at the end need size and checksum in each header."""
         data, place = await made(FILES, is_known=True), 0
         for name, content in FILES.items():
             magic, flags, crc, size, length, extra = struct.unpack("<4s2xH6xI4xIHH", data[place : place + 30])
@@ -84,7 +84,7 @@ class TestMaking:
         ),
         st.booleans(),
     )
-    async def test_its_length_is_known_before(self, files: dict[str, bytes], is_known: bool) -> None:
+    async def test_the_length_is_known_in_advance(self, files: dict[str, bytes], is_known: bool) -> None:
         data = await made(files, is_known=is_known)
         assert len(data) == length_of(entries_of(files, is_known=is_known))
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -95,7 +95,7 @@ class TestMaking:
         assert await made(files, is_known=True) == await made(files, is_known=True)
 
 
-class TestWhenAFileIsNotWhatItWas:
+class TestAFileThatHasChanged:
     async def test_readers_refuse_other_bytes_of_the_same_size(self) -> None:
         entries = entries_of({"a": b"hello", "b": b"world"}, is_known=True)
         data = await whole(zipped(entries, lambda entry: in_pieces({"a": b"hello", "b": b"w0rld"}[entry.name])))
@@ -104,7 +104,7 @@ class TestWhenAFileIsNotWhatItWas:
             with pytest.raises(zipfile.BadZipFile, match="CRC"):
                 archive.read("b")
 
-    async def test_one_that_cannot_be_read_fails_before_anything_is_sent(self) -> None:
+    async def test_a_file_that_cannot_be_read_fails_before_the_first_piece(self) -> None:
         async def lost(entry: ZipEntry) -> AsyncIterator[bytes]:
             if entry.size:
                 raise Unavailable("The bucket is away.")
@@ -115,7 +115,9 @@ class TestWhenAFileIsNotWhatItWas:
 
     @both
     @pytest.mark.parametrize("data", [b"", b"hell", b"hello!"])
-    async def test_the_archive_has_no_end(self, data: bytes, is_known: bool) -> None:
+    async def test_a_file_of_another_size_leaves_the_archive_without_a_directory(
+        self, data: bytes, is_known: bool
+    ) -> None:
         sent = bytearray()
 
         async def send() -> None:
@@ -130,7 +132,7 @@ class TestWhenAFileIsNotWhatItWas:
 
 class TestMemory:
     @both
-    async def test_is_constant_whatever_the_size(self, tmp_path: Path, is_known: bool) -> None:
+    async def test_is_constant_for_any_size(self, tmp_path: Path, is_known: bool) -> None:
         size, objects = 96 * 2**20, LocalObjects(tmp_path)
         with (tmp_path / "large.bin").open("wb") as file:
             file.truncate(size)  # zeros that take no room on the disk
@@ -148,7 +150,7 @@ class TestMemory:
         assert peak < 6 * BLOCK
 
 
-class TestLargeOnes:
+class TestLargeArchives:
     @both
     def test_over_4_gib_python_reads_the_directory(self, is_known: bool) -> None:
         large = ZipEntry(name="large.bin", size=5 * 2**30, modified_at=NOON, crc32=1 if is_known else None)
@@ -176,7 +178,7 @@ class TestLargeOnes:
         with pytest.raises(Unavailable):
             await anext(stream)
 
-    def test_a_large_entry_of_known_bytes_tells_its_size_in_its_header(self) -> None:
+    def test_a_large_entry_with_a_known_checksum_has_its_size_in_its_header(self) -> None:
         header = local_header(ZipEntry(name="a", size=5 * 2**30, modified_at=NOON, crc32=7))
         assert header[14:26] == struct.pack("<III", 7, 2**32 - 1, 2**32 - 1)
         assert header[-20:] == struct.pack("<HHQQ", 1, 16, 5 * 2**30, 5 * 2**30)

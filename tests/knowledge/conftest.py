@@ -17,7 +17,7 @@ from turnkeep.tools.ports import CallContext, Outcome, Tool
 from turnkeep_client.wire.blocks import JsonObject
 
 
-class Shelf:
+class FakeBag:
     """The bytes of files, in memory."""
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Library:
     """Everything that a test of the tools needs."""
 
     def __init__(
-        self, store: Store, tenant: Tenant, conversation_id: ConversationId, shelf: Shelf, tools: list[Tool]
+        self, store: Store, tenant: Tenant, conversation_id: ConversationId, bag: FakeBag, tools: list[Tool]
     ) -> None:
         self.store = store
         self.tenant = tenant
         self.conversation_id = conversation_id
-        self.shelf = shelf
+        self.bag = bag
         self.tools = {tool.spec.name: tool for tool in tools}
 
     async def call(self, name: str, args: JsonObject, *, by: Principal | None = None, **fields: Any) -> Outcome:
@@ -70,7 +70,7 @@ class Library:
             sha256=hashlib.sha256(content).hexdigest(),
             is_saved=saved,
         )
-        self.shelf.bytes[new.storage_key] = content
+        self.bag.bytes[new.storage_key] = content
         [file] = await self.store.add_files(by or self.tenant.ann, [new])
         return file
 
@@ -78,11 +78,11 @@ class Library:
 @pytest.fixture
 async def library(store: Store, tenant: Tenant) -> AsyncIterator[Library]:
     conversation = await a_conversation(store, tenant.ann)
-    shelf = Shelf()
-    texts = FileTexts(store, shelf)
-    yield Library(store, tenant, conversation.id, shelf, knowledge_tools(store, texts))
+    bag = FakeBag()
+    texts = FileTexts(store, bag)
+    yield Library(store, tenant, conversation.id, bag, knowledge_tools(store, texts))
     await texts.close()
 
 
 on_sqlite = pytest.mark.parametrize("opening", ["sqlite"], indirect=True)
-"""For what the database has no part in."""
+"""For tests that do not depend on the database."""

@@ -1,4 +1,4 @@
-"""`read_file` and `search_files`: text out of anything, in a process that may break without anyone noticing."""
+"""`read_file` and `search_files`: text of files, extracted in a process whose crash affects nothing else."""
 
 import asyncio
 import io
@@ -114,7 +114,7 @@ async def text_of(kind: str, content: bytes, tmp_path: Path, **options: float) -
 
 @on_sqlite
 class TestReading:
-    async def test_every_kind_gives_its_text_and_tells_where_it_was(self, library: Library) -> None:
+    async def test_every_kind_gives_its_text_and_its_place(self, library: Library) -> None:
         await library.add_file("notes.md", b"# Spices\n\nSaffron in Markdown.", "text/markdown", saved=True)
         await library.add_file("data.csv", "name,price\nSaffron in CSV,9\n".encode("utf-16"), "text/csv")
         await library.add_file("report.pdf", a_pdf("Nothing here.", "Saffron in a PDF."), PDF)
@@ -138,9 +138,9 @@ class TestReading:
         word = told(await library.call("read_file", {"file": "letter.docx"}))
         assert "# Delivery" in word
         assert "Fee\t12 euros" in word
-        reads = library.shelf.reads
+        reads = library.bag.reads
         await library.call("search_files", {"query": "turmeric"})
-        assert library.shelf.reads == reads
+        assert library.bag.reads == reads
 
     async def test_a_long_file_is_read_part_by_part_without_a_gap(self, library: Library) -> None:
         text = "\n".join(f"line {number} of the file" for number in range(1_000))
@@ -157,7 +157,7 @@ class TestReading:
             offset = int(heading.rpartition("offset ")[2].partition(".")[0]) if "offset" in heading else None
         assert "".join(parts) == text
 
-    async def test_what_is_not_here_is_told_with_what_is(self, library: Library) -> None:
+    async def test_a_missing_file_is_an_error_that_lists_the_others(self, library: Library) -> None:
         await library.add_file("notes.txt", b"text")
         outcome = await library.call("read_file", {"file": "nope.txt"})
         assert outcome.error == "There is no file 'nope.txt' here. There are: notes.txt."
@@ -167,7 +167,7 @@ class TestReading:
 
 @on_sqlite
 class TestASlowFile:
-    async def test_is_read_on_after_the_search_has_given_up_on_it(
+    async def test_extraction_goes_on_after_the_search_timed_out(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         may_end = asyncio.Event()
@@ -185,12 +185,12 @@ class TestASlowFile:
         monkeypatch.setattr(file_tools, "PREPARED_SECONDS", 20.0)
         found = await library.call("search_files", {"query": "saffron"})
         assert [passage.source.title for passage in found.passages] == ["slow.pdf"]
-        assert library.shelf.reads == 1
+        assert library.bag.reads == 1
 
 
 @on_sqlite
 class TestAMissingExtra:
-    async def test_is_named_and_the_file_is_read_once_it_is_there(
+    async def test_is_named_and_the_file_is_read_once_it_is_installed(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         answers = [{"problem": "it is not readable: install turnkeep[documents]", "extra": "documents"}]
@@ -219,7 +219,7 @@ class TestWhoMayRead:
 
 @on_sqlite
 class TestHostileFiles:
-    async def test_are_passed_over_by_name_and_the_rest_is_found(self, library: Library) -> None:
+    async def test_are_left_out_by_name_and_the_others_are_found(self, library: Library) -> None:
         await library.add_file("good.txt", b"saffron")
         await library.add_file("broken.pdf", b"%PDF-1.7 nothing of the kind", PDF)
         await library.add_file("fake.docx", b"no zip at all", DOCX)
@@ -232,7 +232,7 @@ class TestHostileFiles:
         assert unreadable.error == "image.png cannot be read: files of type image/png hold no text."
 
 
-class TestTheWorker:
+class TestTheExtractionProcess:
     @pytest.mark.parametrize(
         "kind, content",
         [
@@ -262,7 +262,7 @@ class TestTheWorker:
         assert len(bomb) < 1_000_000
         assert await text_of("docx", bomb, tmp_path) == {"problem": "it unpacks to more than can be read"}
 
-    async def test_a_pdf_that_swells_when_it_is_read_costs_nobody_else(self, tmp_path: Path) -> None:
+    async def test_a_pdf_that_needs_too_much_memory_ends_only_its_process(self, tmp_path: Path) -> None:
         packed = zlib.compress(b" " * 300_000_000, 1)
         page = a_pdf("MARK").split(b"stream\n", 1)
         head = page[0].replace(b"/Length", b"/Filter /FlateDecode /Length")
@@ -274,7 +274,7 @@ class TestTheWorker:
         answer = await text_of("docx", with_part(a_docx("x"), "word/document.xml", EXTERNAL), tmp_path)
         assert "root:" not in answer.get("text", "")
 
-    async def test_what_takes_too_long_is_ended(self, tmp_path: Path) -> None:
+    async def test_is_killed_when_it_takes_too_long(self, tmp_path: Path) -> None:
         began = time.monotonic()
         answer = await text_of("pdf", a_pdf("x"), tmp_path, seconds=0.01)
         assert answer == {"problem": "reading it took over 0.01 seconds"}

@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def told(outcome: Outcome) -> str:
-    """All that the model reads of it."""
+    """The text that the model reads."""
     assert outcome.error is None, outcome.error
     passages = [passage.rendered(number) for number, passage in enumerate(outcome.passages, start=1)]
     return "\n\n".join([str(outcome.result), *passages])
@@ -61,7 +61,7 @@ class TestSearchPages:
         assert sorted(seen) == sorted(f"Page {number}" for number in range(12))
 
     @on_sqlite
-    async def test_nothing_and_bad_arguments_are_told(self, library: Library) -> None:
+    async def test_no_hit_and_bad_arguments_are_reported(self, library: Library) -> None:
         assert "Nothing was found" in told(await library.call("search_pages", {"query": "saffron"}))
         for args in ({}, {"query": ""}, {"query": 3}, {"query": "a", "offset": -1}, {"query": "a", "more": 1}):
             outcome = await library.call("search_pages", args)
@@ -88,7 +88,7 @@ class TestTables:
         assert first.text == "Name: Spice 11; Price: 11; Since: 2024-01-11"
         assert (first.source.table_id, first.source.place, first.source.title) == (table.id, "row 11", "Spices")
 
-    async def test_words_are_looked_for_in_all_tables(self, library: Library) -> None:
+    async def test_words_are_searched_in_all_tables(self, library: Library) -> None:
         await spices(library)
         outcome = await library.call("search_user_tables", {"query": "spice 3"})
         assert outcome.passages[0].source.row == 3
@@ -101,7 +101,7 @@ class TestTables:
         assert "- Spices: 5 rows; Name (text), Price (number), Since (date)." in described
 
     @on_sqlite
-    async def test_tells_of_many_tables_in_parts_and_finds_each_by_its_name(self, library: Library) -> None:
+    async def test_lists_many_tables_in_parts_and_finds_each_by_its_name(self, library: Library) -> None:
         columns = [Column(key=0, name="A column with a rather long name", type="text")]
         for number in range(120):
             await library.store.create_table(library.tenant.service, name=f"Table {number:03}", columns=columns)
@@ -130,7 +130,9 @@ class TestTables:
             ({"table": "Spices", "sort": "Cost"}, "no column 'Cost'"),
         ],
     )
-    async def test_a_bad_filter_says_what_would_do(self, library: Library, args: dict[str, object], hint: str) -> None:
+    async def test_a_bad_filter_is_an_error_with_advice(
+        self, library: Library, args: dict[str, object], hint: str
+    ) -> None:
         await spices(library)
         outcome = await library.call("search_user_tables", args)
         assert outcome.error is not None
@@ -157,7 +159,7 @@ class TestTables:
         assert library.tools["save_to_table"].spec.is_idempotent
 
     @on_sqlite
-    async def test_what_does_not_fit_is_not_saved(self, library: Library) -> None:
+    async def test_a_row_that_does_not_fit_is_not_saved(self, library: Library) -> None:
         table = await spices(library, 1)
         for rows in ([{"Nope": 1}], [{"Name": "a"}, {"Price": "x"}], [], [1]):
             outcome = await library.call("save_to_table", {"table": "Spices", "rows": rows})
@@ -178,7 +180,7 @@ class TestConversations:
             assert [passage.source.conversation_id for passage in outcome.passages] == [mine.conversation_id]
             assert outcome.passages[0].source.title == "Spices"
 
-    async def test_a_key_that_acts_for_nobody_finds_only_what_is_nobodys(self, library: Library) -> None:
+    async def test_a_key_without_a_user_finds_only_conversations_without_a_user(self, library: Library) -> None:
         store, tenant = library.store, library.tenant
         await finish(store, tenant.bob, "My secret saffron recipe")
         own = await finish(store, tenant.service, "The service's own saffron")
@@ -189,7 +191,7 @@ class TestConversations:
         assert [passage.source.conversation_id for passage in outcome.passages] == [own.conversation_id]
 
     @on_sqlite
-    async def test_another_workspace_has_nothing_to_do_with_it(self, library: Library) -> None:
+    async def test_conversations_of_another_workspace_are_not_found(self, library: Library) -> None:
         workspace = await library.store.create_workspace(library.tenant.org.id, "Second")
         by = structs.replace(library.tenant.ann, workspace_id=workspace.id)
         outcome = await library.call("search_conversations", {"query": "saffron"}, by=by)

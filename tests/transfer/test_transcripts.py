@@ -52,10 +52,10 @@ class TestTheForm:
             ({"input": "Hello."}, "openai_responses"),
         ],
     )
-    def test_is_seen_by_what_only_it_has(self, document: Any, form: Form) -> None:
+    def test_is_detected_by_fields_that_only_it_has(self, document: Any, form: Form) -> None:
         assert read_transcript(document).form == form
 
-    def test_may_be_given_where_the_list_does_not_show_it(self) -> None:
+    def test_may_be_given_if_it_cannot_be_detected(self) -> None:
         assert detect([ASK, DONE]) == "openai_chat"
         assert read_transcript([ASK, DONE], form="anthropic").form == "anthropic"
 
@@ -68,7 +68,7 @@ class TestTurns:
     def test_messages_of_the_user_in_a_row_are_one_question(self) -> None:
         assert shape(read_transcript([ASK, ASK, DONE, ASK])) == [["user", "user", "assistant"], ["user"]]
 
-    def test_what_comes_before_the_first_question_is_row_by_row_a_turn_of_its_own(self) -> None:
+    def test_each_row_before_the_first_question_is_a_turn_of_its_own(self) -> None:
         transcript = read_transcript([DONE, CHAT_CALL, CHAT_RESULT, ASK, DONE])
         assert shape(transcript) == [["assistant"], ["assistant"], ["user"], ["user", "assistant"]]
 
@@ -76,12 +76,12 @@ class TestTurns:
         transcript = read_transcript([ASK, DONE, {"role": "system", "content": "Be brief."}, ASK])
         assert shape(transcript) == [["user", "assistant"], ["system", "user"]]
 
-    def test_instructions_that_lead_are_a_turn_of_their_own(self) -> None:
+    def test_leading_instructions_are_a_turn_of_their_own(self) -> None:
         system = {"role": "system", "content": "Be brief.", "ts": 1}
         assert shape(read_transcript([system, system, ASK, DONE])) == [["system", "system"], ["user", "assistant"]]
         assert shape(read_transcript([system, DONE, ASK])) == [["system"], ["assistant"], ["user"]]
 
-    def test_rows_are_numbered_and_what_no_reader_saw_is_internal(self) -> None:
+    def test_rows_are_numbered_and_tool_traffic_is_internal(self) -> None:
         rows = read_transcript([ASK, CHAT_CALL, CHAT_RESULT, DONE], conversation_id=ConversationId("conv_1")).rows
         assert [row.turn_sequence for row in rows] == [0, 1, 2, 3]
         assert [row.internal for row in rows] == [False, True, True, False]
@@ -115,7 +115,7 @@ class TestOpenAIChat:
             Text(text="no"),
         )
 
-    def test_the_functions_of_old_are_read(self) -> None:
+    def test_legacy_function_calls_are_read(self) -> None:
         old = [
             ASK,
             {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": "{}"}},
@@ -138,7 +138,7 @@ class TestOpenAIChat:
         assert transcript.preamble == (system,)
         assert [row.role for row in transcript.rows] == ["user"]
 
-    def test_a_refusal_beside_the_content_is_what_was_said(self) -> None:
+    def test_a_refusal_beside_the_content_is_text(self) -> None:
         refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
         assert read_transcript([ASK, refused]).rows[1].blocks == (Text(text="I cannot."),)
 
@@ -179,7 +179,7 @@ class TestAnthropic:
             Image(media_type="image/*", url="https://a"),
         )
 
-    def test_what_has_no_equal_becomes_a_line_and_a_remark(self) -> None:
+    def test_a_part_without_equivalent_becomes_a_line_and_a_remark(self) -> None:
         content = [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}]
         transcript = read_transcript([ASK, {"role": "assistant", "content": content}])
         assert transcript.rows[1].blocks == (Text(text="[server_tool_use: left out]"),)
@@ -243,7 +243,7 @@ class TestAHistoryToKeep:
             "responses instructions",
         ],
     )
-    def test_begins_with_the_instructions_that_led_it(self, document: Any) -> None:
+    def test_begins_with_its_leading_instructions(self, document: Any) -> None:
         history = read_history(document)
         assert shape(history) == [["system"], ["user", "assistant"]]
         assert history.rows[0].blocks == (Text(text="Be brief."),)
@@ -305,7 +305,7 @@ class TestWrappings:
         lines = [{"type": "user", "message": ASK}, {"type": "assistant", "message": DONE}]
         assert shape(read_transcript(lines)) == [["user", "assistant"]]
 
-    def test_half_an_emoji_is_replaced_and_a_whole_one_stays(self) -> None:
+    def test_a_lone_surrogate_is_replaced_and_a_whole_emoji_stays(self) -> None:
         row = only(read_transcript([{"role": "user", "content": "a \ud83d b \ud83d\ude00 🙂"}]))
         assert row.blocks == (Text(text="a \ufffd b 😀 🙂"),)
 
