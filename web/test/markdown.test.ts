@@ -1,7 +1,7 @@
 /** Markdown that grows is read as the same text at its end; addresses and entities are what they seem. */
 import { describe, expect, test } from "vitest";
 
-import { joined } from "../src/effects/follow";
+import { joined } from "../src/effects/turnStream";
 import { decodeEntities, parse, type Parsed, parseGrowing, safeHref } from "../src/ui/markdown/parse";
 
 const TEXT = `# Title

@@ -6,7 +6,7 @@ import { pathOf } from "../state/route";
 import { threadId } from "../state/select";
 import { words } from "../words";
 import { Chat } from "./Chat";
-import { useDesk, useSelect } from "./context";
+import { useServices, useSelect } from "./context";
 import { History } from "./history/History";
 import { Icon } from "./Icon";
 import { Notices } from "./Notices";
@@ -29,7 +29,7 @@ export function App() {
 }
 
 function Room() {
-  const desk = useDesk();
+  const { navigation } = useServices();
   const route = useSelect((state) => state.route);
   const id = useSelect(threadId);
   const isReading = route.page === "chat" && route.place !== undefined;
@@ -60,7 +60,7 @@ function Room() {
             aria-current={route.page === "settings" ? "page" : undefined}
             onClick={(event) => {
               event.preventDefault();
-              desk.go({ page: "settings", section: "usage" });
+              navigation.go({ page: "settings", section: "usage" });
               closeList();
             }}
           >
@@ -139,7 +139,7 @@ function useNoFilesInstead(): void {
 
 /** Ctrl+K searches, Ctrl+Shift+O begins anew. */
 function useShortcuts(openList: () => void): void {
-  const desk = useDesk();
+  const { navigation } = useServices();
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (!(event.ctrlKey || event.metaKey)) return;
@@ -151,11 +151,11 @@ function useShortcuts(openList: () => void): void {
       }
       if (event.shiftKey && event.key.toLowerCase() === "o") {
         event.preventDefault();
-        desk.go({ page: "chat", conversationId: null });
+        navigation.go({ page: "chat", conversationId: null });
         document.getElementById("message")?.focus();
       }
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
-  }, [desk, openList]);
+  }, [navigation, openList]);
 }

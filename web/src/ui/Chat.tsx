@@ -1,11 +1,12 @@
 /** One conversation: its title, its thread, and the place to write. Files may be dropped anywhere on it. */
 import { type DragEvent, memo, useEffect, useRef, useState } from "react";
 
+import { exportConversation } from "../effects/export";
 import type { Passage } from "../state/route";
 import { NEW } from "../state/state";
 import { sizeInWords, words } from "../words";
 import { Composer } from "./composer/Composer";
-import { useDesk, useSelect } from "./context";
+import { useServices, useSelect } from "./context";
 import { Renaming, titleOf } from "./history/History";
 import { Icon } from "./Icon";
 import { Thread } from "./thread/Thread";
@@ -17,12 +18,12 @@ interface Props {
 
 /** `passage` is the place in the conversation that the reader came for. */
 export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage | undefined }) {
-  const desk = useDesk();
+  const { uploads, branches } = useServices();
   const me = useSelect((state) => state.me);
   const dropping = useDropping((files, target) => {
     const turnId = target.closest<HTMLElement>("[data-editing]")?.dataset["editing"];
-    if (turnId) desk.branches.attach(threadId, turnId, files);
-    else desk.uploads.attach(threadId, files);
+    if (turnId) branches.attachFiles(threadId, turnId, files);
+    else uploads.attach(threadId, files);
   });
   return (
     <main className="main" {...dropping.handlers}>
@@ -44,7 +45,7 @@ export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage |
 }
 
 const Body = memo(function Body({ threadId, passage }: { threadId: string; passage: Passage | undefined }) {
-  const desk = useDesk();
+  const { threads } = useServices();
   const thread = useSelect((state) => state.threads[threadId]);
   const isEmpty = !thread || (thread.status === "ready" && !thread.messages.length && !thread.outbox.length && !thread.live);
   if (threadId === NEW && isEmpty) return <Greeting />;
@@ -54,7 +55,7 @@ const Body = memo(function Body({ threadId, passage }: { threadId: string; passa
     return (
       <p className="alone" role="alert">
         {words.thread.loadFailed} {thread.error}{" "}
-        <button type="button" className="link" onClick={() => void desk.open(threadId)}>
+        <button type="button" className="link" onClick={() => void threads.open(threadId)}>
           {words.retry}
         </button>
       </p>
@@ -63,7 +64,7 @@ const Body = memo(function Body({ threadId, passage }: { threadId: string; passa
 });
 
 function Greeting() {
-  const desk = useDesk();
+  const { outbox } = useServices();
   const isDemo = useSelect((state) => state.me?.model === "demo");
   return (
     <div className="greeting">
@@ -73,7 +74,7 @@ function Greeting() {
         <ul className="ideas">
           {words.thread.ideas.map((idea) => (
             <li key={idea}>
-              <button type="button" className="idea" onClick={() => void desk.ask({ text: idea, attachments: [], agentId: null, model: null, ifBusy: "reject" })}>
+              <button type="button" className="idea" onClick={() => void outbox.send({ text: idea, attachments: [], agentId: null, model: null, ifBusy: "reject" })}>
                 {idea}
               </button>
             </li>
@@ -85,7 +86,7 @@ function Greeting() {
 }
 
 const Head = memo(function Head({ threadId, onMenu }: Props) {
-  const desk = useDesk();
+  const { notices, conversations } = useServices();
   const conversation = useSelect((state) => state.threads[threadId]?.conversation ?? null);
   const listed = useSelect((state) => state.history.items.find((one) => one.id === threadId) ?? null);
   const [isRenaming, setIsRenaming] = useState(false);
@@ -104,7 +105,7 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
           title={shown.title ?? shown.preview ?? ""}
           onDone={(value) => {
             setIsRenaming(false);
-            if (value !== null && value !== shown.title) void desk.listing.rename(shown.id, value);
+            if (value !== null && value !== shown.title) void conversations.rename(shown.id, value);
           }}
         />
       ) : (
@@ -116,15 +117,15 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
             <Icon name="pencil" />
             {words.menu.rename}
           </button>
-          <button type="button" onClick={() => void desk.export(shown.id, "markdown")}>
+          <button type="button" onClick={() => void exportConversation(shown.id, "markdown").catch((error: unknown) => notices.report(error))}>
             <Icon name="download" />
             {words.menu.exportMarkdown}
           </button>
-          <button type="button" onClick={() => void desk.export(shown.id, "json")}>
+          <button type="button" onClick={() => void exportConversation(shown.id, "json").catch((error: unknown) => notices.report(error))}>
             <Icon name="download" />
             {words.menu.exportJson}
           </button>
-          <button type="button" onClick={() => void desk.listing.remove(shown.id)}>
+          <button type="button" onClick={() => void conversations.remove(shown.id)}>
             <Icon name="trash" />
             {words.menu.delete}
           </button>

@@ -2,7 +2,7 @@
 import type { AnchorHTMLAttributes, MouseEvent, Ref } from "react";
 
 import { pathOf, type Route } from "../state/route";
-import { useDesk } from "./context";
+import { useServices } from "./context";
 
 interface Props extends AnchorHTMLAttributes<HTMLAnchorElement> {
   route: Route;
@@ -10,11 +10,11 @@ interface Props extends AnchorHTMLAttributes<HTMLAnchorElement> {
 }
 
 export function RouteLink({ route, ...rest }: Props) {
-  const desk = useDesk();
+  const { navigation } = useServices();
   const follow = (event: MouseEvent) => {
     if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
-    desk.go(route);
+    navigation.go(route);
   };
   return <a {...rest} href={pathOf(route)} onClick={follow} />;
 }

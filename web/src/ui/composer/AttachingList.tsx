@@ -2,7 +2,7 @@
 import type { Attaching } from "../../state/state";
 import type { FileRef } from "../../wire/types";
 import { sizeInWords, words } from "../../words";
-import { useDesk } from "../context";
+import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { isPicture, Preview } from "../thread/Files";
 
@@ -13,7 +13,7 @@ interface Props {
 }
 
 export function AttachingList({ attaching, kept = [], onDrop }: Props) {
-  const desk = useDesk();
+  const { uploads } = useServices();
   if (!attaching.length && !kept.length) return null;
   return (
     <ul className="attaching" aria-label={words.thread.attachments}>
@@ -44,7 +44,7 @@ export function AttachingList({ attaching, kept = [], onDrop }: Props) {
                 {words.composer.uploaded(one.name)}
               </span>
             )}
-            <RemoveFile name={one.name} onRemove={() => desk.uploads.detach(one.key)} />
+            <RemoveFile name={one.name} onRemove={() => uploads.detach(one.key)} />
           </li>
         );
       })}

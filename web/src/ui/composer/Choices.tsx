@@ -1,6 +1,6 @@
 /** Which agent and which model answer. In a conversation the choice is the conversation's; before it, the first turn's. */
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 
 interface Props {
   threadId: string;
@@ -10,7 +10,7 @@ interface Props {
 }
 
 export function Choices({ threadId, isNew, choice, onChoice }: Props) {
-  const desk = useDesk();
+  const { threads } = useServices();
   const agents = useSelect((state) => state.agents);
   const models = useSelect((state) => state.models);
   const fallback = useSelect((state) => state.me?.model ?? "");
@@ -23,11 +23,11 @@ export function Choices({ threadId, isNew, choice, onChoice }: Props) {
 
   const chooseAgent = (value: string) => {
     if (isNew) onChoice({ ...choice, agentId: value || null });
-    else if (value) void desk.choose(threadId, { agent_id: value });
+    else if (value) void threads.choose(threadId, { agent_id: value });
   };
   const chooseModel = (value: string) => {
     if (isNew) onChoice({ ...choice, model: value || null });
-    else if (value) void desk.choose(threadId, { model: value });
+    else if (value) void threads.choose(threadId, { model: value });
   };
   return (
     <>

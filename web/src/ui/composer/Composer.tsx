@@ -1,12 +1,12 @@
 /** Where messages are written: text, files, the agent and the model, and the button that sends, queues or stops. */
 import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
 
-import { keep, kept } from "../../effects/kept";
+import { readStored, writeStored } from "../../effects/storage";
 import { isBusy } from "../../state/select";
 import { type Attaching, NEW } from "../../state/state";
 import type { FileRef, IfBusy } from "../../wire/types";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
 import { AttachingList } from "./AttachingList";
 import { Choices } from "./Choices";
@@ -16,7 +16,7 @@ import { pasting } from "./pasting";
 const NONE: readonly Attaching[] = [];
 
 export const Composer = memo(function Composer({ threadId }: { threadId: string }) {
-  const desk = useDesk();
+  const { notices, threads, uploads, outbox } = useServices();
   const busy = useSelect((state) => isBusy(state.threads[threadId]));
   const live = useSelect((state) => state.threads[threadId]?.live?.id ?? null);
   const attaching = useSelect((state) => state.attaching[threadId] ?? NONE);
@@ -34,17 +34,17 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   const canSend = !isEmpty && !isUploading;
 
   const submit = (ifBusy: IfBusy) => {
-    if (isUploading) desk.say(words.composer.waitForUploads);
+    if (isUploading) notices.show(words.composer.waitForUploads);
     if (!canSend) return;
     // The first turn's choice becomes the conversation's; later turns take it from there.
     const { agentId, model } = threadId === NEW ? choice : { agentId: null, model: null };
-    void desk.ask({ text: text.trim(), attachments: files, agentId, model, ifBusy });
-    desk.uploads.attached(threadId);
+    void outbox.send({ text: text.trim(), attachments: files, agentId, model, ifBusy });
+    uploads.attached(threadId);
     setText("");
   };
   // The button goes with the answer; whoever pressed it goes on writing.
   const stop = () => {
-    void desk.stop(threadId);
+    void threads.stop(threadId);
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   };
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
@@ -52,7 +52,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
     event.preventDefault();
     submit((event.ctrlKey || event.metaKey) && busy ? "interrupt" : "enqueue");
   };
-  const attach = (files: readonly File[]) => desk.uploads.attach(threadId, files);
+  const attach = (files: readonly File[]) => uploads.attach(threadId, files);
 
   return (
     <form
@@ -112,12 +112,12 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
 /** The text of one conversation's next message, kept while it is not sent. */
 function useDraft(threadId: string): [string, (text: string) => void] {
   const name = `draft:${threadId}`;
-  const [draft, setDraft] = useState(() => ({ threadId, text: kept<string>(name) ?? "" }));
-  const current = draft.threadId === threadId ? draft : { threadId, text: kept<string>(name) ?? "" };
+  const [draft, setDraft] = useState(() => ({ threadId, text: readStored<string>(name) ?? "" }));
+  const current = draft.threadId === threadId ? draft : { threadId, text: readStored<string>(name) ?? "" };
   if (current !== draft) setDraft(current);
   const change = (text: string) => {
     setDraft({ threadId, text });
-    keep(name, text);
+    writeStored(name, text);
   };
   return [current.text, change];
 }

@@ -5,7 +5,7 @@ import { byAge, marked } from "../../state/history";
 import { pathOf } from "../../state/route";
 import type { Conversation } from "../../wire/types";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
 
 const SEARCH_PAUSE_MS = 180;
@@ -13,7 +13,7 @@ const UNDO_MS = 12_000;
 const FAR_DOWN = 400;
 
 export const History = memo(function History({ onChosen }: { onChosen: () => void }) {
-  const desk = useDesk();
+  const { navigation, conversations } = useServices();
   const history = useSelect((state) => state.history);
   const current = useSelect((state) => (state.route.page === "chat" ? state.route.conversationId : null));
   const groups = useMemo(() => (history.query ? [{ age: null, items: [...history.items] }] : byAge(history.items, new Date())), [history.items, history.query]);
@@ -22,8 +22,8 @@ export const History = memo(function History({ onChosen }: { onChosen: () => voi
   // A short list on a tall screen cannot be scrolled, so it fills itself.
   useEffect(() => {
     const element = list.current;
-    if (element && history.cursor && element.scrollHeight <= element.clientHeight + FAR_DOWN) void desk.listing.loadMore();
-  }, [desk, history.items, history.cursor]);
+    if (element && history.cursor && element.scrollHeight <= element.clientHeight + FAR_DOWN) void conversations.loadMore();
+  }, [navigation, conversations, history.items, history.cursor]);
 
   return (
     <nav className="history" aria-label={words.history.label}>
@@ -34,7 +34,7 @@ export const History = memo(function History({ onChosen }: { onChosen: () => voi
           onClick={(event) => {
             if (event.metaKey || event.ctrlKey) return;
             event.preventDefault();
-            desk.go({ page: "chat", conversationId: null });
+            navigation.go({ page: "chat", conversationId: null });
             onChosen();
           }}
         >
@@ -48,7 +48,7 @@ export const History = memo(function History({ onChosen }: { onChosen: () => voi
         ref={list}
         onScroll={(event) => {
           const { scrollTop, clientHeight, scrollHeight } = event.currentTarget;
-          if (scrollHeight - scrollTop - clientHeight < FAR_DOWN) void desk.listing.loadMore();
+          if (scrollHeight - scrollTop - clientHeight < FAR_DOWN) void conversations.loadMore();
         }}
       >
         {groups.map(({ age, items }) => (
@@ -67,7 +67,7 @@ export const History = memo(function History({ onChosen }: { onChosen: () => voi
         {history.status === "failed" && (
           <p className="history-note">
             {words.history.failed}{" "}
-            <button type="button" className="link" onClick={() => void desk.listing.search(history.query)}>
+            <button type="button" className="link" onClick={() => void conversations.search(history.query)}>
               {words.retry}
             </button>
           </p>
@@ -83,13 +83,13 @@ export const History = memo(function History({ onChosen }: { onChosen: () => voi
 });
 
 function Search() {
-  const desk = useDesk();
+  const { conversations } = useServices();
   const [text, setText] = useState("");
   const timer = useRef<ReturnType<typeof setTimeout> | null>(null);
   const search = (query: string) => {
     setText(query);
     clearTimeout(timer.current ?? undefined);
-    timer.current = setTimeout(() => void desk.listing.search(query.trim()), SEARCH_PAUSE_MS);
+    timer.current = setTimeout(() => void conversations.search(query.trim()), SEARCH_PAUSE_MS);
   };
   return (
     <div className="search">
@@ -123,7 +123,7 @@ interface EntryProps {
 }
 
 const Entry = memo(function Entry({ conversation, isCurrent, onChosen }: EntryProps) {
-  const desk = useDesk();
+  const { navigation, conversations } = useServices();
   const [isRenaming, setIsRenaming] = useState(false);
   const title = titleOf(conversation);
   const route = { page: "chat", conversationId: conversation.id } as const;
@@ -132,7 +132,7 @@ const Entry = memo(function Entry({ conversation, isCurrent, onChosen }: EntryPr
       <li className="entry is-renaming">
         <Renaming title={conversation.title ?? conversation.preview ?? ""} onDone={(value) => {
           setIsRenaming(false);
-          if (value !== null && value !== conversation.title) void desk.listing.rename(conversation.id, value);
+          if (value !== null && value !== conversation.title) void conversations.rename(conversation.id, value);
         }} />
       </li>
     );
@@ -144,7 +144,7 @@ const Entry = memo(function Entry({ conversation, isCurrent, onChosen }: EntryPr
         onClick={(event) => {
           if (event.metaKey || event.ctrlKey || event.shiftKey) return;
           event.preventDefault();
-          desk.go(route);
+          navigation.go(route);
           onChosen();
         }}
         onDoubleClick={() => setIsRenaming(true)}
@@ -161,7 +161,7 @@ const Entry = memo(function Entry({ conversation, isCurrent, onChosen }: EntryPr
         <button type="button" className="tool is-small" onClick={() => setIsRenaming(true)} aria-label={words.history.rename(title)} title={words.menu.rename}>
           <Icon name="pencil" />
         </button>
-        <button type="button" className="tool is-small" onClick={() => void desk.listing.remove(conversation.id)} aria-label={words.history.delete(title)} title={words.menu.delete}>
+        <button type="button" className="tool is-small" onClick={() => void conversations.remove(conversation.id)} aria-label={words.history.delete(title)} title={words.menu.delete}>
           <Icon name="trash" />
         </button>
       </span>
@@ -213,19 +213,19 @@ function useReturnedFocus(field: { current: HTMLElement | null }): void {
 
 /** What was just deleted, for as long as one click brings it back. */
 function Removed() {
-  const desk = useDesk();
+  const { conversations } = useServices();
   const removed = useSelect((state) => state.history.removed);
   useEffect(() => {
     if (!removed) return undefined;
-    const timer = setTimeout(() => desk.listing.forgetRemoved(), UNDO_MS);
+    const timer = setTimeout(() => conversations.forgetRemoved(), UNDO_MS);
     return () => clearTimeout(timer);
-  }, [desk, removed]);
+  }, [conversations, removed]);
   return (
     <div className="removed" role="status">
       {removed && (
         <div className="removed-note">
           <span>{words.history.deleted(titleOf(removed))}</span>
-          <button type="button" className="link" onClick={() => void desk.listing.restore()}>
+          <button type="button" className="link" onClick={() => void conversations.restore()}>
             {words.history.undo}
           </button>
         </div>

@@ -1,7 +1,7 @@
 /** A file to be read: what it says, as plain text, with the cited passage marked; and the file itself to download. */
 import { type ReactNode, useCallback, useMemo, useRef } from "react";
 
-import { readFile, readText } from "../../effects/settings";
+import { readFile, readText } from "../../effects/requests";
 import type { Passage } from "../../state/route";
 import { fileContent } from "../../wire/addresses";
 import { sizeInWords, words } from "../../words";

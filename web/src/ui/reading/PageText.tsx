@@ -1,7 +1,7 @@
 /** A page to be read: its Markdown, with the cited passage marked. */
 import { type ReactNode, useCallback, useRef } from "react";
 
-import { readPage } from "../../effects/settings";
+import { readPage } from "../../effects/requests";
 import type { Passage } from "../../state/route";
 import type { KnowledgePage } from "../../wire/types";
 import { dateInWords, words } from "../../words";

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "react";
 
 import { pathOf, type Place, type Route } from "../../state/route";
 import { words } from "../../words";
-import { useDesk } from "../context";
+import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { FileText } from "./FileText";
 import { PageText } from "./PageText";
@@ -12,9 +12,9 @@ import { TableRows } from "./TableRows";
 type Chat = Extract<Route, { page: "chat" }>;
 
 export default function Reading({ route, place }: { route: Chat; place: Place }) {
-  const desk = useDesk();
+  const { navigation } = useServices();
   const panel = useRef<HTMLElement>(null);
-  const close = () => desk.close({ page: "chat", conversationId: route.conversationId });
+  const close = () => navigation.close({ page: "chat", conversationId: route.conversationId });
   const address = pathOf(route);
   // The keys work here from now on. What is cited takes the focus as soon as it is drawn.
   useEffect(() => {

@@ -1,7 +1,7 @@
 /** A table to be read: its rows from a number on, or those that words find; the cited row is marked. */
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 
-import { readTable, rows, rowsFrom } from "../../effects/settings";
+import { readTable, rows, rowsFrom } from "../../effects/requests";
 import type { Table, TableRow } from "../../wire/types";
 import { words } from "../../words";
 import { Field, Refusal, useLoaded, useTrying } from "../settings/parts";

@@ -3,16 +3,16 @@ import { useRef, useState } from "react";
 
 import { type AgentDraft, draftOf, newHttpTool, newMcpServer, specOf } from "../../state/agent";
 import { readSkillFolder, readSkillZip } from "../../effects/skills";
-import { sentence } from "../../effects/office";
-import { createAgent, replaceAgent } from "../../effects/settings";
+import { errorText } from "../../effects/notices";
+import { createAgent, replaceAgent } from "../../effects/requests";
 import type { Agent, Skill } from "../../wire/types";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
 import { Choice, Field, Refusal, Switch, useTrying } from "./parts";
 
 export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () => void }) {
-  const desk = useDesk();
+  const { notices } = useServices();
   const models = useSelect((state) => state.models);
   const [draft, setDraft] = useState<AgentDraft>(() => draftOf(agent));
   const { isTrying, refusal, attempt, refuse } = useTrying();
@@ -22,7 +22,7 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
     if (typeof spec === "string") return refuse(spec);
     const saved = await attempt(async () => {
       const { warnings } = await (agent ? replaceAgent(agent.id, spec) : createAgent(spec));
-      desk.say(warnings?.length ? words.settings.savedBut(warnings.join(" ")) : words.settings.saved, warnings?.length ? "error" : "info");
+      notices.show(warnings?.length ? words.settings.savedBut(warnings.join(" ")) : words.settings.saved, warnings?.length ? "error" : "info");
     });
     if (saved) onDone();
   };
@@ -144,7 +144,7 @@ function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (ski
       if (typeof skill === "string") setRefusal(skill);
       else onChange([...skills.filter((one) => one.name !== skill.name), skill]);
     } catch (error) {
-      setRefusal(sentence(error));
+      setRefusal(errorText(error));
     }
   };
   return (

@@ -1,10 +1,10 @@
 /** Agents: list, make, change, delete. */
 import { useState } from "react";
 
-import { agents, deleteAgent } from "../../effects/settings";
+import { agents, deleteAgent } from "../../effects/requests";
 import type { Agent } from "../../wire/types";
 import { words } from "../../words";
-import { useDesk } from "../context";
+import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { AgentForm } from "./AgentForm";
 import { Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
@@ -12,14 +12,14 @@ import { Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
 const load = () => agents();
 
 export function Agents({ isAdmin }: { isAdmin: boolean }) {
-  const desk = useDesk();
+  const { session } = useServices();
   const found = useLoaded(load);
   const [edited, setEdited] = useState<Agent | "new" | null>(null);
   const { refusal, attempt } = useTrying();
   const changed = () => {
     setEdited(null);
     found.reload();
-    void desk.loadChoices();
+    void session.loadChoices();
   };
   if (edited !== null) return <AgentForm agent={edited === "new" ? null : edited} onDone={changed} />;
   if (!found.value) return <Loading error={found.error} onRetry={found.reload} />;

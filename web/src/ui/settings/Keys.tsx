@@ -1,7 +1,7 @@
 /** Service keys: make, copy once, revoke. */
 import { useState } from "react";
 
-import { createKey, keys, revokeKey } from "../../effects/settings";
+import { createKey, keys, revokeKey } from "../../effects/requests";
 import type { Key } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";

@@ -1,7 +1,7 @@
 /** Pages: texts that agents search and cite. Everybody reads them here, admins write them. */
 import { useCallback, useEffect, useState } from "react";
 
-import { createPage, deletePage, pages, readPage, replacePage } from "../../effects/settings";
+import { createPage, deletePage, pages, readPage, replacePage } from "../../effects/requests";
 import { pathOf, type Place, type Route } from "../../state/route";
 import type { KnowledgePage, PageItem } from "../../wire/types";
 import { dateInWords, sizeInWords, words } from "../../words";

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "react";
 import { type Place, SECTIONS, type Section } from "../../state/route";
 import { isAdmin } from "../../state/select";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
 import { Agents } from "./Agents";
 import { Keys } from "./Keys";
@@ -24,7 +24,7 @@ interface Props {
 }
 
 export default function Settings({ section, place, onMenu }: Props) {
-  const desk = useDesk();
+  const { navigation } = useServices();
   const paths = useSelect((state) => state.paths);
   const admin = useSelect(isAdmin);
   const offered = SECTIONS.filter((one) => (NEEDS[one] === undefined || paths.has(NEEDS[one])) && (admin || !FOR_ADMINS.has(one)));
@@ -51,7 +51,7 @@ export default function Settings({ section, place, onMenu }: Props) {
             aria-current={one === shown ? "page" : undefined}
             onClick={(event) => {
               event.preventDefault();
-              desk.go({ page: "settings", section: one });
+              navigation.go({ page: "settings", section: one });
             }}
           >
             {words.settings.sections[one]}

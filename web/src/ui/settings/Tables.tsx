@@ -1,7 +1,7 @@
 /** Tables: rows that agents search; made from CSV files by admins, looked through here by everybody. */
 import { useEffect, useRef } from "react";
 
-import { deleteTable, importRows, importTable, tables } from "../../effects/settings";
+import { deleteTable, importRows, importTable, tables } from "../../effects/requests";
 import type { Place, Route } from "../../state/route";
 import { words } from "../../words";
 import { BackLink } from "../reading/parts";

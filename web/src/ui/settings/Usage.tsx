@@ -2,9 +2,9 @@
 import { useEffect, useState } from "react";
 
 import type { Workspace } from "../../wire/types";
-import { changeWorkspace, usage, workspaces } from "../../effects/settings";
+import { changeWorkspace, usage, workspaces } from "../../effects/requests";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 import { Choice, Field, Loading, Refusal, useLoaded, useTrying } from "./parts";
 
 export function Usage({ isAdmin }: { isAdmin: boolean }) {
@@ -44,7 +44,7 @@ export function Usage({ isAdmin }: { isAdmin: boolean }) {
 }
 
 function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => void }) {
-  const desk = useDesk();
+  const { session } = useServices();
   const models = useSelect((state) => state.models);
   const [name, setName] = useState(workspace.name);
   const [model, setModel] = useState(workspace.model ?? "");
@@ -61,7 +61,7 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
         user_monthly_message_limit: numberOf(each),
       });
       onSaved();
-      void desk.loadChoices();
+      void session.loadChoices();
     }, words.settings.saved);
   return (
     <form

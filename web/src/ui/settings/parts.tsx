@@ -1,9 +1,9 @@
 /** Pieces that the sections of the settings share. */
 import { type ReactNode, useCallback, useEffect, useId, useState } from "react";
 
-import { isMissing, sentence } from "../../effects/office";
+import { isNotFound, errorText } from "../../effects/notices";
 import { words } from "../../words";
-import { useDesk } from "../context";
+import { useServices } from "../context";
 
 interface Loaded<Value> {
   value: Value | null;
@@ -15,7 +15,7 @@ interface Loaded<Value> {
 
 /** What a section shows, from the moment it is asked for. */
 export function useLoaded<Value>(load: () => Promise<Value>): Loaded<Value> {
-  const desk = useDesk();
+  const { session } = useServices();
   const [value, setValue] = useState<Value | null>(null);
   const [failure, setFailure] = useState<unknown>(null);
   const [asked, setAsked] = useState(0);
@@ -28,15 +28,15 @@ export function useLoaded<Value>(load: () => Promise<Value>): Loaded<Value> {
         setFailure(null);
       },
       (refused: unknown) => {
-        if (isCurrent && !desk.isSignedOut(refused)) setFailure(refused);
+        if (isCurrent && !session.hasEnded(refused)) setFailure(refused);
       },
     );
     return () => {
       isCurrent = false;
     };
-  }, [load, asked, desk]);
+  }, [load, asked, session]);
   const reload = useCallback(() => setAsked((times) => times + 1), []);
-  return { value, error: failure === null ? null : sentence(failure), isGone: isMissing(failure), reload };
+  return { value, error: failure === null ? null : errorText(failure), isGone: isNotFound(failure), reload };
 }
 
 interface Listed<Item> {
@@ -49,7 +49,7 @@ interface Listed<Item> {
 
 /** A list in parts: the first when it is shown, the next ones when somebody asks for them. */
 export function useListed<Item>(load: (cursor: string | null) => Promise<{ data: Item[]; next_cursor: string | null }>): Listed<Item> {
-  const desk = useDesk();
+  const { notices } = useServices();
   const first = useLoaded(useCallback(() => load(null), [load]));
   const [rest, setRest] = useState<{ of: typeof first.value; items: readonly Item[]; next: string | null } | null>(null);
   const following = rest?.of === first.value ? rest : null;
@@ -59,7 +59,7 @@ export function useListed<Item>(load: (cursor: string | null) => Promise<{ data:
       const page = await load(cursor);
       setRest({ of: first.value, items: [...(following?.items ?? []), ...page.data], next: page.next_cursor });
     } catch (error) {
-      desk.complain(error);
+      notices.report(error);
     }
   };
   return {
@@ -80,7 +80,7 @@ export function More({ list, label }: { list: { more: (() => void) | null }; lab
 
 /** Run something that may be refused; the refusal stands beside the form until the next try. */
 export function useTrying(): { isTrying: boolean; refusal: string | null; attempt: (act: () => Promise<unknown>, done?: string) => Promise<boolean>; refuse: (text: string) => void } {
-  const desk = useDesk();
+  const { notices } = useServices();
   const [isTrying, setIsTrying] = useState(false);
   const [refusal, setRefusal] = useState<string | null>(null);
   const attempt = async (act: () => Promise<unknown>, done?: string) => {
@@ -88,10 +88,10 @@ export function useTrying(): { isTrying: boolean; refusal: string | null; attemp
     setRefusal(null);
     try {
       await act();
-      if (done) desk.say(done);
+      if (done) notices.show(done);
       return true;
     } catch (error) {
-      setRefusal(sentence(error));
+      setRefusal(errorText(error));
       return false;
     } finally {
       setIsTrying(false);

@@ -8,7 +8,7 @@ import { shownParts, type TurnView, waitingFor } from "../../state/turn";
 import type { IfBusy, Message } from "../../wire/types";
 import { timeInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
-import { useDesk } from "../context";
+import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { Parts } from "./Parts";
 
@@ -85,7 +85,7 @@ export function Ending({ threadId, turnId, status, failure, isBusy }: { threadId
 
 /** Has the question answered again. While another answer is written it asks first: after that one, or instead of it. */
 function Again({ threadId, turnId, isBusy, className, label, children }: { threadId: string; turnId: string; isBusy: boolean; className: string; label?: string; children: React.ReactNode }) {
-  const desk = useDesk();
+  const { branches } = useServices();
   const [isAsking, setIsAsking] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   const leave = () => {
@@ -94,7 +94,7 @@ function Again({ threadId, turnId, isBusy, className, label, children }: { threa
   };
   const again = (ifBusy: IfBusy) => {
     leave();
-    void desk.branches.again(threadId, turnId, ifBusy);
+    void branches.regenerate(threadId, turnId, ifBusy);
   };
   if (!isAsking)
     return (
@@ -119,14 +119,14 @@ function Again({ threadId, turnId, isBusy, className, label, children }: { threa
 }
 
 export function Branches({ threadId, turnId, siblings, isBusy }: { threadId: string; turnId: string; siblings: readonly string[]; isBusy: boolean }) {
-  const desk = useDesk();
+  const { notices, branches } = useServices();
   const at = siblings.indexOf(turnId);
   if (siblings.length < 2 || at < 0) return null;
   const step = (by: number, label: string, icon: "left" | "right") => {
     const target = siblings[at + by];
     const show = () => {
-      if (isBusy) desk.say(words.thread.branchBusy);
-      else if (target) void desk.branches.show(threadId, turnId, target);
+      if (isBusy) notices.show(words.thread.branchBusy);
+      else if (target) void branches.show(threadId, turnId, target);
     };
     return (
       <button type="button" className="tool" disabled={!target} aria-disabled={isBusy || undefined} onClick={show} aria-label={label} title={isBusy && target ? words.thread.branchBusy : label}>

@@ -8,7 +8,7 @@ import { words } from "../../words";
 import { AttachingList } from "../composer/AttachingList";
 import { Paperclip } from "../composer/Paperclip";
 import { pasting } from "../composer/pasting";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 
 const NONE: readonly Attaching[] = [];
 
@@ -22,7 +22,7 @@ interface Props {
 }
 
 export function Editor({ threadId, turnId, editing, isBusy, isNew }: Props) {
-  const desk = useDesk();
+  const { notices, branches } = useServices();
   const attaching = useSelect((state) => state.attaching[editSlot(turnId)] ?? NONE);
   const form = useRef<HTMLFormElement>(null);
   const area = useRef<HTMLTextAreaElement>(null);
@@ -36,14 +36,14 @@ export function Editor({ threadId, turnId, editing, isBusy, isNew }: Props) {
   const { text, files, isSending } = editing;
   const isUploading = attaching.some((one) => one.stored === null && one.error === null);
   const canSend = (text.trim() !== "" || files.length > 0 || attaching.some((one) => one.stored)) && !isUploading && !isSending;
-  const attach = (added: readonly File[]) => desk.branches.attach(threadId, turnId, added);
-  const giveUp = () => desk.branches.giveUp(threadId, turnId);
+  const attach = (added: readonly File[]) => branches.attachFiles(threadId, turnId, added);
+  const giveUp = () => branches.closeEdit(threadId, turnId);
   const submit = (ifBusy: IfBusy) => {
-    if (isUploading) desk.say(words.composer.waitForUploads);
+    if (isUploading) notices.show(words.composer.waitForUploads);
     if (!canSend) return;
     // The button that was pressed is disabled now, and would lose the focus to nobody.
     area.current?.focus();
-    void desk.branches.send(threadId, turnId, ifBusy);
+    void branches.sendEdit(threadId, turnId, ifBusy);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Escape") giveUp();
@@ -61,14 +61,14 @@ export function Editor({ threadId, turnId, editing, isBusy, isNew }: Props) {
         submit("enqueue");
       }}
     >
-      <AttachingList attaching={attaching} kept={files} onDrop={(file) => desk.branches.dropFile(threadId, turnId, file.file_id)} />
+      <AttachingList attaching={attaching} kept={files} onDrop={(file) => branches.removeFile(threadId, turnId, file.file_id)} />
       <textarea
         ref={area}
         value={text}
         rows={Math.min(12, text.split("\n").length + 1)}
         readOnly={isSending}
         aria-label={words.thread.editLabel}
-        onChange={(event) => desk.branches.rewrite(threadId, turnId, event.target.value)}
+        onChange={(event) => branches.changeText(threadId, turnId, event.target.value)}
         onKeyDown={onKeyDown}
         onPaste={pasting(attach)}
       />

@@ -7,7 +7,7 @@ import type { Outgoing } from "../../state/thread";
 import type { Message } from "../../wire/types";
 import { words } from "../../words";
 import { CopyButton } from "../CopyButton";
-import { useDesk, useSelect } from "../context";
+import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
 import { Answer, Branches, Ending } from "./Answer";
 import { Editor } from "./Editor";
@@ -45,7 +45,7 @@ export const ThreadRow = memo(function ThreadRow({ row, threadId, isBusy }: Prop
 });
 
 function Asked({ message, threadId, isBusy }: { message: Message; threadId: string; isBusy: boolean }) {
-  const desk = useDesk();
+  const { branches } = useServices();
   const editing = useSelect((state) => state.threads[threadId]?.edits[message.turn_id]);
   const [isBegunHere, setIsBegunHere] = useState(false);
   const text = wordsOf(message.content);
@@ -57,7 +57,7 @@ function Asked({ message, threadId, isBusy }: { message: Message; threadId: stri
     );
   const edit = () => {
     setIsBegunHere(true);
-    desk.branches.edit(threadId, message);
+    branches.openEdit(threadId, message);
   };
   return (
     <article className="message is-user" aria-label={words.thread.you} data-turn={message.turn_id}>
@@ -82,7 +82,7 @@ function Asked({ message, threadId, isBusy }: { message: Message; threadId: stri
 }
 
 function Waiting({ threadId, outgoing }: { threadId: string; outgoing: Outgoing }) {
-  const desk = useDesk();
+  const { outbox } = useServices();
   const { turn_id: turnId } = outgoing;
   return (
     <article className="message is-user is-waiting" aria-label={words.thread.you}>
@@ -97,22 +97,22 @@ function Waiting({ threadId, outgoing }: { threadId: string; outgoing: Outgoing 
           </span>
         )}
         {outgoing.status === "queued" && turnId && (
-          <button type="button" className="link" onClick={() => void desk.cancelQueued(threadId, turnId, outgoing.key)}>
+          <button type="button" className="link" onClick={() => void outbox.cancelQueued(threadId, turnId, outgoing.key)}>
             {words.thread.unqueue}
           </button>
         )}
         {outgoing.status === "refused" && (
           <>
-            <button type="button" className="link" onClick={() => void desk.askAgain(threadId, outgoing.key)}>
+            <button type="button" className="link" onClick={() => void outbox.sendAgain(threadId, outgoing.key)}>
               {words.retry}
             </button>
-            <button type="button" className="link" onClick={() => desk.withdraw(threadId, outgoing.key)}>
+            <button type="button" className="link" onClick={() => outbox.remove(threadId, outgoing.key)}>
               {words.remove}
             </button>
           </>
         )}
         {outgoing.status === "sending" && (
-          <button type="button" className="link" onClick={() => desk.withdraw(threadId, outgoing.key)}>
+          <button type="button" className="link" onClick={() => outbox.remove(threadId, outgoing.key)}>
             {words.cancel}
           </button>
         )}

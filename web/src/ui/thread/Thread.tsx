@@ -7,7 +7,7 @@ import { isBusy, openRows, settledRows } from "../../state/select";
 import type { Row } from "../../state/select";
 import type { Thread as ThreadState } from "../../state/thread";
 import { words } from "../../words";
-import { useDesk } from "../context";
+import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { OpenedProvider } from "./Disclosure";
 import { ThreadRow } from "./Message";
@@ -25,7 +25,7 @@ interface Props {
 }
 
 export const Thread = memo(function Thread({ thread, quote }: Props) {
-  const desk = useDesk();
+  const { threads } = useServices();
   const root = useRef<HTMLDivElement>(null);
   const list = useRef<VListHandle>(null);
   const { messages, failures, older, live, outbox } = thread;
@@ -68,15 +68,15 @@ export const Thread = memo(function Thread({ thread, quote }: Props) {
   const onScroll = useCallback(
     (offset: number) => {
       scrolled(offset);
-      if (offset < FAR_UP && thread.older) void desk.loadOlder(thread.id);
+      if (offset < FAR_UP && thread.older) void threads.loadOlder(thread.id);
     },
-    [desk, scrolled, thread.older, thread.id],
+    [threads, scrolled, thread.older, thread.id],
   );
   // Too few rows to scroll: whatever is earlier must come by itself.
   useEffect(() => {
     const handle = list.current;
-    if (thread.older && handle && handle.viewportSize > 0 && handle.scrollSize < handle.viewportSize + FAR_UP) void desk.loadOlder(thread.id);
-  }, [rows, thread.older, thread.id, desk]);
+    if (thread.older && handle && handle.viewportSize > 0 && handle.scrollSize < handle.viewportSize + FAR_UP) void threads.loadOlder(thread.id);
+  }, [rows, thread.older, thread.id, threads]);
 
   return (
     <div ref={root} className="thread" role="log" aria-label={words.thread.label} aria-live="off">

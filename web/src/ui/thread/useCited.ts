@@ -7,7 +7,7 @@ import { locate } from "../../state/passage";
 import type { Row } from "../../state/select";
 import type { Thread } from "../../state/thread";
 import type { Message } from "../../wire/types";
-import { useDesk } from "../context";
+import { useServices } from "../context";
 import { markPassage, show, unmark } from "../reading/marking";
 
 /** Rows are drawn when they come into view; so long is waited for the one that was scrolled to. */
@@ -24,7 +24,7 @@ export function useCited(
   list: RefObject<VListHandle | null>,
   onShown: () => void,
 ): Search {
-  const desk = useDesk();
+  const { threads } = useServices();
   const seen = useRef(new WeakMap<Message, boolean>());
   const shown = useRef<string | undefined>(undefined);
   const [search, setSearch] = useState<Search>(null);
@@ -50,12 +50,12 @@ export function useCited(
       whenDrawn(root, row.message, (article) => markPassage(article, quote) ?? article);
     } else if (thread.older) {
       setSearch("under_way");
-      void desk.loadOlder(thread.id);
+      void threads.loadOlder(thread.id);
     } else if (thread.older === null) {
       shown.current = quote;
       setSearch("in_vain");
     }
-  }, [quote, rows, thread.older, thread.id, desk, root, list, onShown]);
+  }, [quote, rows, thread.older, thread.id, threads, root, list, onShown]);
   useEffect(() => {
     const element = root.current;
     return () => {

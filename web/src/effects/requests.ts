@@ -1,4 +1,4 @@
-/** What the settings area does. Each verb is one request; what it answers is shown where it was asked, and kept nowhere. */
+/** Requests whose result a component keeps itself: the settings and the sources. The state does not hold it. */
 export {
   agents,
   changeWorkspace,
@@ -24,4 +24,4 @@ export {
   tables,
   usage,
   workspaces,
-} from "../wire/settings";
+} from "../wire/routes";

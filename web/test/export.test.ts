@@ -1,7 +1,7 @@
 /** A conversation as Markdown says who said what. */
 import { expect, test } from "vitest";
 
-import { messageAsMarkdown } from "../src/effects/exporting";
+import { messageAsMarkdown } from "../src/effects/export";
 import type { Message } from "../src/wire/types";
 
 const message = (role: Message["role"]): Message => ({

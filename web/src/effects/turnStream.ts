@@ -1,54 +1,55 @@
 /**
- * Following one turn: connect, read, and when the connection breaks connect again at the cursor, for as long as it
- * takes. What arrives is handed over in bunches, about thirty times a second at most.
+ * The event stream of one turn. When the connection breaks, it connects again at the cursor, for as long as it takes.
+ * Events are handed over in batches, about thirty times a second at most.
  */
 import { Decoder } from "../stream/decode";
 import { isTerminal, type StreamEvent } from "../stream/events";
 import { SseParser } from "../stream/sse";
 import { ApiError, send } from "../wire/client";
 
-export interface Listener {
+export interface TurnStreamListener {
   /** Events in order, each once. */
   onEvents(events: readonly StreamEvent[]): void;
-  /** What was heard so far is void: the stream begins anew. */
+  /** The events so far are void: the stream begins again. */
   onRestart(): void;
-  /** No more will come: the terminal event was heard, or the turn is gone. */
+  /** No more events will come: the last one was read, the turn does not exist, or the user is signed out. */
   onEnd(reason: "settled" | "gone" | "signed_out"): void;
   onConnection(isGood: boolean): void;
 }
 
-const BUNCH_MS = 33;
+const BATCH_MS = 33;
 const FIRST_RETRY_MS = 300;
-const LONGEST_RETRY_MS = 5_000;
+const MAX_RETRY_MS = 5_000;
 /** The server sends at least a comment every 15 s; a connection that is silent for longer is dead. */
 const SILENCE_MS = 40_000;
 
+/** How one connection ended. */
 type Outcome = "settled" | "gone" | "signed_out" | "again" | "restart";
 
-export class Follower {
+export class TurnStream {
   readonly turnId: string;
-  #listener: Listener;
+  #listener: TurnStreamListener;
   #abort = new AbortController();
   #cursor: string | null = null;
-  #waiting: StreamEvent[] = [];
+  #batch: StreamEvent[] = [];
   #timer: ReturnType<typeof setTimeout> | null = null;
   #wake: (() => void) | null = null;
   #decoder = new Decoder();
 
-  constructor(turnId: string, listener: Listener) {
+  constructor(turnId: string, listener: TurnStreamListener) {
     this.turnId = turnId;
     this.#listener = listener;
     void this.#run();
   }
 
-  /** Stop listening. The turn goes on. */
+  /** Stop reading. The turn goes on. */
   close(): void {
     this.#abort.abort();
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#wake?.();
   }
 
-  /** Do not wait any longer to connect again: the network is back, or somebody looks. */
+  /** Connect again at once: the network is back, or the tab is visible again. */
   hurry(): void {
     this.#wake?.();
   }
@@ -61,7 +62,7 @@ export class Follower {
       if (this.#abort.signal.aborted) return;
       if (outcome === "restart") {
         this.#cursor = null;
-        this.#waiting = [];
+        this.#batch = [];
         this.#decoder = new Decoder();
         this.#listener.onRestart();
       } else if (outcome !== "again") {
@@ -73,7 +74,7 @@ export class Follower {
       if (this.#cursor !== cursor) delay = FIRST_RETRY_MS;
       this.#listener.onConnection(false);
       await this.#sleep(delay);
-      delay = Math.min(delay * 2, LONGEST_RETRY_MS);
+      delay = Math.min(delay * 2, MAX_RETRY_MS);
     }
   }
 
@@ -117,16 +118,16 @@ export class Follower {
   }
 
   #push(event: StreamEvent): void {
-    this.#waiting.push(event);
-    this.#timer ??= setTimeout(() => this.#flush(), BUNCH_MS);
+    this.#batch.push(event);
+    this.#timer ??= setTimeout(() => this.#flush(), BATCH_MS);
   }
 
   #flush(): void {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
-    if (!this.#waiting.length || this.#abort.signal.aborted) return;
-    const events = this.#waiting;
-    this.#waiting = [];
+    if (!this.#batch.length || this.#abort.signal.aborted) return;
+    const events = this.#batch;
+    this.#batch = [];
     this.#listener.onEvents(joined(events));
   }
 
@@ -141,7 +142,7 @@ export class Follower {
   }
 }
 
-/** Neighbouring previews of one kind as one, so that a bunch of words is one change. */
+/** Neighbouring previews of one kind as one event, so that a batch of words is one change. */
 export function joined(events: readonly StreamEvent[]): StreamEvent[] {
   const result: StreamEvent[] = [];
   for (const event of events) {

@@ -1,26 +1,33 @@
-/** A whole conversation as a file: Markdown to read, JSON to keep. */
+/** Export of a whole conversation as a file: Markdown or JSON. */
 import { numberOf } from "../state/sources";
-import { messages } from "../wire/routes";
+import * as routes from "../wire/routes";
 import type { Conversation, Message, Source } from "../wire/types";
 
 const SPEAKERS: Record<Message["role"], string> = { user: "You", assistant: "Assistant", system: "Instructions" };
 
-export async function everyMessage(id: string): Promise<Message[]> {
+/** Let the browser download the conversation. */
+export async function exportConversation(id: string, format: "markdown" | "json"): Promise<void> {
+  const [conversation, all] = await Promise.all([routes.conversation(id), everyMessage(id)]);
+  if (format === "json") download(fileName(conversation, "json"), asJson(conversation, all), "application/json");
+  else download(fileName(conversation, "md"), asMarkdown(conversation, all), "text/markdown");
+}
+
+async function everyMessage(id: string): Promise<Message[]> {
   const all: Message[] = [];
   let cursor: string | null = null;
   do {
-    const page: { data: Message[]; next_cursor: string | null } = await messages(id, { order: "asc", limit: 100, cursor });
+    const page: { data: Message[]; next_cursor: string | null } = await routes.messages(id, { order: "asc", limit: 100, cursor });
     all.push(...page.data);
     cursor = page.next_cursor;
   } while (cursor !== null);
   return all;
 }
 
-export function asJson(conversation: Conversation, all: readonly Message[]): string {
+function asJson(conversation: Conversation, all: readonly Message[]): string {
   return `${JSON.stringify({ conversation, messages: all }, null, 2)}\n`;
 }
 
-export function asMarkdown(conversation: Conversation, all: readonly Message[]): string {
+function asMarkdown(conversation: Conversation, all: readonly Message[]): string {
   const title = `# ${conversation.title ?? conversation.preview ?? conversation.id}`;
   return `${[title, ...all.map(messageAsMarkdown)].join("\n\n")}\n`;
 }
@@ -37,7 +44,7 @@ function sourceAsMarkdown(source: Source, at: number): string {
   return `${numberOf(source, at)}. ${title}${source.place ? `, ${source.place}` : ""}`;
 }
 
-export function partsAsMarkdown(parts: Message["content"]): string {
+function partsAsMarkdown(parts: Message["content"]): string {
   const pieces = parts.map((part) => {
     switch (part.type) {
       case "text":
@@ -55,7 +62,7 @@ export function partsAsMarkdown(parts: Message["content"]): string {
   return pieces.join("\n\n");
 }
 
-export function download(name: string, text: string, mimeType: string): void {
+function download(name: string, text: string, mimeType: string): void {
   const url = URL.createObjectURL(new Blob([text], { type: mimeType }));
   const link = document.createElement("a");
   link.href = url;
@@ -64,7 +71,7 @@ export function download(name: string, text: string, mimeType: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-export function fileName(conversation: Conversation, extension: string): string {
+function fileName(conversation: Conversation, extension: string): string {
   const base = (conversation.title ?? conversation.preview ?? "conversation").replace(/[^\p{L}\p{N}]+/gu, "-");
   return `${base.replace(/^-+|-+$/g, "").slice(0, 60) || "conversation"}.${extension}`;
 }
