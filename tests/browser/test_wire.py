@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.browser.house import ROOT
+from tests.browser.harness import ROOT
 
 
 def test_the_types_of_the_page_are_made_from_the_current_api(tmp_path: Path) -> None:

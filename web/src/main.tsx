@@ -10,7 +10,7 @@ import { newState } from "./state/state";
 import { createStore } from "./state/store";
 import { App } from "./ui/App";
 import { ServicesProvider } from "./ui/context";
-import { applyTheme } from "./ui/theme";
+import { applyTheme } from "./ui/ThemeSwitch";
 
 applyTheme();
 const services = createServices(createStore(newState(routeOf(location.pathname, location.hash))));

@@ -34,7 +34,7 @@ export const words = {
     reconnecting: "Reconnecting…",
   },
 
-  history: {
+  conversations: {
     label: "Conversations",
     begin: "New conversation",
     search: "Search",
@@ -104,7 +104,7 @@ export const words = {
     stepResult: "Result",
     stepError: "Error",
     queued: "Queued",
-    queuedBeside: { edit: "Queued, in place of the message as it was", again: "Queued, to be answered again" },
+    queuedBranch: { edit: "Queued, in place of the message as it was", regenerate: "Queued, to be answered again" },
     sending: "Sending…",
     unqueue: "Do not send",
     refused: "This message was not sent.",
@@ -115,7 +115,7 @@ export const words = {
     tokens: (input: number, output: number) => `${input.toLocaleString("en")} tokens in, ${output.toLocaleString("en")} out`,
   },
 
-  reading: {
+  source: {
     label: "Source",
     close: "Close the source",
     kinds: { page: "Page", table: "Table", file: "File" },

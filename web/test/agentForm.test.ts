@@ -1,7 +1,7 @@
 /** The form of an agent: what it does not show stays, and what it cannot read it does not drop. */
 import { expect, test } from "vitest";
 
-import { draftOf, newMcpServer, specOf } from "../src/state/agent";
+import { fieldsOf, newMcpServer, specOf } from "../src/state/agentForm";
 import type { Agent } from "../src/wire/types";
 
 const agent = {
@@ -17,7 +17,7 @@ const agent = {
 } as unknown as Agent;
 
 test("saving it unchanged changes nothing, limits and allowed tools included", () => {
-  expect(specOf(draftOf(agent))).toMatchObject({
+  expect(specOf(fieldsOf(agent))).toMatchObject({
     tools: agent.tools,
     mcp_servers: agent.mcp_servers,
     environment: agent.environment,
@@ -26,7 +26,7 @@ test("saving it unchanged changes nothing, limits and allowed tools included", (
 });
 
 test("a line that is no pair is told and not dropped", () => {
-  const draft = draftOf(agent);
+  const draft = fieldsOf(agent);
   expect(specOf({ ...draft, variables: "A=1\n\nTOKEN secret" })).toContain("“TOKEN secret” has no “=”");
   expect(specOf({ ...draft, mcpServers: [{ ...newMcpServer, name: "x", headers: "Bearer abc" }] })).toContain("“Bearer abc” has no “:”");
 });

@@ -6,10 +6,10 @@ import type { Navigation } from "../src/effects/navigation";
 import { createServices } from "../src/effects/services";
 import { TabChannel } from "../src/effects/tabChannel";
 import { Uploads } from "../src/effects/uploads";
-import { attachmentIds } from "../src/state/editing";
+import { attachmentIds } from "../src/state/edits";
 import { newState } from "../src/state/state";
 import { createStore } from "../src/state/store";
-import type { Outgoing } from "../src/state/thread";
+import type { OutgoingMessage } from "../src/state/thread";
 import { ApiError } from "../src/wire/client";
 import * as routes from "../src/wire/routes";
 import type { Conversation, FileRef, Me, Message } from "../src/wire/types";
@@ -33,10 +33,10 @@ const question: Message = {
 
 function opened(liveId: string | null = null) {
   const store = createStore(newState({ page: "chat", conversationId: "conv_1" }));
-  store.dispatch({ type: "session", session: "in", me: { max_files_per_message: 3, max_file_bytes: 100 } as Me });
+  store.dispatch({ type: "session", session: "signed_in", me: { max_files_per_message: 3, max_file_bytes: 100 } as Me });
   store.dispatch({ type: "thread/loaded", id: "conv_1", conversation: { id: "conv_1" } as Conversation, page: { data: [question], next_cursor: null } });
   if (liveId) store.dispatch({ type: "turn/followed", id: "conv_1", turn_id: liveId });
-  const queued: Outgoing[] = [];
+  const queued: OutgoingMessage[] = [];
   const followed: string[] = [];
   const errors: unknown[] = [];
   const notes: string[] = [];
@@ -98,7 +98,7 @@ describe("an edit", () => {
     vi.mocked(routes.edit).mockReturnValue(accepts("t2"));
     branches.openEdit("conv_1", question);
     await branches.sendEdit("conv_1", "t1", "interrupt");
-    expect(queued).toMatchObject([{ beside: "edit", turn_id: "t2", status: "queued", text: "Cats?" }]);
+    expect(queued).toMatchObject([{ branch: "edit", turn_id: "t2", status: "queued", text: "Cats?" }]);
     expect(thread()?.messages).toEqual([question]);
     expect(followed).toEqual([]);
   });
@@ -155,7 +155,7 @@ describe("an edit", () => {
     void branches.sendEdit("conv_1", "t1", "enqueue");
     void branches.sendEdit("conv_1", "t1", "enqueue");
     branches.attachFiles("conv_1", "t1", [new File(["c"], "c.txt")]);
-    expect(store.get().attaching["edit:t1"] ?? []).toEqual([]);
+    expect(store.get().uploads["edit:t1"] ?? []).toEqual([]);
     expect(routes.edit).toHaveBeenCalledTimes(1);
     expect(store.get().threads["conv_1"]?.edits["t1"]?.isSending).toBe(true);
   });
@@ -166,7 +166,7 @@ describe("an edit", () => {
     branches.openEdit("conv_1", question);
     branches.attachFiles("conv_1", "t1", [new File([], "c.txt"), new File(["d"], "d.txt")]);
     expect(notes).toContain("A message takes up to 3 files. The others were left out.");
-    expect(store.get().attaching["conv_1"]).toBeUndefined();
+    expect(store.get().uploads["conv_1"]).toBeUndefined();
   });
 });
 

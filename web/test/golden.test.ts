@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { describe, expect, test } from "vitest";
 
-import { newTurn, reduceTurn, type TurnView } from "../src/state/turn";
+import { newTurn, reduceTurn, type TurnDisplay } from "../src/state/turn";
 import { Decoder } from "../src/stream/decode";
 import type { StreamEvent } from "../src/stream/events";
 import { SseParser } from "../src/stream/sse";
@@ -23,7 +23,7 @@ function eventsOf(text: string, cutEvery = Number.POSITIVE_INFINITY): StreamEven
   return events;
 }
 
-const fold = (events: StreamEvent[]): TurnView => events.reduce(reduceTurn, newTurn("turn_x"));
+const fold = (events: StreamEvent[]): TurnDisplay => events.reduce(reduceTurn, newTurn("turn_x"));
 const words = (parts: readonly Part[], type: "text" | "reasoning") =>
   parts.flatMap((part) => (part.type === type ? [part.text] : [])).join("");
 

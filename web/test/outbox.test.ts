@@ -5,7 +5,7 @@ import { createServices, type Services } from "../src/effects/services";
 import { signIn } from "../src/effects/session";
 import { newState } from "../src/state/state";
 import { createStore } from "../src/state/store";
-import type { Outgoing } from "../src/state/thread";
+import type { OutgoingMessage } from "../src/state/thread";
 import { ApiError } from "../src/wire/client";
 import * as routes from "../src/wire/routes";
 import type { Me } from "../src/wire/types";
@@ -40,9 +40,9 @@ beforeEach(() => {
 test("an edit that waits is kept for other tabs as what another page sent", () => {
   const stored = storage("localStorage");
   const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-  const outgoing: Outgoing = { key: "own", text: "Dogs?", attachments: [], agent_id: null, model: null, if_busy: "enqueue", beside: "edit", status: "queued", turn_id: "t2", error: null, created_at: 1 };
+  const outgoing: OutgoingMessage = { key: "own", text: "Dogs?", attachments: [], agent_id: null, model: null, if_busy: "enqueue", branch: "edit", status: "queued", turn_id: "t2", error: null, created_at: 1 };
   services.outbox.addQueued("conv_1", outgoing);
-  expect(JSON.parse(stored.get("turnkeep:queued:conv_1") ?? "")).toMatchObject([{ key: "t2", beside: "edit", turn_id: "t2" }]);
+  expect(JSON.parse(stored.get("turnkeep:queued:conv_1") ?? "")).toMatchObject([{ key: "t2", branch: "edit", turn_id: "t2" }]);
   expect(services.store.get().threads["conv_1"]?.outbox).toEqual([outgoing]);
   vi.unstubAllGlobals();
 });
@@ -80,7 +80,7 @@ describe("a message on its way", () => {
   ])("is forgotten where somebody else signs in", async (other) => {
     const stored = storage();
     const before = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    before.store.dispatch({ type: "session", session: "in", me: somebody });
+    before.store.dispatch({ type: "session", session: "signed_in", me: somebody });
     vi.mocked(routes.ask).mockReturnValue(new Promise(() => undefined));
     void before.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
     expect(stored.size).toBe(1);
@@ -97,7 +97,7 @@ describe("a message on its way", () => {
   test("is sent again after a reload, under the same key, until somebody has taken it", async () => {
     const stored = storage();
     const before = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    before.store.dispatch({ type: "session", session: "in", me: somebody });
+    before.store.dispatch({ type: "session", session: "signed_in", me: somebody });
     vi.mocked(routes.ask).mockReturnValue(new Promise(() => undefined));
     void before.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
 
@@ -182,7 +182,7 @@ describe("a second message in a new conversation", () => {
   test("is sent again after a reload to where it was sent before, in the same words", async () => {
     storage();
     const { services, answers, sending, bodies } = asked();
-    services.store.dispatch({ type: "session", session: "in", me: somebody });
+    services.store.dispatch({ type: "session", session: "signed_in", me: somebody });
     answers[0]?.resolve(await accepts("t1"));
     await sending[0];
     expect(bodies()).toHaveLength(2);

@@ -1,9 +1,9 @@
 /** What waits: the server says it, and the page shows it in that order, each message once. */
 import { describe, expect, test } from "vitest";
 
-import { isOneMoment, sentHere } from "../src/state/queue";
-import { openRows } from "../src/state/select";
-import { newThread, type Outgoing, reduceThread, type Thread } from "../src/state/thread";
+import { isConsistent, sentByThisPage } from "../src/state/queue";
+import { openRows } from "../src/state/selectors";
+import { newThread, type OutgoingMessage, reduceThread, type Thread } from "../src/state/thread";
 import type { Conversation, FileRef, Message, QueuedTurn } from "../src/wire/types";
 
 const file: FileRef = { type: "file", file_id: "file_1", name: "notes.txt", mime_type: "text/plain", size: 3 };
@@ -24,7 +24,7 @@ const question = (turn: string, status: Message["status"], more: Partial<Message
 
 const queued = (turn: string, more: Partial<Message> = {}): QueuedTurn => ({ id: turn, events_url: "", message: question(turn, "queued", more) });
 
-const sent = (key: string, turnId: string | null, more: Partial<Outgoing> = {}): Outgoing => ({
+const sent = (key: string, turnId: string | null, more: Partial<OutgoingMessage> = {}): OutgoingMessage => ({
   key,
   text: key,
   attachments: [],
@@ -44,11 +44,11 @@ const told = (running: string | null, queue: QueuedTurn[] | undefined): Conversa
 /** The newest first, as the server pages. */
 const page = (...messages: Message[]) => ({ data: messages.toReversed(), next_cursor: null });
 
-function refreshed(thread: Thread, conversation: Conversation, messages: Message[], known: readonly Outgoing[] = []): Thread {
+function refreshed(thread: Thread, conversation: Conversation, messages: Message[], known: readonly OutgoingMessage[] = []): Thread {
   return reduceThread(thread, { type: "thread/refreshed", id: "conv_1", conversation, page: page(...messages), known });
 }
 
-const asked = (thread: Thread, outgoing: Outgoing) => reduceThread(thread, { type: "thread/asked", id: "conv_1", outgoing });
+const asked = (thread: Thread, outgoing: OutgoingMessage) => reduceThread(thread, { type: "outbox/added", id: "conv_1", outgoing });
 const busy = () => reduceThread(refreshed(newThread("conv_1"), told("t1", []), [question("t1", "running")]), { type: "turn/followed", id: "conv_1", turn_id: "t1" });
 const shown = (thread: Thread) => openRows(thread).map((row) => (row.kind === "outgoing" ? `${row.outgoing.status} ${row.outgoing.turn_id}` : row.key));
 
@@ -60,7 +60,7 @@ describe("a queue", () => {
   });
 
   test("keeps what the page knows of its own messages, in the order of the server", () => {
-    const own = sent("own", "t3", { beside: "edit" });
+    const own = sent("own", "t3", { branch: "edit" });
     const thread = refreshed(asked(busy(), own), told("t1", [queued("t2"), queued("t3")]), [question("t1", "running")], [own]);
     expect(shown(thread)).toEqual(["t1:assistant", "queued t2", "queued t3"]);
     expect(thread.outbox[1]).toBe(own);
@@ -90,13 +90,13 @@ describe("a queue", () => {
 
   test("shows a message once that it told of before the answer to its question came", () => {
     const before = refreshed(asked(busy(), sent("k", null)), told("t1", [queued("t2")]), [question("t1", "running")]);
-    const thread = reduceThread(before, { type: "thread/accepted", id: "conv_1", key: "k", turn_id: "t2" });
+    const thread = reduceThread(before, { type: "outbox/accepted", id: "conv_1", key: "k", turn_id: "t2" });
     expect(thread.outbox.map((one) => one.key)).toEqual(["k"]);
-    expect(asked(before, sent("beside", "t2")).outbox.filter((one) => one.turn_id === "t2")).toHaveLength(1);
+    expect(asked(before, sent("branch", "t2")).outbox.filter((one) => one.turn_id === "t2")).toHaveLength(1);
   });
 
   test("takes back a turn that was taken for running and waits behind another", () => {
-    const before = reduceThread(asked(refreshed(newThread("conv_1"), told(null, []), []), sent("k", null)), { type: "thread/accepted", id: "conv_1", key: "k", turn_id: "t2" });
+    const before = reduceThread(asked(refreshed(newThread("conv_1"), told(null, []), []), sent("k", null)), { type: "outbox/accepted", id: "conv_1", key: "k", turn_id: "t2" });
     expect(before.live?.id).toBe("t2");
     const behind = refreshed(before, told("t1", [queued("t2")]), [question("t1", "running")]);
     expect([behind.live, shown(behind)]).toEqual([null, ["queued t2"]]);
@@ -107,8 +107,8 @@ describe("a queue", () => {
 
   test("tells what this page has sent from what others have", () => {
     const thread = refreshed(asked(busy(), sent("own", "t3")), told("t1", [queued("t2"), queued("t3")]), [question("t1", "running")]);
-    expect(sentHere(thread).map((one) => one.key)).toEqual(["own"]);
-    expect(sentHere(asked(thread, sent("next", null))).map((one) => one.key)).toEqual(["own", "next"]);
+    expect(sentByThisPage(thread).map((one) => one.key)).toEqual(["own"]);
+    expect(sentByThisPage(asked(thread, sent("next", null))).map((one) => one.key)).toEqual(["own", "next"]);
   });
 
   test("of a server that tells none stays as it is", () => {
@@ -118,13 +118,13 @@ describe("a queue", () => {
 });
 
 test("a conversation and its messages are of one moment where they agree on what runs", () => {
-  expect(isOneMoment(told(null, []), page())).toBe(true);
-  expect(isOneMoment(told("t2", []), page(question("t1", "succeeded"), question("t2", "running")))).toBe(true);
-  expect(isOneMoment(told("t2", []), page(question("t1", "running")))).toBe(false);
-  expect(isOneMoment(told("t2", []), page(question("t1", "succeeded")))).toBe(false);
+  expect(isConsistent(told(null, []), page())).toBe(true);
+  expect(isConsistent(told("t2", []), page(question("t1", "succeeded"), question("t2", "running")))).toBe(true);
+  expect(isConsistent(told("t2", []), page(question("t1", "running")))).toBe(false);
+  expect(isConsistent(told("t2", []), page(question("t1", "succeeded")))).toBe(false);
   // A turn that runs beside the head, which it will be only when it has ended.
-  const beside = { ...told("t2", []), head_turn_id: "t1" };
-  expect(isOneMoment(beside, page(question("t2", "running")))).toBe(true);
-  expect(isOneMoment(beside, page(question("t1", "succeeded")))).toBe(false);
-  expect(isOneMoment(told("t1", []), page(question("t1", "succeeded"), question("t2", "running")))).toBe(false);
+  const branching = { ...told("t2", []), head_turn_id: "t1" };
+  expect(isConsistent(branching, page(question("t2", "running")))).toBe(true);
+  expect(isConsistent(branching, page(question("t1", "succeeded")))).toBe(false);
+  expect(isConsistent(told("t1", []), page(question("t1", "succeeded"), question("t2", "running")))).toBe(false);
 });

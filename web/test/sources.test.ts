@@ -60,12 +60,12 @@ describe("an address", () => {
   test("survives being written and read", () => {
     const passage = { quote: "100 % of “it” & more #1", part: "Ünï/code" };
     for (const route of [
-      { page: "chat", conversationId: HERE, place: { kind: "page", id: `page_${HEX}`, passage } },
+      { page: "chat", conversationId: HERE, item: { kind: "page", id: `page_${HEX}`, passage } },
       { page: "chat", conversationId: HERE, passage },
-      { page: "chat", conversationId: HERE, place: { kind: "table", id: `table_${HEX}`, row: 3 } },
-      { page: "chat", conversationId: HERE, place: { kind: "file", id: `file_${HEX}` } },
-      { page: "settings", section: "pages", place: { kind: "page", id: `page_${HEX}`, passage } },
-      { page: "settings", section: "tables", place: { kind: "table", id: `table_${HEX}` } },
+      { page: "chat", conversationId: HERE, item: { kind: "table", id: `table_${HEX}`, row: 3 } },
+      { page: "chat", conversationId: HERE, item: { kind: "file", id: `file_${HEX}` } },
+      { page: "settings", section: "pages", item: { kind: "page", id: `page_${HEX}`, passage } },
+      { page: "settings", section: "tables", item: { kind: "table", id: `table_${HEX}` } },
     ] as const) {
       const { pathname, hash } = new URL(pathOf(route), "http://here");
       expect(routeOf(pathname, hash)).toEqual(route);
@@ -77,7 +77,7 @@ describe("an address", () => {
     expect(routeOf(`/c/${HERE}`, "#message")).toEqual({ page: "chat", conversationId: HERE });
     expect(routeOf("/settings/pages/nonsense")).toEqual({ page: "settings", section: "pages" });
     expect(routeOf(`/settings/keys/page_${HEX}`)).toEqual({ page: "settings", section: "keys" });
-    expect(routeOf(`/settings/tables/table_${HEX}/0`)).toEqual({ page: "settings", section: "tables", place: { kind: "table", id: `table_${HEX}` } });
+    expect(routeOf(`/settings/tables/table_${HEX}/0`)).toEqual({ page: "settings", section: "tables", item: { kind: "table", id: `table_${HEX}` } });
   });
 });
 

@@ -1,8 +1,8 @@
 /** Branches of a conversation: edit a message, regenerate an answer, and switch between the versions. */
-import { wordsOf } from "../state/content";
-import { attachmentIds, editSlot } from "../state/editing";
-import { threadId } from "../state/select";
-import type { Outgoing, Thread } from "../state/thread";
+import { messageText } from "../state/message";
+import { attachmentIds, editUploadKey } from "../state/edits";
+import { threadId } from "../state/selectors";
+import type { OutgoingMessage, Thread } from "../state/thread";
 import * as routes from "../wire/routes";
 import type { FileRef, IfBusy, Message } from "../wire/types";
 import type { Services } from "./services";
@@ -15,7 +15,7 @@ export type BranchNeeds = Pick<Services, "store" | "tabs" | "uploads"> & {
   outbox: Pick<Services["outbox"], "addQueued">;
 };
 
-type NewTurn = Pick<Outgoing, "beside" | "text" | "attachments" | "if_busy">;
+type NewTurn = Pick<OutgoingMessage, "branch" | "text" | "attachments" | "if_busy">;
 
 interface Conditions {
   /** Whether the turn stays once the server has accepted it. Otherwise it is cancelled. */
@@ -36,49 +36,49 @@ export class Branches {
 
   openEdit(id: string, question: Message): void {
     this.#openings += 1;
-    const changes = { text: wordsOf(question.content), files: question.attachments, isSending: false, opening: this.#openings };
-    this.#needs.store.dispatch({ type: "thread/editing", id, turn_id: question.turn_id, changes });
+    const changes = { text: messageText(question.content), files: question.attachments, isSending: false, opening: this.#openings };
+    this.#needs.store.dispatch({ type: "edit/changed", id, turn_id: question.turn_id, changes });
   }
 
   changeText(id: string, turnId: string, text: string): void {
-    this.#needs.store.dispatch({ type: "thread/editing", id, turn_id: turnId, changes: { text } });
+    this.#needs.store.dispatch({ type: "edit/changed", id, turn_id: turnId, changes: { text } });
   }
 
   removeFile(id: string, turnId: string, fileId: string): void {
     const files = this.#thread(id)?.edits[turnId]?.files.filter((file) => file.file_id !== fileId);
-    if (files) this.#needs.store.dispatch({ type: "thread/editing", id, turn_id: turnId, changes: { files } });
+    if (files) this.#needs.store.dispatch({ type: "edit/changed", id, turn_id: turnId, changes: { files } });
   }
 
   attachFiles(id: string, turnId: string, files: readonly File[]): void {
     const editing = this.#thread(id)?.edits[turnId];
     // An edit that is being sent takes no more files: they would be lost when the editor closes.
     if (editing?.isSending) return;
-    this.#needs.uploads.attach(editSlot(turnId), files, { conversationId: id, taken: editing?.files.length ?? 0 });
+    this.#needs.uploads.attach(editUploadKey(turnId), files, { conversationId: id, taken: editing?.files.length ?? 0 });
   }
 
   /** Close the editor without a change. If the edit is being sent, its turn is cancelled, and its files may belong to that turn. */
   closeEdit(id: string, turnId: string): void {
-    if (this.#thread(id)?.edits[turnId]?.isSending) this.#needs.uploads.attached(editSlot(turnId));
-    for (const one of this.#needs.store.get().attaching[editSlot(turnId)] ?? []) this.#needs.uploads.detach(one.key);
-    this.#needs.store.dispatch({ type: "thread/edited", id, turn_id: turnId });
+    if (this.#thread(id)?.edits[turnId]?.isSending) this.#needs.uploads.attached(editUploadKey(turnId));
+    for (const one of this.#needs.store.get().uploads[editUploadKey(turnId)] ?? []) this.#needs.uploads.detach(one.key);
+    this.#needs.store.dispatch({ type: "edit/closed", id, turn_id: turnId });
   }
 
   /** Send the edit. The editor stays open until the server has accepted it, so that nothing is lost if it is refused. */
   async sendEdit(id: string, turnId: string, ifBusy: IfBusy): Promise<void> {
     const editing = this.#thread(id)?.edits[turnId];
     if (!editing || editing.isSending) return;
-    const added = (this.#needs.store.get().attaching[editSlot(turnId)] ?? []).flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
+    const added = (this.#needs.store.get().uploads[editUploadKey(turnId)] ?? []).flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
     const files = [...editing.files, ...added];
     const text = editing.text.trim();
     const body = { message: text, if_busy: ifBusy, ...attachmentIds(this.#question(id, turnId), files) };
     const isOpen = () => this.#thread(id)?.edits[turnId]?.opening === editing.opening;
-    this.#needs.store.dispatch({ type: "thread/editing", id, turn_id: turnId, changes: { isSending: true } });
-    const turn: NewTurn = { beside: "edit", text, attachments: files, if_busy: ifBusy };
+    this.#needs.store.dispatch({ type: "edit/changed", id, turn_id: turnId, changes: { isSending: true } });
+    const turn: NewTurn = { branch: "edit", text, attachments: files, if_busy: ifBusy };
     const isTaken = await this.#start(id, turnId, turn, { isWanted: isOpen, isAwaited: isOpen }, (key) => routes.edit(id, turnId, body, key));
     if (isTaken) {
-      this.#needs.uploads.attached(editSlot(turnId));
-      this.#needs.store.dispatch({ type: "thread/edited", id, turn_id: turnId });
-    } else if (isOpen()) this.#needs.store.dispatch({ type: "thread/editing", id, turn_id: turnId, changes: { isSending: false } });
+      this.#needs.uploads.attached(editUploadKey(turnId));
+      this.#needs.store.dispatch({ type: "edit/closed", id, turn_id: turnId });
+    } else if (isOpen()) this.#needs.store.dispatch({ type: "edit/changed", id, turn_id: turnId, changes: { isSending: false } });
   }
 
   /** Have the question answered again, as a new version of the answer. */
@@ -86,7 +86,7 @@ export class Branches {
     if (this.#regenerating.has(turnId)) return;
     this.#regenerating.add(turnId);
     const question = this.#question(id, turnId);
-    const turn: NewTurn = { beside: "again", text: question ? wordsOf(question.content) : "", attachments: question?.attachments ?? [], if_busy: ifBusy };
+    const turn: NewTurn = { branch: "regenerate", text: question ? messageText(question.content) : "", attachments: question?.attachments ?? [], if_busy: ifBusy };
     // Nothing on the page shows this request. Once the user has left the conversation, it is not repeated any more.
     const conditions = { isWanted: () => true, isAwaited: () => this.#isInView(id) };
     await this.#start(id, turnId, turn, conditions, (key) => routes.regenerate(id, turnId, { if_busy: ifBusy }, key));
@@ -126,11 +126,11 @@ export class Branches {
 
   /** The new turn takes the place of the old one at once, or waits in the queue while another answer is written. */
   #accepted(id: string, turnId: string, newTurnId: string, turn: NewTurn, key: string): void {
-    const edited = turn.beside === "edit" ? { text: turn.text, files: turn.attachments } : null;
+    const edited = turn.branch === "edit" ? { text: turn.text, files: turn.attachments } : null;
     if (this.#thread(id)?.live)
       this.#needs.outbox.addQueued(id, { ...turn, key, agent_id: null, model: null, status: "queued", turn_id: newTurnId, error: null, created_at: Date.now() });
     else {
-      this.#needs.store.dispatch({ type: "thread/beside", id, turn_id: turnId, new_turn_id: newTurnId, edited });
+      this.#needs.store.dispatch({ type: "branch/started", id, turn_id: turnId, new_turn_id: newTurnId, edited });
       // The one stream of this tab belongs to the thread in view. Another thread is followed when it is opened.
       if (this.#isInView(id)) this.#needs.threads.follow(id, newTurnId);
     }

@@ -15,70 +15,70 @@ export class Conversations {
   }
 
   async search(query: string): Promise<void> {
-    this.#needs.store.dispatch({ type: "history/searched", query });
+    this.#needs.store.dispatch({ type: "conversations/searched", query });
     try {
       const page = await routes.conversations({ q: query, limit: LIST_LIMIT });
-      this.#needs.store.dispatch({ type: "history/loaded", query, page });
+      this.#needs.store.dispatch({ type: "conversations/loaded", query, page });
     } catch (error) {
-      if (!this.#needs.session.hasEnded(error)) this.#needs.store.dispatch({ type: "history/failed" });
+      if (!this.#needs.session.hasEnded(error)) this.#needs.store.dispatch({ type: "conversations/failed" });
     }
   }
 
   async refresh(): Promise<void> {
-    const { query } = this.#needs.store.get().history;
+    const { query } = this.#needs.store.get().conversations;
     try {
       const page = await routes.conversations({ q: query, limit: LIST_LIMIT });
-      this.#needs.store.dispatch({ type: "history/refreshed", query, page });
+      this.#needs.store.dispatch({ type: "conversations/refreshed", query, page });
     } catch (error) {
       this.#needs.session.hasEnded(error);
     }
   }
 
   async loadMore(): Promise<void> {
-    const { query, cursor, isLoadingMore } = this.#needs.store.get().history;
+    const { query, cursor, isLoadingMore } = this.#needs.store.get().conversations;
     if (cursor === null || isLoadingMore) return;
-    this.#needs.store.dispatch({ type: "history/loading-more" });
+    this.#needs.store.dispatch({ type: "conversations/loading-more" });
     try {
       const page = await routes.conversations({ q: query, cursor, limit: LIST_LIMIT });
-      this.#needs.store.dispatch({ type: "history/more", query, page });
+      this.#needs.store.dispatch({ type: "conversations/more", query, page });
     } catch {
-      this.#needs.store.dispatch({ type: "history/failed" });
+      this.#needs.store.dispatch({ type: "conversations/failed" });
     }
   }
 
   async rename(id: string, title: string): Promise<void> {
-    const before = this.#needs.store.get().history.items.find((one) => one.id === id)?.title ?? null;
-    this.#needs.store.dispatch({ type: "history/renamed", id, title });
+    const before = this.#needs.store.get().conversations.items.find((one) => one.id === id)?.title ?? null;
+    this.#needs.store.dispatch({ type: "conversations/renamed", id, title });
     try {
       const conversation = await routes.changeConversation(id, { title });
       this.update(conversation);
       if (this.#needs.store.get().threads[id]) this.#needs.store.dispatch({ type: "thread/changed", id, conversation });
       this.#needs.tabs.post({ kind: "conversation", conversationId: id });
     } catch (error) {
-      this.#needs.store.dispatch({ type: "history/renamed", id, title: before });
+      this.#needs.store.dispatch({ type: "conversations/renamed", id, title: before });
       this.#needs.notices.report(error);
     }
   }
 
   async remove(id: string): Promise<void> {
-    const before = this.#needs.store.get().history.items.find((one) => one.id === id);
-    this.#needs.store.dispatch({ type: "history/removed", id });
+    const before = this.#needs.store.get().conversations.items.find((one) => one.id === id);
+    this.#needs.store.dispatch({ type: "conversations/removed", id });
     const { route } = this.#needs.store.get();
     if (route.page === "chat" && route.conversationId === id) this.#needs.navigation.go({ page: "chat", conversationId: null });
     try {
       await routes.deleteConversation(id);
       this.#needs.tabs.post({ kind: "list" });
     } catch (error) {
-      if (before) this.#needs.store.dispatch({ type: "history/restored", conversation: before });
+      if (before) this.#needs.store.dispatch({ type: "conversations/restored", conversation: before });
       this.#needs.notices.report(error);
     }
   }
 
   async restore(): Promise<void> {
-    const { removed } = this.#needs.store.get().history;
+    const { removed } = this.#needs.store.get().conversations;
     if (!removed) return;
     try {
-      this.#needs.store.dispatch({ type: "history/restored", conversation: await routes.restoreConversation(removed.id) });
+      this.#needs.store.dispatch({ type: "conversations/restored", conversation: await routes.restoreConversation(removed.id) });
       this.#needs.navigation.go({ page: "chat", conversationId: removed.id });
       this.#needs.tabs.post({ kind: "list" });
     } catch (error) {
@@ -88,11 +88,11 @@ export class Conversations {
 
   /** The deleted conversation can no longer be restored with one click. */
   forgetRemoved(): void {
-    this.#needs.store.dispatch({ type: "history/forgot-removed" });
+    this.#needs.store.dispatch({ type: "conversations/forgot-removed" });
   }
 
   /** Show the newest state of a conversation that another part of the page has read. */
   update(conversation: Conversation): void {
-    this.#needs.store.dispatch({ type: "history/changed", conversation });
+    this.#needs.store.dispatch({ type: "conversations/changed", conversation });
   }
 }

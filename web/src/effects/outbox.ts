@@ -1,7 +1,7 @@
 /** Messages that the user sent and that the transcript does not show yet: send, repeat, cancel. */
-import { threadId } from "../state/select";
+import { threadId } from "../state/selectors";
 import { NEW } from "../state/state";
-import type { Outgoing } from "../state/thread";
+import type { OutgoingMessage } from "../state/thread";
 import { ApiError } from "../wire/client";
 import * as routes from "../wire/routes";
 import type { FileRef, IfBusy } from "../wire/types";
@@ -30,7 +30,7 @@ export class Outbox {
 
   /** Send a message in the thread in view. */
   async send(message: NewMessage): Promise<void> {
-    const outgoing: Outgoing = {
+    const outgoing: OutgoingMessage = {
       key: crypto.randomUUID(),
       text: message.text,
       attachments: message.attachments,
@@ -59,19 +59,19 @@ export class Outbox {
     for (const { id, outgoing } of loadUnsent(this.#state)) {
       if (this.#threadOf(outgoing.key) !== null) continue;
       if (outgoing.status === "sending") void this.#add(id, outgoing);
-      else this.#needs.store.dispatch({ type: "thread/asked", id, outgoing });
+      else this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
     }
   }
 
   /** Show a message that the server has accepted and queued. */
-  addQueued(id: string, outgoing: Outgoing): void {
-    this.#needs.store.dispatch({ type: "thread/asked", id, outgoing });
+  addQueued(id: string, outgoing: OutgoingMessage): void {
+    this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
     saveQueued(id, this.#state.threads[id]);
   }
 
   /** Take a message out. If its request is under way, the turn is cancelled as soon as the server has accepted it. */
   remove(id: string, key: string): void {
-    this.#needs.store.dispatch({ type: "thread/withdrawn", id, key });
+    this.#needs.store.dispatch({ type: "outbox/removed", id, key });
     saveQueued(id, this.#state.threads[id]);
     saveUnsent(this.#state);
   }
@@ -84,8 +84,8 @@ export class Outbox {
     await threads.refresh(id);
   }
 
-  async #add(id: string, outgoing: Outgoing): Promise<void> {
-    this.#needs.store.dispatch({ type: "thread/asked", id, outgoing });
+  async #add(id: string, outgoing: OutgoingMessage): Promise<void> {
+    this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
     saveUnsent(this.#state);
     if (id !== NEW) return await this.#post(outgoing);
     // Only one message creates the conversation. The next one follows it there, or creates one itself if the first was refused.
@@ -95,7 +95,7 @@ export class Outbox {
     if (this.#creation === request) this.#creation = null;
   }
 
-  async #post(outgoing: Outgoing): Promise<void> {
+  async #post(outgoing: OutgoingMessage): Promise<void> {
     const { store, session, connection, threads } = this.#needs;
     const id = this.#threadOf(outgoing.key);
     // It was taken out while it waited for another message.
@@ -118,7 +118,7 @@ export class Outbox {
       if (session.hasEnded(error)) return;
       const code = error instanceof ApiError ? error.code : "internal";
       const current = this.#threadOf(outgoing.key);
-      if (current !== null) store.dispatch({ type: "thread/refused", id: current, key: outgoing.key, error: { code, message: errorText(error) } });
+      if (current !== null) store.dispatch({ type: "outbox/refused", id: current, key: outgoing.key, error: { code, message: errorText(error) } });
       saveUnsent(this.#state);
     }
   }
@@ -126,7 +126,7 @@ export class Outbox {
   #accepted(from: string, id: string, key: string, turnId: string): void {
     const { store, threads, tabs } = this.#needs;
     if (from === NEW) this.#created(id);
-    store.dispatch({ type: "thread/accepted", id, key, turn_id: turnId });
+    store.dispatch({ type: "outbox/accepted", id, key, turn_id: turnId });
     saveQueued(id, this.#state.threads[id]);
     saveUnsent(this.#state);
     tabs.post({ kind: "conversation", conversationId: id });
@@ -136,7 +136,7 @@ export class Outbox {
   /** The new conversation has an id. If it is in view, its address and the draft of the next message follow. */
   #created(id: string): void {
     const { store, navigation, uploads } = this.#needs;
-    store.dispatch({ type: "thread/born", id });
+    store.dispatch({ type: "thread/created", id });
     const { route } = this.#state;
     if (route.page !== "chat" || route.conversationId !== null) return;
     uploads.moveDraft(id);

@@ -1,13 +1,13 @@
 /** What this browser keeps of an outbox, so that a reload loses nothing. */
 import { queuedIn } from "../state/queue";
 import type { State } from "../state/state";
-import type { Outgoing, Thread } from "../state/thread";
+import type { OutgoingMessage, Thread } from "../state/thread";
 import { perTab, readStored, writeStored } from "./storage";
 
 /** Messages that the server has not accepted yet, and the user who wrote them. */
 interface Unsent {
   sender: string;
-  unsent: { id: string; outgoing: Outgoing }[];
+  unsent: { id: string; outgoing: OutgoingMessage }[];
 }
 
 /** They are sent again after a reload of this tab, under the same key. */
@@ -29,9 +29,9 @@ const senderOf = ({ me }: State): string => `${me?.workspace_id ?? ""}/${me?.use
 
 /** The server lists what is queued, but not that a message takes the place of another one. This browser keeps that. */
 export function saveQueued(id: string, thread: Thread | undefined): void {
-  const beside = queuedIn(thread).filter((one) => one.beside);
+  const branches = queuedIn(thread).filter((one) => one.branch);
   // Other tabs read this too. There the message has the key of one that another page sent.
-  writeStored(`queued:${id}`, beside.length ? beside.map((one) => ({ ...one, key: one.turn_id })) : null);
+  writeStored(`queued:${id}`, branches.length ? branches.map((one) => ({ ...one, key: one.turn_id })) : null);
 }
 
-export const loadQueued = (id: string): Outgoing[] => readStored<Outgoing[]>(`queued:${id}`) ?? [];
+export const loadQueued = (id: string): OutgoingMessage[] => readStored<OutgoingMessage[]>(`queued:${id}`) ?? [];

@@ -2,7 +2,7 @@
  * Who is signed in, and the life of the page around it: what is loaded after sign-in, the browser's events (network,
  * visibility), and regular refreshes.
  */
-import { threadId } from "../state/select";
+import { threadId } from "../state/selectors";
 import { NEW } from "../state/state";
 import type { Store } from "../state/store";
 import { ApiError } from "../wire/client";
@@ -27,11 +27,11 @@ export class Session {
   /** Ask the server who is signed in; whether the server named a user. The state says what to show otherwise. */
   async load(): Promise<boolean> {
     try {
-      this.#store.dispatch({ type: "session", session: "in", me: await routes.me() });
+      this.#store.dispatch({ type: "session", session: "signed_in", me: await routes.me() });
       return true;
     } catch (error) {
       const isOut = error instanceof ApiError && error.status === 401;
-      this.#store.dispatch({ type: "session", session: isOut ? "out" : "unreachable" });
+      this.#store.dispatch({ type: "session", session: isOut ? "signed_out" : "unreachable" });
       return false;
     }
   }
@@ -59,7 +59,7 @@ export class Session {
   /** The server does not know the user any more: the page shows the sign-in form. */
   end(): void {
     for (const listener of this.#endListeners) listener();
-    this.#store.dispatch({ type: "session", session: "out" });
+    this.#store.dispatch({ type: "session", session: "signed_out" });
   }
 
   /** Whether a request failed because the session has ended. If so, this ends it here too. */

@@ -1,10 +1,10 @@
 /** Conversations that are open: load and refresh them, follow the turn that runs in the one in view, stop it. */
-import { isOneMoment, queuedIds, queuedIn } from "../state/queue";
+import { isConsistent, queuedIds, queuedIn } from "../state/queue";
 import { pathOf, type Route } from "../state/route";
-import { currentThread, threadId, unexplained } from "../state/select";
-import type { Outgoing } from "../state/thread";
+import { currentThread, threadId, unexplainedFailures } from "../state/selectors";
+import type { OutgoingMessage } from "../state/thread";
 import * as routes from "../wire/routes";
-import type { Conversation, Message, Page } from "../wire/types";
+import type { Conversation, Message, ListPage } from "../wire/types";
 import { words } from "../words";
 import { errorText, isNotFound } from "./notices";
 import { loadQueued, saveQueued } from "./outboxStorage";
@@ -34,7 +34,7 @@ export class Threads {
 
   #show(route: Route, previous: Route): void {
     const state = this.#state;
-    if (state.session !== "in" || route.page !== "chat") return;
+    if (state.session !== "signed_in" || route.page !== "chat") return;
     // A source was opened or closed beside the thread. The thread stays as it is.
     const isSameThread = previous.page === "chat" && previous.conversationId === route.conversationId && pathOf(previous) !== pathOf(route);
     if (isSameThread && currentThread(state)?.status === "ready") return;
@@ -75,14 +75,14 @@ export class Threads {
   }
 
   /** A conversation, its newest messages, and the queued messages that this page knew of when it sent the requests. */
-  async #read(id: string): Promise<{ conversation: Conversation; page: Page<Message>; known: Outgoing[] }> {
+  async #read(id: string): Promise<{ conversation: Conversation; page: ListPage<Message>; known: OutgoingMessage[] }> {
     for (let reads = 1; ; reads += 1) {
       const known = [...loadQueued(id), ...queuedIn(this.#state.threads[id])];
       const [conversation, page] = await Promise.all([
         routes.conversation(id),
         routes.messages(id, { order: "desc", limit: NEWEST_MESSAGES }),
       ]);
-      if (reads === MAX_READS || isOneMoment(conversation, page)) return { conversation, page, known };
+      if (reads === MAX_READS || isConsistent(conversation, page)) return { conversation, page, known };
     }
   }
 
@@ -105,7 +105,7 @@ export class Threads {
   #loadFailures(id: string): void {
     const { store } = this.#needs;
     const thread = this.#state.threads[id];
-    for (const turnId of thread ? unexplained(thread) : [])
+    for (const turnId of thread ? unexplainedFailures(thread) : [])
       void routes.turn(turnId).then(
         (turn) => store.dispatch({ type: "turn/failure", id, turn_id: turnId, error: turn.error ?? { code: "internal", message: words.failed } }),
         () => undefined,

@@ -1,9 +1,9 @@
 /** Files that the user attaches to a message: checked against the limits, and uploaded with progress. */
-import { threadId } from "../state/select";
+import { threadId } from "../state/selectors";
 import { NEW } from "../state/state";
 import { ApiError, asProblem } from "../wire/client";
 import * as routes from "../wire/routes";
-import type { FileRef, Page, StoredFile } from "../wire/types";
+import type { FileRef, ListPage, StoredFile } from "../wire/types";
 import { sizeInWords, words } from "../words";
 import { readStored, writeStored } from "./storage";
 import { errorText } from "./notices";
@@ -25,9 +25,9 @@ export class Uploads {
    * names the conversation, and how many files the message already has.
    */
   attach(id: string, files: readonly File[], { conversationId = id, taken = 0 } = {}): void {
-    const { me, attaching } = this.#needs.store.get();
+    const { me, uploads } = this.#needs.store.get();
     if (!me || !files.length) return;
-    const room = me.max_files_per_message - (attaching[id]?.length ?? 0) - taken;
+    const room = me.max_files_per_message - (uploads[id]?.length ?? 0) - taken;
     if (files.length > room) this.#needs.notices.show(words.composer.tooMany(me.max_files_per_message), "error");
     for (const file of files.slice(0, Math.max(room, 0))) {
       if (file.size > me.max_file_bytes) this.#needs.notices.show(words.composer.tooLarge(file.name, sizeInWords(file.size), sizeInWords(me.max_file_bytes)), "error");
@@ -42,20 +42,20 @@ export class Uploads {
     this.#running.set(key, abort);
     const preview = file.type.startsWith("image/") && file.type !== "image/svg+xml" ? URL.createObjectURL(file) : null;
     this.#needs.store.dispatch({
-      type: "attaching/added",
+      type: "upload/added",
       threadId: id,
-      attaching: { key, name: file.name, size: file.size, mime_type: file.type, preview, progress: 0, stored: null, error: null },
+      upload: { key, name: file.name, size: file.size, mime_type: file.type, preview, progress: 0, stored: null, error: null },
     });
     const progress = {
       signal: abort.signal,
-      onProgress: (share: number) => this.#needs.store.dispatch({ type: "attaching/changed", key, changes: { progress: share } }),
+      onProgress: (share: number) => this.#needs.store.dispatch({ type: "upload/changed", key, changes: { progress: share } }),
     };
     try {
       const stored = conversationId === NEW ? await this.#uploadToNew(file, progress) : await uploadToConversation(conversationId, file, progress);
       const ref: FileRef = { type: "file", file_id: stored.id, name: stored.name, mime_type: stored.mime_type, size: stored.size };
-      this.#needs.store.dispatch({ type: "attaching/changed", key, changes: { stored: ref, progress: 1 } });
+      this.#needs.store.dispatch({ type: "upload/changed", key, changes: { stored: ref, progress: 1 } });
     } catch (error) {
-      if (!abort.signal.aborted) this.#needs.store.dispatch({ type: "attaching/changed", key, changes: { error: errorText(error) } });
+      if (!abort.signal.aborted) this.#needs.store.dispatch({ type: "upload/changed", key, changes: { error: errorText(error) } });
     } finally {
       this.#running.delete(key);
     }
@@ -77,7 +77,7 @@ export class Uploads {
 
   /** The new conversation has an id: the text and the files of its next message move to it. */
   moveDraft(id: string): void {
-    this.#needs.store.dispatch({ type: "attaching/moved", from: NEW, to: id });
+    this.#needs.store.dispatch({ type: "upload/moved", from: NEW, to: id });
     writeStored(`draft:${id}`, readStored(`draft:${NEW}`));
     writeStored(`draft:${NEW}`, null);
   }
@@ -85,17 +85,17 @@ export class Uploads {
   /** Take a file out of its message: its upload is stopped, or the stored file is deleted. */
   detach(key: string): void {
     this.#running.get(key)?.abort();
-    const all = Object.values(this.#needs.store.get().attaching).flat();
-    const one = all.find((attaching) => attaching.key === key);
+    const all = Object.values(this.#needs.store.get().uploads).flat();
+    const one = all.find((upload) => upload.key === key);
     if (one?.preview) URL.revokeObjectURL(one.preview);
     if (one?.stored) void routes.deleteFile(one.stored.file_id).catch(() => undefined);
-    this.#needs.store.dispatch({ type: "attaching/removed", key });
+    this.#needs.store.dispatch({ type: "upload/removed", key });
   }
 
   /** The files were sent with a message: forget them here. */
   attached(id: string): void {
-    for (const one of this.#needs.store.get().attaching[id] ?? []) if (one.preview) URL.revokeObjectURL(one.preview);
-    this.#needs.store.dispatch({ type: "attaching/cleared", threadId: id });
+    for (const one of this.#needs.store.get().uploads[id] ?? []) if (one.preview) URL.revokeObjectURL(one.preview);
+    this.#needs.store.dispatch({ type: "upload/cleared", threadId: id });
   }
 }
 
@@ -109,7 +109,7 @@ async function uploadToConversation(conversationId: string, file: File, progress
   const form = new FormData();
   form.append("file", file, file.name);
   const text = await transfer("POST", `/v1/conversations/${conversationId}/files`, {}, form, progress);
-  const stored = (JSON.parse(text) as Page<StoredFile>).data[0];
+  const stored = (JSON.parse(text) as ListPage<StoredFile>).data[0];
   if (!stored) throw new ApiError(502, "unknown", "The server did not say what it stored.");
   return stored;
 }

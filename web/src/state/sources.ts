@@ -1,6 +1,6 @@
 /** Sources of an answer: what each is called in it, and where it leads. */
 import type { Source } from "../wire/types";
-import { isId, type Passage, type Place, type Route } from "./route";
+import { isId, type Passage, type KnowledgeItem, type Route } from "./route";
 
 export type Target =
   /** A place in this page. */
@@ -22,9 +22,9 @@ export function targetOf(source: Source, conversationId: string): Target | null 
     const passage = source.snippet === source.title ? undefined : passageOf(source);
     return { kind: "route", route: { page: "chat", conversationId: source.conversation_id, ...(passage ? { passage } : {}) } };
   }
-  const place = placeOf(source);
-  if (place && isId("conv", conversationId)) return { kind: "route", route: { page: "chat", conversationId, place } };
-  if (place && place.kind !== "file") return { kind: "route", route: { page: "settings", section: place.kind === "page" ? "pages" : "tables", place } };
+  const item = itemOf(source);
+  if (item && isId("conv", conversationId)) return { kind: "route", route: { page: "chat", conversationId, item } };
+  if (item && item.kind !== "file") return { kind: "route", route: { page: "settings", section: item.kind === "page" ? "pages" : "tables", item } };
   return source.url ? { kind: "web", url: source.url } : null;
 }
 
@@ -42,7 +42,7 @@ export function plainWords(source: Source): string {
 
 const TABLE = /\|\s*:?-{3,}:?\s*\|/;
 
-function placeOf(source: Source): Place | null {
+function itemOf(source: Source): KnowledgeItem | null {
   const passage = passageOf(source);
   if (isId("page", source.page_id)) return { kind: "page", id: source.page_id, ...(passage ? { passage } : {}) };
   if (isId("table", source.table_id)) return { kind: "table", id: source.table_id, ...(isRow(source.row) ? { row: source.row } : {}) };

@@ -1,9 +1,10 @@
 /** One conversation as the page holds it: what the server has told, what is being said, and what waits to be sent. */
 import type { StreamEvent } from "../stream/events";
-import type { Conversation, FileRef, IfBusy, Message, Page } from "../wire/types";
-import { type Editing, type Edits, withEditing, withoutEditing } from "./editing";
+import type { Conversation, FileRef, IfBusy, Message, ListPage } from "../wire/types";
+import { type MessageEdit, type Edits, withEdit, withoutEdit } from "./edits";
+import { messageKey } from "./message";
 import { withQueue } from "./queue";
-import { isSettled, newTurn, reduceTurn, type TurnView } from "./turn";
+import { isSettled, newTurn, reduceTurn, type TurnDisplay } from "./turn";
 
 export interface Failure {
   readonly code: string;
@@ -11,7 +12,7 @@ export interface Failure {
 }
 
 /** A message that was sent and that no transcript shows yet: by this page, or by another one, whose turn waits. */
-export interface Outgoing {
+export interface OutgoingMessage {
   readonly key: string;
   readonly text: string;
   readonly attachments: readonly FileRef[];
@@ -19,7 +20,7 @@ export interface Outgoing {
   readonly model: string | null;
   readonly if_busy: IfBusy;
   /** What it takes the place of, for an edit or an answer that is given again. */
-  readonly beside?: "edit" | "again";
+  readonly branch?: "edit" | "regenerate";
   readonly status: "sending" | "queued" | "refused";
   readonly turn_id: string | null;
   readonly error: Failure | null;
@@ -36,8 +37,8 @@ export interface Thread {
   /** The cursor of the page before the first message; null: there is none; undefined: not yet known. */
   readonly older: string | null | undefined;
   readonly isLoadingOlder: boolean;
-  readonly live: TurnView | null;
-  readonly outbox: readonly Outgoing[];
+  readonly live: TurnDisplay | null;
+  readonly outbox: readonly OutgoingMessage[];
   /** Why turns failed; the transcript itself only says that they did. */
   readonly failures: Readonly<Record<string, Failure>>;
   /** Questions that are being edited, by their turns. */
@@ -46,20 +47,20 @@ export interface Thread {
 
 export type ThreadAction =
   | { type: "thread/opened"; id: string }
-  | { type: "thread/loaded"; id: string; conversation: Conversation; page: Page<Message>; known?: readonly Outgoing[] }
-  | { type: "thread/refreshed"; id: string; conversation: Conversation; page: Page<Message>; known?: readonly Outgoing[] }
+  | { type: "thread/loaded"; id: string; conversation: Conversation; page: ListPage<Message>; known?: readonly OutgoingMessage[] }
+  | { type: "thread/refreshed"; id: string; conversation: Conversation; page: ListPage<Message>; known?: readonly OutgoingMessage[] }
   | { type: "thread/failed"; id: string; isMissing: boolean; error: string }
   | { type: "thread/loading-older"; id: string }
-  | { type: "thread/older"; id: string; page: Page<Message> }
+  | { type: "thread/older"; id: string; page: ListPage<Message> }
   | { type: "thread/older-failed"; id: string }
   | { type: "thread/changed"; id: string; conversation: Conversation }
-  | { type: "thread/asked"; id: string; outgoing: Outgoing }
-  | { type: "thread/accepted"; id: string; key: string; turn_id: string }
-  | { type: "thread/refused"; id: string; key: string; error: Failure }
-  | { type: "thread/withdrawn"; id: string; key: string }
-  | { type: "thread/beside"; id: string; turn_id: string; new_turn_id: string; edited: Pick<Editing, "text" | "files"> | null }
-  | { type: "thread/editing"; id: string; turn_id: string; changes: Partial<Editing> }
-  | { type: "thread/edited"; id: string; turn_id: string }
+  | { type: "outbox/added"; id: string; outgoing: OutgoingMessage }
+  | { type: "outbox/accepted"; id: string; key: string; turn_id: string }
+  | { type: "outbox/refused"; id: string; key: string; error: Failure }
+  | { type: "outbox/removed"; id: string; key: string }
+  | { type: "branch/started"; id: string; turn_id: string; new_turn_id: string; edited: Pick<MessageEdit, "text" | "files"> | null }
+  | { type: "edit/changed"; id: string; turn_id: string; changes: Partial<MessageEdit> }
+  | { type: "edit/closed"; id: string; turn_id: string }
   | { type: "turn/followed"; id: string; turn_id: string }
   | { type: "turn/events"; id: string; turn_id: string; events: readonly StreamEvent[]; now: number; isReplay?: boolean }
   | { type: "turn/failure"; id: string; turn_id: string; error: Failure };
@@ -103,23 +104,23 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
     }
     case "thread/changed":
       return { ...thread, conversation: action.conversation };
-    case "thread/asked": {
+    case "outbox/added": {
       const { key, turn_id: turnId } = action.outgoing;
       const others = thread.outbox.filter((one) => one.key !== key && (turnId === null || one.turn_id !== turnId));
       return { ...thread, status: "ready", outbox: [...others, action.outgoing] };
     }
-    case "thread/accepted":
+    case "outbox/accepted":
       return accepted(thread, action.key, action.turn_id);
-    case "thread/refused":
+    case "outbox/refused":
       return withOutgoing(thread, action.key, { status: "refused", error: action.error });
-    case "thread/withdrawn":
+    case "outbox/removed":
       return { ...thread, outbox: thread.outbox.filter((one) => one.key !== action.key) };
-    case "thread/beside":
+    case "branch/started":
       return beside(thread, action);
-    case "thread/editing":
-      return { ...thread, edits: withEditing(thread.edits, action.turn_id, action.changes) };
-    case "thread/edited":
-      return { ...thread, edits: withoutEditing(thread.edits, action.turn_id) };
+    case "edit/changed":
+      return { ...thread, edits: withEdit(thread.edits, action.turn_id, action.changes) };
+    case "edit/closed":
+      return { ...thread, edits: withoutEdit(thread.edits, action.turn_id) };
     case "turn/followed":
       // What was drawn of it stays until the replay comes, so that nothing jumps and nothing that was opened closes.
       return thread.live?.id === action.turn_id ? thread : { ...thread, live: newTurn(action.turn_id) };
@@ -132,11 +133,8 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
   }
 }
 
-/** One message of a turn and a role: the same before and after the server has told its id. */
-export const messageKey = (message: Message): string => `${message.turn_id}:${message.role}`;
-
 /** The newest page replaces the end of what is known; pages before it stay. */
-function withTail(thread: Thread, page: Page<Message>): Thread {
+function withTail(thread: Thread, page: ListPage<Message>): Thread {
   const before = new Map(thread.messages.map((message) => [messageKey(message), message]));
   const fresh = page.data.toReversed().map((message) => same(before.get(messageKey(message)), message));
   const first = fresh[0];
@@ -177,11 +175,11 @@ function accepted(thread: Thread, key: string, turnId: string): Thread {
   return { ...thread, outbox, messages: [...thread.messages, userMessage(thread.id, turnId, outgoing)], live: newTurn(turnId) };
 }
 
-function withOutgoing(thread: Thread, key: string, changes: Partial<Outgoing>): Thread {
+function withOutgoing(thread: Thread, key: string, changes: Partial<OutgoingMessage>): Thread {
   return { ...thread, outbox: thread.outbox.map((one) => (one.key === key ? { ...one, ...changes } : one)) };
 }
 
-function userMessage(conversationId: string, turnId: string, outgoing: Pick<Outgoing, "text" | "attachments" | "created_at">): Message {
+function userMessage(conversationId: string, turnId: string, outgoing: Pick<OutgoingMessage, "text" | "attachments" | "created_at">): Message {
   return {
     id: `${turnId}:user`,
     conversation_id: conversationId,
@@ -197,7 +195,7 @@ function userMessage(conversationId: string, turnId: string, outgoing: Pick<Outg
 }
 
 /** Another turn takes the place of one, and of all that followed it. */
-function beside(thread: Thread, action: Extract<ThreadAction, { type: "thread/beside" }>): Thread {
+function beside(thread: Thread, action: Extract<ThreadAction, { type: "branch/started" }>): Thread {
   const place = thread.messages.findIndex((message) => message.turn_id === action.turn_id);
   if (place < 0) return { ...thread, live: newTurn(action.new_turn_id) };
   const question = thread.messages[place];
@@ -217,7 +215,7 @@ function heard(thread: Thread, { turn_id: turnId, events, now, isReplay }: Extra
 }
 
 /** The answer becomes a message, with the very parts that were drawn. */
-function settled(thread: Thread, turn: TurnView, now: number): Thread {
+function settled(thread: Thread, turn: TurnDisplay, now: number): Thread {
   const status = turn.status as Message["status"];
   const messages = thread.messages.map((message) => (message.turn_id === turn.id ? { ...message, status } : message));
   const question = messages.find((message) => message.turn_id === turn.id);

@@ -4,7 +4,7 @@ import type { FilePart, Part, Source, StepPart, Usage } from "../wire/types";
 
 export type TurnStatus = "queued" | "running" | "succeeded" | "failed" | "cancelled";
 
-export interface TurnView {
+export interface TurnDisplay {
   readonly id: string;
   readonly status: TurnStatus;
   readonly user_message_id: string | null;
@@ -23,7 +23,7 @@ export interface TurnView {
   readonly resets: number;
 }
 
-export function newTurn(id: string, status: TurnStatus = "running"): TurnView {
+export function newTurn(id: string, status: TurnStatus = "running"): TurnDisplay {
   return {
     id,
     status,
@@ -40,9 +40,9 @@ export function newTurn(id: string, status: TurnStatus = "running"): TurnView {
   };
 }
 
-export const isSettled = (turn: TurnView): boolean => turn.status !== "queued" && turn.status !== "running";
+export const isSettled = (turn: TurnDisplay): boolean => turn.status !== "queued" && turn.status !== "running";
 
-export function reduceTurn(turn: TurnView, event: StreamEvent): TurnView {
+export function reduceTurn(turn: TurnDisplay, event: StreamEvent): TurnDisplay {
   if (isSettled(turn)) return turn;
   switch (event.type) {
     case "turn":
@@ -97,13 +97,13 @@ export function reduceTurn(turn: TurnView, event: StreamEvent): TurnView {
 }
 
 /** What to draw of a turn now: what is certain, then what is being said. */
-export function shownParts(turn: TurnView): readonly Part[] {
+export function shownParts(turn: TurnDisplay): readonly Part[] {
   const speaking = spoken(turn.text, turn.reasoning);
   return speaking.length ? [...turn.content, ...speaking] : turn.content;
 }
 
 /** What the reader waits for: nothing has been said yet, a tool runs, or words are coming. */
-export function waitingFor(turn: TurnView): "queue" | "first_word" | "tools" | "words" | null {
+export function waitingFor(turn: TurnDisplay): "queue" | "first_word" | "tools" | "words" | null {
   if (turn.status === "queued") return "queue";
   if (turn.status !== "running") return null;
   if (turn.text) return "words";

@@ -3,36 +3,35 @@ import { lazy, Suspense, useCallback, useEffect, useLayoutEffect, useRef, useSta
 import { flushSync } from "react-dom";
 
 import { pathOf } from "../state/route";
-import { threadId } from "../state/select";
+import { threadId } from "../state/selectors";
 import { words } from "../words";
 import { Chat } from "./Chat";
 import { useServices, useSelect } from "./context";
-import { History } from "./history/History";
+import { ConversationNav } from "./ConversationNav";
 import { Icon } from "./Icon";
-import { Notices } from "./Notices";
 import { SignIn } from "./SignIn";
 import { ThemeSwitch } from "./ThemeSwitch";
 
 const Settings = lazy(() => import("./settings/Settings"));
-const Reading = lazy(() => import("./reading/Reading"));
+const SourcePanel = lazy(() => import("./source/SourcePanel"));
 
 export function App() {
   const session = useSelect((state) => state.session);
-  if (session === "starting") return <p className="alone">{words.session.starting}</p>;
+  if (session === "starting") return <p className="centered">{words.session.starting}</p>;
   if (session === "unreachable")
     return (
-      <p className="alone" role="alert">
+      <p className="centered" role="alert">
         {words.session.unreachable}
       </p>
     );
-  return session === "out" ? <SignIn /> : <Room />;
+  return session === "signed_out" ? <SignIn /> : <Layout />;
 }
 
-function Room() {
+function Layout() {
   const { navigation } = useServices();
   const route = useSelect((state) => state.route);
   const id = useSelect(threadId);
-  const isReading = route.page === "chat" && route.place !== undefined;
+  const isReading = route.page === "chat" && route.item !== undefined;
   useReturningFocus(isReading ? pathOf(route) : null);
   const [isListOpen, setIsListOpen] = useState(false);
   const closeList = useCallback(() => setIsListOpen(false), []);
@@ -41,7 +40,7 @@ function Room() {
   useShortcuts(useCallback(() => setIsListOpen(true), []));
   useNoFilesInstead();
   return (
-    <div className={["room", isListOpen && "is-list-open", isReading && "is-reading"].filter(Boolean).join(" ")}>
+    <div className={["layout", isListOpen && "is-list-open", isReading && "has-source"].filter(Boolean).join(" ")}>
       <a className="skip" href="#message">
         {words.skip}
       </a>
@@ -53,7 +52,7 @@ function Room() {
             <Icon name="close" />
           </button>
         </div>
-        <History onChosen={closeList} />
+        <ConversationNav onChosen={closeList} />
         <div className="side-foot">
           <a
             href="/settings/usage"
@@ -70,22 +69,22 @@ function Room() {
           <ThemeSwitch />
         </div>
       </aside>
-      <div className="veil" onClick={closeList} aria-hidden="true" />
+      <div className="backdrop" onClick={closeList} aria-hidden="true" />
       {route.page === "settings" ? (
-        <Suspense fallback={<main className="main alone">{words.settings.loading}</main>}>
-          <Settings section={route.section} place={route.place} onMenu={() => setIsListOpen(true)} />
+        <Suspense fallback={<main className="main centered">{words.settings.loading}</main>}>
+          <Settings section={route.section} item={route.item} onMenu={() => setIsListOpen(true)} />
         </Suspense>
       ) : (
         <>
           <Chat threadId={id} passage={route.passage} onMenu={() => setIsListOpen(true)} />
-          {route.place && (
-            <Suspense fallback={<aside className="reading faint">{words.settings.loading}</aside>}>
-              <Reading route={route} place={route.place} />
+          {route.item && (
+            <Suspense fallback={<aside className="panel faint">{words.settings.loading}</aside>}>
+              <SourcePanel route={route} item={route.item} />
             </Suspense>
           )}
         </>
       )}
-      <Notices />
+      <NoticeList />
     </div>
   );
 }
@@ -111,7 +110,7 @@ function useReturningFocus(opened: string | null): void {
   const opener = useRef<Element | null>(null);
   useLayoutEffect(() => {
     const { activeElement: active } = document;
-    if (opened !== null && !active?.closest(".reading")) opener.current = active;
+    if (opened !== null && !active?.closest(".panel")) opener.current = active;
   }, [opened]);
   useEffect(() => {
     if (opened !== null || !(opener.current instanceof HTMLElement)) return;
@@ -158,4 +157,22 @@ function useShortcuts(openList: () => void): void {
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, [navigation, openList]);
+}
+
+/** Results and errors, shown for some seconds. */
+function NoticeList() {
+  const { notices } = useServices();
+  const shown = useSelect((state) => state.notices);
+  return (
+    <div className="notices" role="region" aria-label="Notices">
+      {shown.map((notice) => (
+        <div key={notice.id} className={notice.kind === "error" ? "notice is-failure" : "notice"} role={notice.kind === "error" ? "alert" : "status"}>
+          <span>{notice.text}</span>
+          <button type="button" className="tool is-small" onClick={() => notices.dismiss(notice.id)} aria-label={words.dismiss}>
+            <Icon name="close" />
+          </button>
+        </div>
+      ))}
+    </div>
+  );
 }

@@ -7,9 +7,9 @@ import { NEW } from "../state/state";
 import { sizeInWords, words } from "../words";
 import { Composer } from "./composer/Composer";
 import { useServices, useSelect } from "./context";
-import { Renaming, titleOf } from "./history/History";
+import { TitleField, titleOf } from "./ConversationNav";
 import { Icon } from "./Icon";
-import { Thread } from "./thread/Thread";
+import { MessageList } from "./thread/MessageList";
 
 interface Props {
   threadId: string;
@@ -49,18 +49,18 @@ const Body = memo(function Body({ threadId, passage }: { threadId: string; passa
   const thread = useSelect((state) => state.threads[threadId]);
   const isEmpty = !thread || (thread.status === "ready" && !thread.messages.length && !thread.outbox.length && !thread.live);
   if (threadId === NEW && isEmpty) return <Greeting />;
-  if (!thread || (thread.status === "loading" && !thread.messages.length)) return <p className="alone">{words.thread.loading}</p>;
-  if (thread.status === "missing") return <p className="alone">{words.thread.missing}</p>;
+  if (!thread || (thread.status === "loading" && !thread.messages.length)) return <p className="centered">{words.thread.loading}</p>;
+  if (thread.status === "missing") return <p className="centered">{words.thread.missing}</p>;
   if (thread.status === "failed")
     return (
-      <p className="alone" role="alert">
+      <p className="centered" role="alert">
         {words.thread.loadFailed} {thread.error}{" "}
         <button type="button" className="link" onClick={() => void threads.open(threadId)}>
           {words.retry}
         </button>
       </p>
     );
-  return isEmpty ? <Greeting /> : <Thread key={threadId} thread={thread} quote={passage?.quote} />;
+  return isEmpty ? <Greeting /> : <MessageList key={threadId} thread={thread} quote={passage?.quote} />;
 });
 
 function Greeting() {
@@ -88,10 +88,10 @@ function Greeting() {
 const Head = memo(function Head({ threadId, onMenu }: Props) {
   const { notices, conversations } = useServices();
   const conversation = useSelect((state) => state.threads[threadId]?.conversation ?? null);
-  const listed = useSelect((state) => state.history.items.find((one) => one.id === threadId) ?? null);
+  const listed = useSelect((state) => state.conversations.items.find((one) => one.id === threadId) ?? null);
   const [isRenaming, setIsRenaming] = useState(false);
   const shown = listed ?? conversation;
-  const title = shown ? titleOf(shown) : words.history.begin;
+  const title = shown ? titleOf(shown) : words.conversations.begin;
   useEffect(() => {
     document.title = shown ? `${title} · ${words.product}` : words.product;
   }, [shown, title]);
@@ -101,7 +101,7 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
         <Icon name="menu" />
       </button>
       {isRenaming && shown ? (
-        <Renaming
+        <TitleField
           title={shown.title ?? shown.preview ?? ""}
           onDone={(value) => {
             setIsRenaming(false);
@@ -109,7 +109,7 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
           }}
         />
       ) : (
-        <h1 className={shown ? "title" : "title unseen"}>{title}</h1>
+        <h1 className={shown ? "title" : "title visually-hidden"}>{title}</h1>
       )}
       {shown && (
         <Menu>

@@ -33,7 +33,7 @@ async function writeText(text: string): Promise<void> {
 function writeBySelection(text: string): void {
   const area = document.createElement("textarea");
   area.value = text;
-  area.className = "unseen";
+  area.className = "visually-hidden";
   document.body.append(area);
   area.select();
   document.execCommand("copy");

@@ -2,24 +2,21 @@
 import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
 
 import { readStored, writeStored } from "../../effects/storage";
-import { isBusy } from "../../state/select";
-import { type Attaching, NEW } from "../../state/state";
+import { isBusy } from "../../state/selectors";
+import { type FileUpload, NEW } from "../../state/state";
 import type { FileRef, IfBusy } from "../../wire/types";
 import { words } from "../../words";
 import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
-import { AttachingList } from "./AttachingList";
-import { Choices } from "./Choices";
-import { Paperclip } from "./Paperclip";
-import { pasting } from "./pasting";
+import { AttachButton, pasteHandler, UploadList } from "./attachments";
 
-const NONE: readonly Attaching[] = [];
+const NONE: readonly FileUpload[] = [];
 
 export const Composer = memo(function Composer({ threadId }: { threadId: string }) {
   const { notices, threads, uploads, outbox } = useServices();
   const busy = useSelect((state) => isBusy(state.threads[threadId]));
   const live = useSelect((state) => state.threads[threadId]?.live?.id ?? null);
-  const attaching = useSelect((state) => state.attaching[threadId] ?? NONE);
+  const attached = useSelect((state) => state.uploads[threadId] ?? NONE);
   const [text, setText] = useDraft(threadId);
   const [choice, setChoice] = useState<{ agentId: string | null; model: string | null }>({ agentId: null, model: null });
   const area = useRef<HTMLTextAreaElement>(null);
@@ -28,8 +25,8 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   }, [threadId]);
 
-  const isUploading = attaching.some((one) => one.stored === null && one.error === null);
-  const files = attaching.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
+  const isUploading = attached.some((one) => one.stored === null && one.error === null);
+  const files = attached.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
   const isEmpty = text.trim() === "" && files.length === 0;
   const canSend = !isEmpty && !isUploading;
 
@@ -62,7 +59,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
         submit("enqueue");
       }}
     >
-      <AttachingList attaching={attaching} />
+      <UploadList uploads={attached} />
       <textarea
         id="message"
         ref={area}
@@ -73,12 +70,12 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
         aria-describedby="message-keys"
         onChange={(event) => setText(event.target.value)}
         onKeyDown={onKeyDown}
-        onPaste={pasting(attach)}
+        onPaste={pasteHandler(attach)}
       />
       <div className="composer-foot">
-        <Paperclip onFiles={attach} />
-        <Choices threadId={threadId} choice={choice} onChoice={setChoice} isNew={threadId === NEW} />
-        <span id="message-keys" className="unseen">
+        <AttachButton onFiles={attach} />
+        <ModelChoice threadId={threadId} choice={choice} onChoice={setChoice} isNew={threadId === NEW} />
+        <span id="message-keys" className="visually-hidden">
           {words.composer.keys}
         </span>
         <span className="composer-gap" />
@@ -130,4 +127,61 @@ function useGrowing(area: React.RefObject<HTMLTextAreaElement | null>, text: str
     element.style.height = "auto";
     element.style.height = `${element.scrollHeight}px`;
   }, [area, text]);
+}
+
+/** Which agent and model answer. In a new conversation the choice belongs to the first turn, later to the conversation. */
+interface ChoiceProps {
+  threadId: string;
+  isNew: boolean;
+  choice: { agentId: string | null; model: string | null };
+  onChoice: (choice: ChoiceProps["choice"]) => void;
+}
+
+function ModelChoice({ threadId, isNew, choice, onChoice }: ChoiceProps) {
+  const { threads } = useServices();
+  const agents = useSelect((state) => state.agents);
+  const models = useSelect((state) => state.models);
+  const fallback = useSelect((state) => state.me?.model ?? "");
+  const conversation = useSelect((state) => state.threads[threadId]?.conversation ?? null);
+  const agentId = isNew ? choice.agentId : (conversation?.agent_id ?? null);
+  const model = isNew ? choice.model : (conversation?.model ?? null);
+  const agent = agents.find((one) => one.id === agentId);
+  const names = new Set(models.map((one) => one.id));
+  if (model) names.add(model);
+
+  const chooseAgent = (value: string) => {
+    if (isNew) onChoice({ ...choice, agentId: value || null });
+    else if (value) void threads.choose(threadId, { agent_id: value });
+  };
+  const chooseModel = (value: string) => {
+    if (isNew) onChoice({ ...choice, model: value || null });
+    else if (value) void threads.choose(threadId, { model: value });
+  };
+  return (
+    <>
+      {(agents.length > 0 || agentId) && (
+        <span className="choice">
+          <select aria-label={words.composer.agent} value={agentId ?? ""} onChange={(event) => chooseAgent(event.target.value)} title={words.composer.agent}>
+            {(isNew || !agentId) && <option value="">{words.composer.noAgent}</option>}
+            {agentId && !agent && <option value={agentId}>{words.composer.agent}</option>}
+            {agents.map((one) => (
+              <option key={one.id} value={one.id}>
+                {one.name}
+              </option>
+            ))}
+          </select>
+        </span>
+      )}
+      <span className="choice">
+        <select aria-label={words.composer.model} value={model ?? ""} onChange={(event) => chooseModel(event.target.value)} title={words.composer.model}>
+          {(isNew || !model) && <option value="">{agent?.model ? words.composer.agentModel : words.composer.defaultModel(fallback)}</option>}
+          {[...names].map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </span>
+    </>
+  );
 }

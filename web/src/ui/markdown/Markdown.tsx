@@ -1,10 +1,9 @@
 /** Draws markdown tokens as elements, one by one. There is no innerHTML anywhere. */
 import type { Token, Tokens } from "marked";
-import { createElement, Fragment, memo, type ReactNode, useMemo, useRef } from "react";
+import { createElement, Fragment, memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 
 import { words } from "../../words";
-import { Code } from "./Code";
-import { Maths } from "./Maths";
+import { CopyButton } from "../CopyButton";
 import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, pieces, safeHref } from "./parse";
 
 export interface Cites {
@@ -170,3 +169,72 @@ function drawLink(href: string, text: ReactNode): ReactNode {
 function drawCitation(token: CitationToken, cites: Cites | undefined): ReactNode {
   return cites?.draw(token.number) ?? token.raw;
 }
+
+// --- code and formulas
+
+type Painted = { language: string; text: string; nodes: ReactNode };
+
+/** Beyond this, colours cost more than they tell. */
+const MOST_CHARS = 60_000;
+/** A block that still grows is painted again only after it has paused. */
+const PAUSE_MS = 120;
+
+/** A code block: its language, a button that copies it, and colours once the highlighter has been loaded. */
+const Code = memo(function Code({ text, language, isOpen }: { text: string; language: string; isOpen: boolean }) {
+  const painted = usePainted(text, language, isOpen);
+  return (
+    <figure className="code">
+      <figcaption>
+        <span>{language || "text"}</span>
+        <CopyButton text={text} label={words.thread.copyCode} />
+      </figcaption>
+      <pre tabIndex={0} aria-label={language || "code"} role="region">
+        <code>
+          {painted.nodes}
+          {painted.rest}
+        </code>
+      </pre>
+    </figure>
+  );
+});
+
+/** The code, in colours as far as it is painted; what has come since is plain until it is. */
+function usePainted(text: string, language: string, isOpen: boolean): { nodes: ReactNode; rest: string } {
+  const [painted, setPainted] = useState<Painted | null>(null);
+  useEffect(() => {
+    if (!language || text.length > MOST_CHARS) return undefined;
+    let isCurrent = true;
+    const timer = setTimeout(() => {
+      void import("./highlight").then(({ paint }) => {
+        const nodes = isCurrent ? paint(text, language) : null;
+        if (nodes !== null) setPainted({ language, text, nodes });
+      });
+    }, isOpen ? PAUSE_MS : 0);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [text, language, isOpen]);
+  if (!painted || painted.language !== language || !text.startsWith(painted.text)) return { nodes: null, rest: text };
+  return { nodes: painted.nodes, rest: text.slice(painted.text.length) };
+}
+
+/** A formula: its source until the typesetter has been loaded, and also where it cannot be set. */
+const Maths = memo(function Maths({ text, isBlock }: { text: string; isBlock: boolean }) {
+  const element = useRef<HTMLSpanElement>(null);
+  useEffect(() => {
+    let isCurrent = true;
+    void import("./typeset").then(({ typeset }) => {
+      if (isCurrent && element.current) typeset(element.current, text, isBlock);
+    });
+    return () => {
+      isCurrent = false;
+    };
+  }, [text, isBlock]);
+  // React must not see the children that the typesetter makes, so the element is made anew for each formula.
+  return (
+    <span key={text} ref={element} className={isBlock ? "maths is-block" : "maths"}>
+      {text}
+    </span>
+  );
+});

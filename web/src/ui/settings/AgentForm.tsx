@@ -1,7 +1,7 @@
 /** One agent in full: instructions, model, tools, MCP servers, skills, the sandbox and its environment. */
 import { useRef, useState } from "react";
 
-import { type AgentDraft, draftOf, newHttpTool, newMcpServer, specOf } from "../../state/agent";
+import { type AgentFields, fieldsOf, newHttpTool, newMcpServer, specOf } from "../../state/agentForm";
 import { readSkillFolder, readSkillZip } from "../../effects/skills";
 import { errorText } from "../../effects/notices";
 import { createAgent, replaceAgent } from "../../effects/requests";
@@ -9,18 +9,19 @@ import type { Agent, Skill } from "../../wire/types";
 import { words } from "../../words";
 import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
-import { Choice, Field, Refusal, Switch, useTrying } from "./parts";
+import { Field, SelectField, SwitchField } from "../forms";
+import { ErrorText, useSubmit } from "../requests";
 
 export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () => void }) {
   const { notices } = useServices();
   const models = useSelect((state) => state.models);
-  const [draft, setDraft] = useState<AgentDraft>(() => draftOf(agent));
-  const { isTrying, refusal, attempt, refuse } = useTrying();
-  const change = (changes: Partial<AgentDraft>) => setDraft((before) => ({ ...before, ...changes }));
+  const [draft, setDraft] = useState<AgentFields>(() => fieldsOf(agent));
+  const { isSubmitting, error, submit, setError } = useSubmit();
+  const change = (changes: Partial<AgentFields>) => setDraft((before) => ({ ...before, ...changes }));
   const save = async () => {
     const spec = specOf(draft);
-    if (typeof spec === "string") return refuse(spec);
-    const saved = await attempt(async () => {
+    if (typeof spec === "string") return setError(spec);
+    const saved = await submit(async () => {
       const { warnings } = await (agent ? replaceAgent(agent.id, spec) : createAgent(spec));
       notices.show(warnings?.length ? words.settings.savedBut(warnings.join(" ")) : words.settings.saved, warnings?.length ? "error" : "info");
     });
@@ -38,32 +39,32 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
       <h2>{agent ? words.settings.editAgent(agent.name) : words.settings.newAgent}</h2>
       <Field label={words.settings.agentName} value={draft.name} onChange={(name) => change({ name })} isRequired />
       <Field label={words.settings.agentInstructions} hint={words.settings.agentInstructionsHint} rows={7} value={draft.instructions} onChange={(instructions) => change({ instructions })} />
-      <Choice label={words.settings.agentModel} value={draft.model} onChange={(model) => change({ model })}>
+      <SelectField label={words.settings.agentModel} value={draft.model} onChange={(model) => change({ model })}>
         <option value="">{words.settings.serverModel}</option>
         {names.map((name) => (
           <option key={name} value={name}>
             {name}
           </option>
         ))}
-      </Choice>
+      </SelectField>
       <Field label={words.settings.agentTools} hint={words.settings.agentToolsHint} value={draft.tools} onChange={(tools) => change({ tools })} />
       <HttpTools draft={draft} onChange={change} />
       <McpServers draft={draft} onChange={change} />
       <Skills skills={draft.skills} onChange={(skills) => change({ skills })} />
-      <Switch label={words.settings.sandbox} hint={words.settings.sandboxHint} isOn={draft.sandbox} onChange={(sandbox) => change({ sandbox })} />
+      <SwitchField label={words.settings.sandbox} hint={words.settings.sandboxHint} isOn={draft.sandbox} onChange={(sandbox) => change({ sandbox })} />
       {draft.sandbox && (
         <>
           <Field label={words.settings.variables} rows={3} isCode value={draft.variables} onChange={(variables) => change({ variables })} />
           <Field label={words.settings.setupScript} rows={4} isCode value={draft.setupScript} onChange={(setupScript) => change({ setupScript })} />
         </>
       )}
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="form-foot">
         <button type="button" className="button" onClick={onDone}>
           {words.cancel}
         </button>
-        <button type="submit" className="button is-main" disabled={isTrying || !draft.name.trim()}>
-          {isTrying ? words.saving : words.save}
+        <button type="submit" className="button is-main" disabled={isSubmitting || !draft.name.trim()}>
+          {isSubmitting ? words.saving : words.save}
         </button>
       </div>
     </form>
@@ -71,12 +72,12 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
 }
 
 interface ListProps {
-  draft: AgentDraft;
-  onChange: (changes: Partial<AgentDraft>) => void;
+  draft: AgentFields;
+  onChange: (changes: Partial<AgentFields>) => void;
 }
 
 function HttpTools({ draft, onChange }: ListProps) {
-  const update = (at: number, changes: Partial<AgentDraft["httpTools"][number]>) =>
+  const update = (at: number, changes: Partial<AgentFields["httpTools"][number]>) =>
     onChange({ httpTools: draft.httpTools.map((tool, place) => (place === at ? { ...tool, ...changes } : tool)) });
   return (
     <fieldset className="group">
@@ -85,17 +86,17 @@ function HttpTools({ draft, onChange }: ListProps) {
         <div key={at} className="group-item">
           <div className="field-row">
             <Field label={words.settings.toolName} value={tool.name} onChange={(name) => update(at, { name })} isRequired />
-            <Choice label={words.settings.toolMethod} value={tool.method} onChange={(method) => update(at, { method: method as typeof tool.method })}>
+            <SelectField label={words.settings.toolMethod} value={tool.method} onChange={(method) => update(at, { method: method as typeof tool.method })}>
               {["GET", "POST", "PUT", "PATCH", "DELETE"].map((method) => (
                 <option key={method}>{method}</option>
               ))}
-            </Choice>
+            </SelectField>
           </div>
           <Field label={words.settings.toolUrl} type="url" value={tool.url} onChange={(url) => update(at, { url })} isRequired />
           <Field label={words.settings.toolDescription} value={tool.description} onChange={(description) => update(at, { description })} />
           <Field label={words.settings.toolSchema} rows={4} isCode value={tool.schema} onChange={(schema) => update(at, { schema })} />
           <Field label={words.settings.mcpHeaders} rows={2} isCode value={tool.headers} onChange={(headers) => update(at, { headers })} />
-          <Switch label={words.settings.toolIdempotent} isOn={tool.idempotent} onChange={(idempotent) => update(at, { idempotent })} />
+          <SwitchField label={words.settings.toolIdempotent} isOn={tool.idempotent} onChange={(idempotent) => update(at, { idempotent })} />
           <Remove name={tool.name} onRemove={() => onChange({ httpTools: draft.httpTools.filter((_, place) => place !== at) })} />
         </div>
       ))}
@@ -107,7 +108,7 @@ function HttpTools({ draft, onChange }: ListProps) {
 }
 
 function McpServers({ draft, onChange }: ListProps) {
-  const update = (at: number, changes: Partial<AgentDraft["mcpServers"][number]>) =>
+  const update = (at: number, changes: Partial<AgentFields["mcpServers"][number]>) =>
     onChange({ mcpServers: draft.mcpServers.map((server, place) => (place === at ? { ...server, ...changes } : server)) });
   return (
     <fieldset className="group">
@@ -136,7 +137,7 @@ function McpServers({ draft, onChange }: ListProps) {
 function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (skills: readonly Skill[]) => void }) {
   const folder = useRef<HTMLInputElement>(null);
   const zip = useRef<HTMLInputElement>(null);
-  const [refusal, setRefusal] = useState<string | null>(null);
+  const [error, setRefusal] = useState<string | null>(null);
   const add = async (read: () => Promise<Skill | string>) => {
     setRefusal(null);
     try {
@@ -158,11 +159,11 @@ function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (ski
           <Remove name={skill.name} onRemove={() => onChange(skills.filter((one) => one !== skill))} />
         </div>
       ))}
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="group-foot">
         <input
           ref={folder}
-          className="unseen"
+          className="visually-hidden"
           type="file"
           multiple
           tabIndex={-1}
@@ -177,7 +178,7 @@ function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (ski
         />
         <input
           ref={zip}
-          className="unseen"
+          className="visually-hidden"
           type="file"
           accept=".zip,application/zip"
           tabIndex={-1}

@@ -7,7 +7,8 @@ import { words } from "../../words";
 import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { AgentForm } from "./AgentForm";
-import { Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
+import { ConfirmButton } from "../forms";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requests";
 
 const load = () => agents();
 
@@ -15,14 +16,14 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
   const { session } = useServices();
   const found = useLoaded(load);
   const [edited, setEdited] = useState<Agent | "new" | null>(null);
-  const { refusal, attempt } = useTrying();
+  const { error, submit } = useSubmit();
   const changed = () => {
     setEdited(null);
     found.reload();
     void session.loadChoices();
   };
   if (edited !== null) return <AgentForm agent={edited === "new" ? null : edited} onDone={changed} />;
-  if (!found.value) return <Loading error={found.error} onRetry={found.reload} />;
+  if (!found.value) return <LoadStatus error={found.error} onRetry={found.reload} />;
   return (
     <>
       <div className="intro">
@@ -33,7 +34,7 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
           </button>
         )}
       </div>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       {!found.value.data.length && <p className="faint">{words.settings.noAgents}</p>}
       <ul className="items">
         {found.value.data.map((agent) => (
@@ -47,11 +48,11 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
                 <button type="button" className="button" onClick={() => setEdited(agent)} aria-label={words.settings.editAgent(agent.name)}>
                   <Icon name="pencil" />
                 </button>
-                <Sure
+                <ConfirmButton
                   label={words.menu.delete}
                   ariaLabel={words.settings.deleteAgent(agent.name)}
                   question={words.settings.deleteAgentSure}
-                  onSure={() => void attempt(() => deleteAgent(agent.id)).then(changed)}
+                  onSure={() => void submit(() => deleteAgent(agent.id)).then(changed)}
                 />
               </>
             )}

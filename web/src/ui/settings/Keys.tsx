@@ -5,7 +5,8 @@ import { createKey, keys, revokeKey } from "../../effects/requests";
 import type { Key } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
-import { Field, Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
+import { ConfirmButton, Field } from "../forms";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requests";
 import { numberOf } from "./Usage";
 
 export function Keys() {
@@ -15,7 +16,7 @@ export function Keys() {
     <>
       <p className="faint">{words.settings.keysIntro}</p>
       {made?.key ? (
-        <section className="card is-made" aria-live="polite">
+        <section className="card is-new" aria-live="polite">
           <h2>{made.name}</h2>
           <p>{words.settings.keyMade}</p>
           <div className="secret">
@@ -36,7 +37,7 @@ export function Keys() {
           }}
         />
       )}
-      {found.value ? <KeyList all={found.value.data} onRevoked={found.reload} /> : <Loading error={found.error} onRetry={found.reload} />}
+      {found.value ? <KeyList all={found.value.data} onRevoked={found.reload} /> : <LoadStatus error={found.error} onRetry={found.reload} />}
     </>
   );
 }
@@ -45,9 +46,9 @@ function NewKey({ onMade }: { onMade: (key: Key) => void }) {
   const [name, setName] = useState("");
   const [monthly, setMonthly] = useState("");
   const [rate, setRate] = useState("");
-  const { isTrying, refusal, attempt } = useTrying();
+  const { isSubmitting, error, submit } = useSubmit();
   const make = () =>
-    attempt(async () => {
+    submit(async () => {
       onMade(await createKey({ name: name.trim(), monthly_message_limit: numberOf(monthly), requests_per_minute: numberOf(rate), allowed_tools: null }));
     });
   return (
@@ -64,9 +65,9 @@ function NewKey({ onMade }: { onMade: (key: Key) => void }) {
         <Field label={words.settings.keyMonthly} hint={words.settings.limitHint} type="number" value={monthly} onChange={setMonthly} />
         <Field label={words.settings.keyRate} hint={words.settings.limitHint} type="number" value={rate} onChange={setRate} />
       </div>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="form-foot">
-        <button type="submit" className="button is-main" disabled={isTrying || !name.trim()}>
+        <button type="submit" className="button is-main" disabled={isSubmitting || !name.trim()}>
           {words.settings.newKey}
         </button>
       </div>
@@ -75,11 +76,11 @@ function NewKey({ onMade }: { onMade: (key: Key) => void }) {
 }
 
 function KeyList({ all, onRevoked }: { all: readonly Key[]; onRevoked: () => void }) {
-  const { refusal, attempt } = useTrying();
+  const { error, submit } = useSubmit();
   if (!all.length) return <p className="faint">{words.settings.noKeys}</p>;
   return (
     <>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <ul className="items">
         {all.map((key) => (
           <li key={key.id} className={key.revoked_at ? "item is-gone" : "item"}>
@@ -88,11 +89,11 @@ function KeyList({ all, onRevoked }: { all: readonly Key[]; onRevoked: () => voi
               <span className="faint">{gist(key)}</span>
             </div>
             {!key.revoked_at && (
-              <Sure
+              <ConfirmButton
                 label={words.settings.revoke}
                 ariaLabel={words.settings.revokeNamed(key.name)}
                 question={words.settings.revokeSure}
-                onSure={() => void attempt(() => revokeKey(key.id)).then(onRevoked)}
+                onSure={() => void submit(() => revokeKey(key.id)).then(onRevoked)}
               />
             )}
           </li>

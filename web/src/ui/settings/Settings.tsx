@@ -1,8 +1,8 @@
 /** The settings area: what the server offers and the reader's role allows. Loaded when it is opened. */
 import { useEffect, useRef } from "react";
 
-import { type Place, SECTIONS, type Section } from "../../state/route";
-import { isAdmin } from "../../state/select";
+import { type KnowledgeItem, SECTIONS, type Section } from "../../state/route";
+import { isAdmin } from "../../state/selectors";
 import { words } from "../../words";
 import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
@@ -19,11 +19,11 @@ const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys"]);
 interface Props {
   section: Section;
   /** What of the section is opened. */
-  place: Place | undefined;
+  item: KnowledgeItem | undefined;
   onMenu: () => void;
 }
 
-export default function Settings({ section, place, onMenu }: Props) {
+export default function Settings({ section, item, onMenu }: Props) {
   const { navigation } = useServices();
   const paths = useSelect((state) => state.paths);
   const admin = useSelect(isAdmin);
@@ -62,8 +62,8 @@ export default function Settings({ section, place, onMenu }: Props) {
         {shown === "usage" && <Usage isAdmin={admin} />}
         {shown === "agents" && <Agents isAdmin={admin} />}
         {shown === "keys" && <Keys />}
-        {shown === "pages" && <Pages isAdmin={admin} place={place} />}
-        {shown === "tables" && <Tables isAdmin={admin} place={place} />}
+        {shown === "pages" && <Pages isAdmin={admin} item={item} />}
+        {shown === "tables" && <Tables isAdmin={admin} item={item} />}
       </div>
     </main>
   );

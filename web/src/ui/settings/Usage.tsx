@@ -5,12 +5,13 @@ import type { Workspace } from "../../wire/types";
 import { changeWorkspace, usage, workspaces } from "../../effects/requests";
 import { words } from "../../words";
 import { useServices, useSelect } from "../context";
-import { Choice, Field, Loading, Refusal, useLoaded, useTrying } from "./parts";
+import { Field, SelectField } from "../forms";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requests";
 
 export function Usage({ isAdmin }: { isAdmin: boolean }) {
   const month = useLoaded(usage);
   const found = useLoaded(workspaces);
-  if (!month.value) return <Loading error={month.error} onRetry={month.reload} />;
+  if (!month.value) return <LoadStatus error={month.error} onRetry={month.reload} />;
   const { messages, by_source: by, input_tokens: read, output_tokens: written, limit } = month.value;
   const own = found.value?.data[0];
   return (
@@ -50,10 +51,10 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
   const [model, setModel] = useState(workspace.model ?? "");
   const [all, setAll] = useState(numberText(workspace.monthly_message_limit));
   const [each, setEach] = useState(numberText(workspace.user_monthly_message_limit));
-  const { isTrying, refusal, attempt } = useTrying();
+  const { isSubmitting, error, submit } = useSubmit();
   useEffect(() => setName(workspace.name), [workspace.name]);
   const save = () =>
-    attempt(async () => {
+    submit(async () => {
       await changeWorkspace(workspace.id, {
         name: name.trim(),
         model: model || null,
@@ -73,22 +74,22 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
     >
       <h2>{words.settings.workspace}</h2>
       <Field label={words.settings.workspaceName} value={name} onChange={setName} isRequired />
-      <Choice label={words.settings.workspaceModel} value={model} onChange={setModel}>
+      <SelectField label={words.settings.workspaceModel} value={model} onChange={setModel}>
         <option value="">{words.settings.serverModel}</option>
         {[...new Set([...models.map((one) => one.id), ...(workspace.model ? [workspace.model] : [])])].map((one) => (
           <option key={one} value={one}>
             {one}
           </option>
         ))}
-      </Choice>
+      </SelectField>
       <div className="field-row">
         <Field label={words.settings.workspaceLimit} hint={words.settings.limitHint} type="number" value={all} onChange={setAll} />
         <Field label={words.settings.userLimit} hint={words.settings.limitHint} type="number" value={each} onChange={setEach} />
       </div>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="form-foot">
-        <button type="submit" className="button is-main" disabled={isTrying}>
-          {isTrying ? words.saving : words.save}
+        <button type="submit" className="button is-main" disabled={isSubmitting}>
+          {isSubmitting ? words.saving : words.save}
         </button>
       </div>
     </form>
