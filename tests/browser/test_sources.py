@@ -146,7 +146,7 @@ class TestPageSource:
         )
         await sources.client.patch(f"/v1/pages/{page_id}", json={"content": changed})
         await sources.source("Handbook").click()
-        await expect(sources.panel.get_by_role("status")).to_contain_text("This is the section that it stood in.")
+        await expect(sources.panel.get_by_role("status")).to_contain_text("This is the section that contained it.")
         await expect(sources.panel.get_by_role("heading", name="Refunds")).to_be_in_viewport()
         await sources.client.patch(f"/v1/pages/{page_id}", json={"content": "Short."})
         await sources.page.reload()

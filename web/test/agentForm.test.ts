@@ -1,4 +1,4 @@
-/** The form of an agent: what it does not show stays, and what it cannot read it does not drop. */
+/** The form of an agent keeps settings that it does not show, and rejects lines that it cannot parse. */
 import { expect, test } from "vitest";
 
 import { fieldsOf, newMcpServer, specOf } from "../src/state/agentForm";
@@ -16,7 +16,7 @@ const agent = {
   limits: { tool_rounds: 7 },
 } as unknown as Agent;
 
-test("saving it unchanged changes nothing, limits and allowed tools included", () => {
+test("an unchanged form changes nothing, also not limits and allowed tools", () => {
   expect(specOf(fieldsOf(agent))).toMatchObject({
     tools: agent.tools,
     mcp_servers: agent.mcp_servers,
@@ -25,8 +25,8 @@ test("saving it unchanged changes nothing, limits and allowed tools included", (
   });
 });
 
-test("a line that is no pair is told and not dropped", () => {
-  const draft = fieldsOf(agent);
-  expect(specOf({ ...draft, variables: "A=1\n\nTOKEN secret" })).toContain("“TOKEN secret” has no “=”");
-  expect(specOf({ ...draft, mcpServers: [{ ...newMcpServer, name: "x", headers: "Bearer abc" }] })).toContain("“Bearer abc” has no “:”");
+test("a line that is not a pair is reported and not dropped", () => {
+  const fields = fieldsOf(agent);
+  expect(specOf({ ...fields, variables: "A=1\n\nTOKEN secret" })).toContain("“TOKEN secret” has no “=”");
+  expect(specOf({ ...fields, mcpServers: [{ ...newMcpServer, name: "x", headers: "Bearer abc" }] })).toContain("“Bearer abc” has no “:”");
 });

@@ -1,4 +1,4 @@
-/** Edits and answers that are given again: what is sent, what waits, and what a refusal leaves as it was. */
+/** Edits and regenerated answers: what is sent, what is queued, and what stays after a refusal. */
 import { beforeEach, describe, expect, test, vi } from "vitest";
 
 import { Branches } from "../src/effects/branches";
@@ -63,14 +63,14 @@ beforeEach(() => {
 });
 
 describe("an edit", () => {
-  test("names no files where none were changed, and else exactly those that it has", () => {
+  test("names no files if none were changed, and otherwise exactly its files", () => {
     expect(attachmentIds(question, [file("a"), file("b")])).toEqual({});
     expect(attachmentIds(question, [file("b")])).toEqual({ attachment_ids: ["b"] });
     expect(attachmentIds(question, [])).toEqual({ attachment_ids: [] });
     expect(attachmentIds({ ...question, attachments: [] }, [])).toEqual({});
   });
 
-  test("takes the place of its question at once, with its words and its files", async () => {
+  test("replaces its message at once, with its text and its files", async () => {
     const { branches, thread, followed } = opened();
     vi.mocked(routes.edit).mockReturnValue(accepts("t2"));
     branches.openEdit("conv_1", question);
@@ -83,7 +83,7 @@ describe("an edit", () => {
     expect(followed).toEqual(["t2"]);
   });
 
-  test("stays open as it is when it is refused", async () => {
+  test("stays open when it is refused", async () => {
     const { branches, thread, errors } = opened();
     vi.mocked(routes.edit).mockRejectedValue(new ApiError(404, "not_found", "There is no such file."));
     branches.openEdit("conv_1", question);
@@ -93,7 +93,7 @@ describe("an edit", () => {
     expect(errors).toHaveLength(1);
   });
 
-  test("waits with the other messages while an answer is written", async () => {
+  test("is queued while an answer is written", async () => {
     const { branches, thread, queued, followed } = opened("t9");
     vi.mocked(routes.edit).mockReturnValue(accepts("t2"));
     branches.openEdit("conv_1", question);
@@ -103,38 +103,38 @@ describe("an edit", () => {
     expect(followed).toEqual([]);
   });
 
-  test("that is given up while the server takes it is stopped there", async () => {
+  test("that is closed while the server accepts it is cancelled there", async () => {
     const { branches, thread, followed } = opened();
-    let answer: (accepted: Awaited<ReturnType<typeof accepts>>) => void = () => undefined;
-    vi.mocked(routes.edit).mockReturnValue(new Promise((resolve) => (answer = resolve)));
+    let respond: (accepted: Awaited<ReturnType<typeof accepts>>) => void = () => undefined;
+    vi.mocked(routes.edit).mockReturnValue(new Promise((resolve) => (respond = resolve)));
     branches.openEdit("conv_1", question);
     const sending = branches.sendEdit("conv_1", "t1", "enqueue");
     expect(thread()?.edits["t1"]?.isSending).toBe(true);
     branches.closeEdit("conv_1", "t1");
-    answer(await accepts("t2"));
+    respond(await accepts("t2"));
     await sending;
     expect(routes.cancel).toHaveBeenCalledWith("t2");
     expect(thread()).toMatchObject({ messages: [question], edits: {} });
     expect(followed).toEqual([]);
   });
 
-  test("that is given up on its way and opened again is another one", async () => {
+  test("that is closed and opened again is another edit", async () => {
     const { branches, thread, followed } = opened();
-    let answer: (accepted: Awaited<ReturnType<typeof accepts>>) => void = () => undefined;
-    vi.mocked(routes.edit).mockReturnValueOnce(new Promise((resolve) => (answer = resolve)));
+    let respond: (accepted: Awaited<ReturnType<typeof accepts>>) => void = () => undefined;
+    vi.mocked(routes.edit).mockReturnValueOnce(new Promise((resolve) => (respond = resolve)));
     branches.openEdit("conv_1", question);
     const sending = branches.sendEdit("conv_1", "t1", "enqueue");
     branches.closeEdit("conv_1", "t1");
     branches.openEdit("conv_1", question);
     branches.changeText("conv_1", "t1", "Dogs?");
-    answer(await accepts("t2"));
+    respond(await accepts("t2"));
     await sending;
     expect(routes.cancel).toHaveBeenCalledWith("t2");
     expect(thread()).toMatchObject({ messages: [question], edits: { t1: { text: "Dogs?", isSending: false } } });
     expect(followed).toEqual([]);
   });
 
-  test("can be sent while one that was given up is still on its way", async () => {
+  test("can be sent while the request of a closed one is running", async () => {
     const { branches, thread, followed } = opened();
     vi.mocked(routes.edit).mockReturnValueOnce(new Promise(() => undefined)).mockReturnValueOnce(accepts("t3"));
     branches.openEdit("conv_1", question);
@@ -147,7 +147,7 @@ describe("an edit", () => {
     expect(followed).toEqual(["t3"]);
   });
 
-  test("takes no files while it is on its way, and is sent once", () => {
+  test("takes no files while it is being sent, and is sent once", () => {
     const { branches, store } = opened();
     vi.mocked(routes.edit).mockReturnValue(new Promise(() => undefined));
     vi.mocked(routes.promiseFile).mockReturnValue(new Promise(() => undefined));
@@ -160,7 +160,7 @@ describe("an edit", () => {
     expect(store.get().threads["conv_1"]?.edits["t1"]?.isSending).toBe(true);
   });
 
-  test("counts the files that it keeps against the limit", () => {
+  test("counts its kept files against the limit", () => {
     const { branches, store, notes } = opened();
     vi.mocked(routes.promiseFile).mockReturnValue(new Promise(() => undefined));
     branches.openEdit("conv_1", question);
@@ -170,15 +170,15 @@ describe("an edit", () => {
   });
 });
 
-describe("an answer that is given again", () => {
-  test("is asked for once, however often the button is pressed", async () => {
+describe("a regenerated answer", () => {
+  test("is requested once, however often the button is pressed", async () => {
     const { branches } = opened();
     vi.mocked(routes.regenerate).mockReturnValue(accepts("t2"));
     await Promise.all([branches.regenerate("conv_1", "t1", "enqueue"), branches.regenerate("conv_1", "t1", "enqueue")]);
     expect(routes.regenerate).toHaveBeenCalledTimes(1);
   });
 
-  test("does not take the stream from another thread that is in view by then", async () => {
+  test("does not take the stream from another thread that is in view meanwhile", async () => {
     const { store, branches, thread, followed } = opened();
     vi.mocked(routes.regenerate).mockReturnValue(accepts("t2"));
     const asking = branches.regenerate("conv_1", "t1", "enqueue");
@@ -189,7 +189,7 @@ describe("an answer that is given again", () => {
     expect(routes.cancel).not.toHaveBeenCalled();
   });
 
-  test("is not insisted on once its conversation is left", async () => {
+  test("is not requested again after the user has left its conversation", async () => {
     vi.useFakeTimers();
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
     vi.mocked(routes.regenerate).mockRejectedValue(new ApiError(0, "unreachable", "No answer."));

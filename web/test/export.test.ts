@@ -1,4 +1,4 @@
-/** A conversation as Markdown says who said what. */
+/** The Markdown export names the author of each message. */
 import { expect, test } from "vitest";
 
 import { messageAsMarkdown } from "../src/effects/export";
@@ -21,6 +21,6 @@ test.each([
   ["user", "## You"],
   ["assistant", "## Assistant"],
   ["system", "## Instructions"],
-] as const)("a message of the %s stands under %s", (role, heading) => {
+] as const)("a message of the %s is under %s", (role, heading) => {
   expect(messageAsMarkdown(message(role))).toBe(`${heading}\n\nBe brief.`);
 });

@@ -1,4 +1,4 @@
-/** The rooms keep to themselves: the parser and the state do no I/O, and the screen never fetches. */
+/** The layers of web/src: stream and state do no I/O, and components send no requests. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -6,10 +6,10 @@ import { expect, test } from "vitest";
 
 const root = join(import.meta.dirname, "../src");
 
-function sources(room: string): [string, string][] {
-  return readdirSync(join(root, room), { recursive: true, encoding: "utf8" })
+function sources(folder: string): [string, string][] {
+  return readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
     .filter((name) => /\.tsx?$/.test(name))
-    .map((name) => [`${room}/${name}`, readFileSync(join(root, room, name), "utf8")]);
+    .map((name) => [`${folder}/${name}`, readFileSync(join(root, folder, name), "utf8")]);
 }
 
 const imports = (text: string) => [...text.matchAll(/^(?:import|export) (?!type\b)[^;]*?from "(\.[^"]+)"/gm)].map((found) => found[1] ?? "");
@@ -21,7 +21,7 @@ test.each([...sources("stream"), ...sources("state")])("%s does no I/O", (_, tex
   expect(imports(text).filter((path) => /(wire|effects|ui)\//.test(path))).toEqual([]);
 });
 
-test.each(sources("ui"))("%s fetches nothing by itself", (_, text) => {
+test.each(sources("ui"))("%s sends no request by itself", (_, text) => {
   expect(withoutComments(text)).not.toMatch(/\b(fetch|XMLHttpRequest|EventSource|WebSocket)\b/);
   expect(imports(text).filter((path) => /wire\/(?!addresses)/.test(path))).toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** Messages on their way: what is sent, repeated, taken back, and kept for a reload. */
+/** Outgoing messages: sent, repeated, removed, and stored for a reload. */
 import { beforeEach, describe, expect, test, vi } from "vitest";
 
 import { createServices, type Services } from "../src/effects/services";
@@ -14,7 +14,7 @@ vi.mock("../src/wire/routes");
 
 const accepts = (turnId: string) => Promise.resolve({ turn_id: turnId, conversation_id: "conv_1", events_url: "" });
 
-const somebody = { user_id: "user_1", workspace_id: "ws_1" } as Me;
+const user = { user_id: "user_1", workspace_id: "ws_1" } as Me;
 
 function storage(name: "localStorage" | "sessionStorage" = "sessionStorage") {
   const stored = new Map<string, string>();
@@ -26,10 +26,10 @@ function storage(name: "localStorage" | "sessionStorage" = "sessionStorage") {
   return stored;
 }
 
-function signsIn(me: Me) {
+function signInAs(me: Me) {
   vi.mocked(routes.me).mockResolvedValue(me);
   vi.mocked(routes.openapi).mockResolvedValue({ paths: {} });
-  for (const asked of [routes.models, routes.agents, routes.conversations, routes.conversation, routes.messages]) vi.mocked(asked as () => Promise<never>).mockReturnValue(new Promise(() => undefined));
+  for (const route of [routes.models, routes.agents, routes.conversations, routes.conversation, routes.messages]) vi.mocked(route as () => Promise<never>).mockReturnValue(new Promise(() => undefined));
 }
 
 beforeEach(() => {
@@ -37,7 +37,7 @@ beforeEach(() => {
   vi.stubGlobal("navigator", { onLine: true });
 });
 
-test("an edit that waits is kept for other tabs as what another page sent", () => {
+test("a queued edit is stored for other tabs as a message of another page", () => {
   const stored = storage("localStorage");
   const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
   const outgoing: OutgoingMessage = { key: "own", text: "Dogs?", attachments: [], agent_id: null, model: null, if_busy: "enqueue", branch: "edit", status: "queued", turn_id: "t2", error: null, created_at: 1 };
@@ -47,10 +47,10 @@ test("an edit that waits is kept for other tabs as what another page sent", () =
   vi.unstubAllGlobals();
 });
 
-describe("a message on its way", () => {
+describe("an outgoing message", () => {
   const outgoingOf = (services: Services) => services.store.get().threads["conv_1"]?.outbox[0];
 
-  test("that is taken back before anybody answered is not sent again", async () => {
+  test("that is removed before the server responses is not sent again", async () => {
     vi.useFakeTimers();
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
     vi.mocked(routes.ask).mockRejectedValue(new ApiError(0, "unreachable", "No answer."));
@@ -63,7 +63,7 @@ describe("a message on its way", () => {
     vi.useRealTimers();
   });
 
-  test("that is taken back while the server takes it is stopped there", async () => {
+  test("that is removed while the server accepts it is cancelled there", async () => {
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
     let answer: (accepted: Awaited<ReturnType<typeof accepts>>) => void = () => undefined;
     vi.mocked(routes.ask).mockReturnValue(new Promise((resolve) => (answer = resolve)));
@@ -75,18 +75,18 @@ describe("a message on its way", () => {
   });
 
   test.each([
-    { ...somebody, user_id: "user_2" },
-    { ...somebody, workspace_id: "ws_2" },
-  ])("is forgotten where somebody else signs in", async (other) => {
+    { ...user, user_id: "user_2" },
+    { ...user, workspace_id: "ws_2" },
+  ])("is deleted when another user signs in", async (other) => {
     const stored = storage();
     const before = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    before.store.dispatch({ type: "session", session: "signed_in", me: somebody });
+    before.store.dispatch({ type: "session", session: "signed_in", me: user });
     vi.mocked(routes.ask).mockReturnValue(new Promise(() => undefined));
     void before.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
     expect(stored.size).toBe(1);
 
     const after = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    signsIn(other);
+    signInAs(other);
     await signIn(after);
     expect(routes.ask).toHaveBeenCalledTimes(1);
     expect(outgoingOf(after)).toBeUndefined();
@@ -94,15 +94,15 @@ describe("a message on its way", () => {
     vi.unstubAllGlobals();
   });
 
-  test("is sent again after a reload, under the same key, until somebody has taken it", async () => {
+  test("is sent again after a reload, under the same key, until the server has accepted it", async () => {
     const stored = storage();
     const before = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    before.store.dispatch({ type: "session", session: "signed_in", me: somebody });
+    before.store.dispatch({ type: "session", session: "signed_in", me: user });
     vi.mocked(routes.ask).mockReturnValue(new Promise(() => undefined));
     void before.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
 
     const after = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    signsIn(somebody);
+    signInAs(user);
     vi.mocked(routes.ask).mockRejectedValue(new ApiError(422, "invalid_request", "No."));
     await signIn(after);
     await vi.waitFor(() => expect(outgoingOf(after)).toMatchObject({ text: "Hello", status: "refused" }));
@@ -115,79 +115,79 @@ describe("a message on its way", () => {
 });
 
 describe("a second message in a new conversation", () => {
-  type Answer = Awaited<ReturnType<typeof accepts>>;
+  type Accepted = Awaited<ReturnType<typeof accepts>>;
 
   /** A page that has sent two messages, and the responses to its requests, to be given one by one. */
-  function asked() {
-    const answers: { resolve: (answer: Answer) => void; reject: (error: unknown) => void }[] = [];
-    vi.mocked(routes.ask).mockImplementation(() => new Promise((resolve, reject) => answers.push({ resolve, reject })));
+  function sendTwo() {
+    const responses: { resolve: (accepted: Accepted) => void; reject: (error: unknown) => void }[] = [];
+    vi.mocked(routes.ask).mockImplementation(() => new Promise((resolve, reject) => responses.push({ resolve, reject })));
     vi.mocked(routes.conversation).mockReturnValue(new Promise(() => undefined));
-    // It looks elsewhere meanwhile, so that nothing is followed.
+    // Another conversation is in view, so no turn is followed.
     const services = createServices(createStore(newState({ page: "chat", conversationId: null })));
     const sending = ["one", "two"].map((text) => services.outbox.send({ text, attachments: [], agentId: null, model: null, ifBusy: "reject" }));
     services.store.dispatch({ type: "route", route: { page: "chat", conversationId: "conv_9" } });
     const bodies = () => vi.mocked(routes.ask).mock.calls.map(([body]) => body);
     const outbox = (id: string) => services.store.get().threads[id]?.outbox.map((one) => `${one.text} ${one.status}`);
-    return { services, answers, sending, bodies, outbox };
+    return { services, responses, sending, bodies, outbox };
   }
 
-  test("waits for the first and goes where that went", async () => {
-    const { answers, sending, bodies, outbox } = asked();
+  test("waits for the first and is sent to the same conversation", async () => {
+    const { responses, sending, bodies, outbox } = sendTwo();
     expect(bodies()).toMatchObject([{ message: "one", if_busy: "reject" }]);
-    answers[0]?.resolve(await accepts("t1"));
+    responses[0]?.resolve(await accepts("t1"));
     await sending[0];
     expect(bodies()[1]).toMatchObject({ message: "two", conversation_id: "conv_1", if_busy: "enqueue" });
-    answers[1]?.resolve(await accepts("t2"));
+    responses[1]?.resolve(await accepts("t2"));
     await sending[1];
     expect(outbox("conv_1")).toEqual(["two queued"]);
     expect(routes.cancel).not.toHaveBeenCalled();
   });
 
-  test("is refused where it stands by then", async () => {
-    const { services, answers, sending, outbox } = asked();
-    answers[0]?.resolve(await accepts("t1"));
+  test("shows its refusal in the conversation that the first one created", async () => {
+    const { services, responses, sending, outbox } = sendTwo();
+    responses[0]?.resolve(await accepts("t1"));
     await sending[0];
-    answers[1]?.reject(new ApiError(422, "invalid_request", "No."));
+    responses[1]?.reject(new ApiError(422, "invalid_request", "No."));
     await sending[1];
     expect(outbox("conv_1")).toEqual(["two refused"]);
     expect(services.store.get().threads["new"]).toBeUndefined();
   });
 
-  test("begins the conversation itself if the first is refused", async () => {
-    const { answers, sending, bodies, outbox } = asked();
-    answers[0]?.reject(new ApiError(422, "invalid_request", "No."));
+  test("creates the conversation if the first is refused", async () => {
+    const { responses, sending, bodies, outbox } = sendTwo();
+    responses[0]?.reject(new ApiError(422, "invalid_request", "No."));
     await sending[0];
     expect(bodies()[1]).not.toHaveProperty("conversation_id");
-    answers[1]?.resolve(await accepts("t2"));
+    responses[1]?.resolve(await accepts("t2"));
     await sending[1];
     expect(outbox("conv_1")).toEqual(["one refused"]);
   });
 
-  test("begins the conversation itself if the first is taken back, and nothing is sent if it is taken back too", async () => {
-    const { services, answers, sending, bodies } = asked();
+  test("creates the conversation if the first is removed, and is not sent if it is removed too", async () => {
+    const { services, responses, sending, bodies } = sendTwo();
     const keys = services.store.get().threads["new"]?.outbox.map((one) => one.key) ?? [];
     services.outbox.remove("new", keys[0] ?? "");
-    answers[0]?.resolve(await accepts("t1"));
+    responses[0]?.resolve(await accepts("t1"));
     await sending[0];
     expect(routes.cancel).toHaveBeenCalledWith("t1");
     expect(bodies()[1]).not.toHaveProperty("conversation_id");
 
-    const other = asked();
+    const other = sendTwo();
     for (const { key } of other.services.store.get().threads["new"]?.outbox ?? []) other.services.outbox.remove("new", key);
-    other.answers[0]?.resolve(await accepts("t3"));
+    other.responses[0]?.resolve(await accepts("t3"));
     await Promise.all(other.sending);
-    expect(other.answers).toHaveLength(1);
+    expect(other.responses).toHaveLength(1);
   });
 
-  test("is sent again after a reload to where it was sent before, in the same words", async () => {
+  test("is sent again after a reload with the same body", async () => {
     storage();
-    const { services, answers, sending, bodies } = asked();
-    services.store.dispatch({ type: "session", session: "signed_in", me: somebody });
-    answers[0]?.resolve(await accepts("t1"));
+    const { services, responses, sending, bodies } = sendTwo();
+    services.store.dispatch({ type: "session", session: "signed_in", me: user });
+    responses[0]?.resolve(await accepts("t1"));
     await sending[0];
     expect(bodies()).toHaveLength(2);
 
-    signsIn(somebody);
+    signInAs(user);
     await signIn(createServices(createStore(newState({ page: "chat", conversationId: "conv_9" }))));
     const [, second, again] = vi.mocked(routes.ask).mock.calls;
     expect(again).toEqual(second);

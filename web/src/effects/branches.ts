@@ -1,6 +1,6 @@
 /** Branches of a conversation: edit a message, regenerate an answer, and switch between the versions. */
-import { messageText } from "../state/message";
 import { attachmentIds, editUploadKey } from "../state/edits";
+import { messageText } from "../state/message";
 import { threadId } from "../state/selectors";
 import type { OutgoingMessage, Thread } from "../state/thread";
 import * as routes from "../wire/routes";
@@ -15,7 +15,7 @@ export type BranchNeeds = Pick<Services, "store" | "tabs" | "uploads"> & {
   outbox: Pick<Services["outbox"], "addQueued">;
 };
 
-type NewTurn = Pick<OutgoingMessage, "branch" | "text" | "attachments" | "if_busy">;
+type BranchTurn = Pick<OutgoingMessage, "branch" | "text" | "attachments" | "if_busy">;
 
 interface Conditions {
   /** Whether the turn stays once the server has accepted it. Otherwise it is cancelled. */
@@ -73,7 +73,7 @@ export class Branches {
     const body = { message: text, if_busy: ifBusy, ...attachmentIds(this.#question(id, turnId), files) };
     const isOpen = () => this.#thread(id)?.edits[turnId]?.opening === editing.opening;
     this.#needs.store.dispatch({ type: "edit/changed", id, turn_id: turnId, changes: { isSending: true } });
-    const turn: NewTurn = { branch: "edit", text, attachments: files, if_busy: ifBusy };
+    const turn: BranchTurn = { branch: "edit", text, attachments: files, if_busy: ifBusy };
     const isTaken = await this.#start(id, turnId, turn, { isWanted: isOpen, isAwaited: isOpen }, (key) => routes.edit(id, turnId, body, key));
     if (isTaken) {
       this.#needs.uploads.attached(editUploadKey(turnId));
@@ -86,7 +86,7 @@ export class Branches {
     if (this.#regenerating.has(turnId)) return;
     this.#regenerating.add(turnId);
     const question = this.#question(id, turnId);
-    const turn: NewTurn = { branch: "regenerate", text: question ? messageText(question.content) : "", attachments: question?.attachments ?? [], if_busy: ifBusy };
+    const turn: BranchTurn = { branch: "regenerate", text: question ? messageText(question.content) : "", attachments: question?.attachments ?? [], if_busy: ifBusy };
     // Nothing on the page shows this request. Once the user has left the conversation, it is not repeated any more.
     const conditions = { isWanted: () => true, isAwaited: () => this.#isInView(id) };
     await this.#start(id, turnId, turn, conditions, (key) => routes.regenerate(id, turnId, { if_busy: ifBusy }, key));
@@ -106,7 +106,7 @@ export class Branches {
     }
   }
 
-  async #start(id: string, turnId: string, turn: NewTurn, { isWanted, isAwaited }: Conditions, send: (key: string) => Promise<{ turn_id: string }>): Promise<boolean> {
+  async #start(id: string, turnId: string, turn: BranchTurn, { isWanted, isAwaited }: Conditions, send: (key: string) => Promise<{ turn_id: string }>): Promise<boolean> {
     const key = crypto.randomUUID();
     try {
       const accepted = await this.#needs.connection.retry(() => send(key), isAwaited);
@@ -125,7 +125,7 @@ export class Branches {
   }
 
   /** The new turn takes the place of the old one at once, or waits in the queue while another answer is written. */
-  #accepted(id: string, turnId: string, newTurnId: string, turn: NewTurn, key: string): void {
+  #accepted(id: string, turnId: string, newTurnId: string, turn: BranchTurn, key: string): void {
     const edited = turn.branch === "edit" ? { text: turn.text, files: turn.attachments } : null;
     if (this.#thread(id)?.live)
       this.#needs.outbox.addQueued(id, { ...turn, key, agent_id: null, model: null, status: "queued", turn_id: newTurnId, error: null, created_at: Date.now() });

@@ -5,9 +5,9 @@ import { ApiError, asProblem } from "../wire/client";
 import * as routes from "../wire/routes";
 import type { FileRef, ListPage, StoredFile } from "../wire/types";
 import { sizeInWords, words } from "../words";
-import { readStored, writeStored } from "./storage";
 import { errorText } from "./notices";
 import type { Services } from "./services";
+import { readStored, writeStored } from "./storage";
 
 type Needs = Pick<Services, "store" | "navigation"> & { notices: Pick<Services["notices"], "show"> };
 
@@ -27,9 +27,9 @@ export class Uploads {
   attach(id: string, files: readonly File[], { conversationId = id, taken = 0 } = {}): void {
     const { me, uploads } = this.#needs.store.get();
     if (!me || !files.length) return;
-    const room = me.max_files_per_message - (uploads[id]?.length ?? 0) - taken;
-    if (files.length > room) this.#needs.notices.show(words.composer.tooMany(me.max_files_per_message), "error");
-    for (const file of files.slice(0, Math.max(room, 0))) {
+    const free = me.max_files_per_message - (uploads[id]?.length ?? 0) - taken;
+    if (files.length > free) this.#needs.notices.show(words.composer.tooMany(me.max_files_per_message), "error");
+    for (const file of files.slice(0, Math.max(free, 0))) {
       if (file.size > me.max_file_bytes) this.#needs.notices.show(words.composer.tooLarge(file.name, sizeInWords(file.size), sizeInWords(me.max_file_bytes)), "error");
       else if (file.size === 0) this.#needs.notices.show(words.composer.empty(file.name), "error");
       else void this.#upload(id, conversationId, file);

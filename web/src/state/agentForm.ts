@@ -1,4 +1,4 @@
-/** An agent as a form holds it, and back to what the server takes. */
+/** The fields of the form of an agent, and the agent that the server gets from them. */
 import type { Agent, HttpTool, McpServer, NewAgent, Skill } from "../wire/types";
 import { words } from "../words";
 
@@ -14,7 +14,7 @@ export interface AgentFields {
   readonly sandbox: boolean;
   readonly variables: string;
   readonly setupScript: string;
-  /** What the form does not show, kept as it was. */
+  /** Settings that the form does not show. They stay as they are. */
   readonly rest: Pick<NewAgent, "limits">;
 }
 
@@ -26,7 +26,7 @@ export interface HttpToolFields {
   readonly schema: string;
   readonly headers: string;
   readonly idempotent: boolean;
-  /** What the form does not show, kept as it was. */
+  /** Settings that the form does not show. They stay as they are. */
   readonly rest: object;
 }
 
@@ -34,9 +34,9 @@ export interface McpServerFields {
   readonly name: string;
   readonly url: string;
   readonly headers: string;
-  /** One that is a command: shown, not changed. */
+  /** A server that is a command. The form shows it and does not change it. */
   readonly kept: McpServer | null;
-  /** What the form does not show, kept as it was: which tools are allowed, and how long they may take. */
+  /** Settings that the form does not show (allowed tools, timeouts). They stay as they are. */
   readonly rest: object;
 }
 
@@ -63,12 +63,12 @@ export function fieldsOf(agent: Agent | null): AgentFields {
   };
 }
 
-/** The agent to save, or a sentence about what is wrong with the form. */
-export function specOf(draft: AgentFields): NewAgent | string {
-  const stray = strayLine(draft);
-  if (stray !== null) return stray;
+/** The agent to save, or a text about what is wrong in the form. */
+export function specOf(fields: AgentFields): NewAgent | string {
+  const invalid = invalidLine(fields);
+  if (invalid !== null) return invalid;
   const httpTools: HttpTool[] = [];
-  for (const tool of draft.httpTools) {
+  for (const tool of fields.httpTools) {
     const schema = objectOf(tool.schema);
     if (schema === null) return words.settings.badJson(tool.name);
     httpTools.push({
@@ -83,17 +83,17 @@ export function specOf(draft: AgentFields): NewAgent | string {
       idempotent: tool.idempotent,
     } as HttpTool);
   }
-  const mcpServers = draft.mcpServers.map((server) => server.kept ?? ({ ...server.rest, name: server.name.trim(), url: server.url.trim(), headers: pairsOf(server.headers, ":") } as McpServer));
+  const mcpServers = fields.mcpServers.map((server) => server.kept ?? ({ ...server.rest, name: server.name.trim(), url: server.url.trim(), headers: pairsOf(server.headers, ":") } as McpServer));
   return {
-    ...draft.rest,
-    name: draft.name.trim(),
-    instructions: draft.instructions,
-    model: draft.model || null,
-    tools: [...draft.tools.split(",").map((name) => name.trim()).filter(Boolean), ...httpTools],
+    ...fields.rest,
+    name: fields.name.trim(),
+    instructions: fields.instructions,
+    model: fields.model || null,
+    tools: [...fields.tools.split(",").map((name) => name.trim()).filter(Boolean), ...httpTools],
     mcp_servers: mcpServers,
-    skills: [...draft.skills],
-    sandbox: draft.sandbox,
-    environment: { variables: pairsOf(draft.variables, "="), ...(draft.setupScript.trim() ? { setup_script: draft.setupScript } : {}) },
+    skills: [...fields.skills],
+    sandbox: fields.sandbox,
+    environment: { variables: pairsOf(fields.variables, "="), ...(fields.setupScript.trim() ? { setup_script: fields.setupScript } : {}) },
   };
 }
 
@@ -122,13 +122,13 @@ function mcpServerFields(server: McpServer): McpServerFields {
   };
 }
 
-/** A sentence about the first line that is no pair: what cannot be read must not be dropped in silence. */
-function strayLine(draft: AgentFields): string | null {
-  const headers = [...draft.httpTools, ...draft.mcpServers].map((one) => one.headers);
-  const fields = [...headers.map((lines): [string, string] => [lines, ":"]), [draft.variables, "="] as const];
-  for (const [lines, between] of fields) {
-    const stray = lines.split("\n").find((line) => line.trim() && line.indexOf(between) < 1);
-    if (stray !== undefined) return words.settings.badLine(stray.trim(), between);
+/** A text about the first line that is not a pair, so that no line is dropped silently. */
+function invalidLine(fields: AgentFields): string | null {
+  const headers = [...fields.httpTools, ...fields.mcpServers].map((one) => one.headers);
+  const texts = [...headers.map((lines): [string, string] => [lines, ":"]), [fields.variables, "="] as const];
+  for (const [lines, between] of texts) {
+    const invalid = lines.split("\n").find((line) => line.trim() && line.indexOf(between) < 1);
+    if (invalid !== undefined) return words.settings.badLine(invalid.trim(), between);
   }
   return null;
 }

@@ -1,4 +1,4 @@
-/** The list of conversations: pages of it, a search in it, and what was changed here before the server confirmed it. */
+/** The list of conversations: its loaded part, a search, and changes that the server has not confirmed yet. */
 import type { Conversation, ListPage } from "../wire/types";
 
 export interface ConversationList {
@@ -7,7 +7,7 @@ export interface ConversationList {
   readonly items: readonly Conversation[];
   readonly cursor: string | null;
   readonly isLoadingMore: boolean;
-  /** Deleted here and still restorable with one click. */
+  /** The conversation that was just deleted here and can be restored with one click. */
   readonly removed: Conversation | null;
 }
 
@@ -61,7 +61,7 @@ export function reduceConversationList(list: ConversationList, action: Conversat
     case "conversations/changed": {
       const isKnown = list.items.some((one) => one.id === action.conversation.id);
       if (!isKnown) {
-        // One that is older than all that is loaded comes with its own page.
+        // A conversation that is older than the loaded ones will be loaded later.
         const last = list.items.at(-1);
         const isInside = list.cursor === null || last === undefined || action.conversation.updated_at >= last.updated_at;
         if (list.query || list.status !== "ready" || !isInside) return list;
@@ -94,7 +94,7 @@ export function reduceConversationList(list: ConversationList, action: Conversat
 
 export type Age = "today" | "yesterday" | "week" | "month" | "older";
 
-/** Conversations under the heading of their age, newest first. */
+/** Conversations in groups by age, newest first. */
 export function byAge(items: readonly Conversation[], now: Date): { age: Age; items: Conversation[] }[] {
   const groups: { age: Age; items: Conversation[] }[] = [];
   for (const item of items) {
@@ -114,7 +114,7 @@ function ageOf(time: number, now: Date): Age {
   return time >= midnight(30) ? "month" : "older";
 }
 
-/** The pieces of a snippet or title; matches stand between `**`. */
+/** The pieces of a snippet. Matches are between `**`. */
 export function snippetPieces(snippet: string): { text: string; isMatch: boolean }[] {
   return snippet
     .split("**")

@@ -1,18 +1,18 @@
-/** A question that is being edited: its words and its files, until it is sent or the edit is given up. */
+/** Messages that are being edited: their text and files, until the edit is sent or closed. */
 import type { FileRef, Message } from "../wire/types";
 
 export interface MessageEdit {
   readonly text: string;
-  /** Those of the question that shall stay. New ones are attached beside them, under `editUploadKey`. */
+  /** The files of the message that are kept. New ones are uploads under `editUploadKey`. */
   readonly files: readonly FileRef[];
   readonly isSending: boolean;
-  /** Which opening of the editor this is: one that was given up and opened again is another edit. */
+  /** Counts how often an editor was opened. An edit that was closed and opened again is another edit. */
   readonly opening: number;
 }
 
 export type Edits = Readonly<Record<string, MessageEdit>>;
 
-/** Where the files are that are being attached to an edit. */
+/** The key of an edit's uploads in the state. */
 export const editUploadKey = (turnId: string): string => `edit:${turnId}`;
 
 export function withEdit(edits: Edits, turnId: string, changes: Partial<MessageEdit>): Edits {
@@ -25,8 +25,8 @@ export function withoutEdit(edits: Edits, turnId: string): Edits {
 }
 
 /**
- * What an edit sends of its files. Where none was taken out and none added it names none, and the question keeps those
- * that are still there: one that was deleted since would be refused by its name.
+ * The files that an edit sends. If none was removed or added it names none, and the server keeps those that still exist:
+ * it would refuse an id of a file that was deleted meanwhile.
  */
 export function attachmentIds(question: Message | undefined, files: readonly FileRef[]): { attachment_ids?: string[] } {
   const [before, after] = [question?.attachments ?? [], files].map((all) => all.map((file) => file.file_id));

@@ -1,24 +1,24 @@
-/** Sources of an answer: what each is called in it, and where it leads. */
+/** Sources of an answer: their numbers, and where they lead. */
 import type { Source } from "../wire/types";
 import { isId, type Passage, type KnowledgeItem, type Route } from "./route";
 
 export type Target =
-  /** A place in this page. */
+  /** A route of this page. */
   | { readonly kind: "route"; readonly route: Route }
-  /** An address elsewhere, which nobody has looked at yet. */
+  /** A URL of another site. It is not checked yet. */
   | { readonly kind: "web"; readonly url: string };
 
-/** What the answer calls it, as in `[2]`; sources of older answers are counted. */
+/** The number of a source, as in `[2]`. Sources of old answers have none: their position counts. */
 export const numberOf = (source: Source, at: number): number => source.number ?? at + 1;
 
-/** The source that the answer calls `[number]`. */
+/** The source with this number. */
 export const sourceOf = (sources: readonly Source[], number: number): Source | undefined =>
   sources.find((source, at) => numberOf(source, at) === number);
 
-/** Where a source leads to, for a reader of this conversation; null: nowhere. Ids that are none lead nowhere. */
+/** Where a source leads, for a reader of this conversation; null if nowhere. Invalid ids lead nowhere. */
 export function targetOf(source: Source, conversationId: string): Target | null {
   if (isId("conv", source.conversation_id)) {
-    // Where nothing but its title matched, no message is cited.
+    // If only the title matched, no message is cited.
     const passage = source.snippet === source.title ? undefined : passageOf(source);
     return { kind: "route", route: { page: "chat", conversationId: source.conversation_id, ...(passage ? { passage } : {}) } };
   }
@@ -28,15 +28,15 @@ export function targetOf(source: Source, conversationId: string): Target | null 
   return source.url ? { kind: "web", url: source.url } : null;
 }
 
-/** What is cited, to be read in a line or two: without the marks of Markdown, where it may have been Markdown. */
-export function plainWords(source: Source): string {
+/** The snippet as plain text, without Markdown syntax. Rows of tables are not Markdown. */
+export function plainSnippet(source: Source): string {
   if (source.table_id) return source.snippet;
   const plain = source.snippet
     .replaceAll(/!?\[([^\]]*)\]\([^)\s]*\)/g, "$1")
     .replaceAll(/(^|\s)#{2,6}\s+/g, "$1")
     .replace(/^#\s+/, "")
     .replaceAll(/(\*\*|__|`+)(?=\S)(.+?)\1/g, "$2");
-  // Bars are cells only where a table was begun: elsewhere they may mean something.
+  // Bars separate cells only if the snippet contains the begin of a table.
   return TABLE.test(plain) ? plain.replaceAll(/\s*\|(?:[\s|]|:?-{3,}:?)*/g, " · ").replaceAll(/^ · | · $/g, "") : plain;
 }
 

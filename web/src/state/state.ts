@@ -1,4 +1,4 @@
-/** Everything that the page knows, and how it changes. Pure: no I/O, no clock. */
+/** The state of the page, and how actions change it. Pure: no I/O, no clock. */
 import type { Agent, FileRef, Me, ModelName } from "../wire/types";
 import { type ConversationList, type ConversationListAction, newConversationList, reduceConversationList } from "./conversationList";
 import type { Route } from "./route";
@@ -13,13 +13,13 @@ export interface Notice {
   readonly kind: "info" | "error";
 }
 
-/** A file that is being attached to the next message of a thread. */
+/** A file that is being uploaded for a message. */
 export interface FileUpload {
   readonly key: string;
   readonly name: string;
   readonly size: number;
   readonly mime_type: string;
-  /** Where this browser can show it from, for pictures. */
+  /** A local URL of the file, for pictures. */
   readonly preview: string | null;
   /** From 0 to 1. */
   readonly progress: number;
@@ -37,7 +37,7 @@ export interface State {
   readonly uploads: Readonly<Record<string, readonly FileUpload[]>>;
   readonly models: readonly ModelName[];
   readonly agents: readonly Agent[];
-  /** Paths of the OpenAPI document: what this server can do. */
+  /** The paths of the OpenAPI document: the routes that this server has. */
   readonly paths: ReadonlySet<string>;
   readonly notices: readonly Notice[];
 }
@@ -58,7 +58,7 @@ export type Action =
   | { type: "upload/removed"; key: string }
   | { type: "upload/cleared"; threadId: string }
   | { type: "upload/moved"; from: string; to: string }
-  /** The conversation that was being begun has an id now. */
+  /** The new conversation has an id. */
   | { type: "thread/created"; id: string };
 
 export function newState(route: Route): State {

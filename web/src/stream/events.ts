@@ -1,4 +1,4 @@
-/** What can happen in a turn, as the page understands it, whatever style the stream was written in. */
+/** The events of a turn, independent of the style of the stream. */
 import type { Part, Source, StepPart, StoredFile, Usage } from "../wire/types";
 
 export interface Call {
@@ -15,7 +15,7 @@ export type StreamEvent =
   | { type: "sources"; sources: Source[] }
   | { type: "files"; files: StoredFile[] }
   | { type: "reset"; submit: number; reason: string }
-  /** `content` is null in the styles that do not tell it; then what was heard so far is the content. */
+  /** `content` is null in styles that do not carry it. Then the parts so far are the content. */
   | { type: "result"; message_id: string | null; message: string; content: Part[] | null; usage: Usage | null }
   | { type: "error"; code: string; message: string; message_id?: string };
 

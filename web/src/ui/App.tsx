@@ -1,4 +1,4 @@
-/** The whole page: the list beside what is open. */
+/** The whole page: the list of conversations, and beside it a conversation or the settings. */
 import { lazy, Suspense, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 
@@ -6,7 +6,7 @@ import { pathOf } from "../state/route";
 import { threadId } from "../state/selectors";
 import { words } from "../words";
 import { Chat } from "./Chat";
-import { useServices, useSelect } from "./context";
+import { useSelect, useServices } from "./context";
 import { ConversationNav } from "./ConversationNav";
 import { Icon } from "./Icon";
 import { SignIn } from "./SignIn";
@@ -31,16 +31,16 @@ function Layout() {
   const { navigation } = useServices();
   const route = useSelect((state) => state.route);
   const id = useSelect(threadId);
-  const isReading = route.page === "chat" && route.item !== undefined;
-  useReturningFocus(isReading ? pathOf(route) : null);
+  const hasSource = route.page === "chat" && route.item !== undefined;
+  useFocusAfterSource(hasSource ? pathOf(route) : null);
   const [isListOpen, setIsListOpen] = useState(false);
   const closeList = useCallback(() => setIsListOpen(false), []);
   const side = useRef<HTMLElement>(null);
   useFocusInside(side, isListOpen);
   useShortcuts(useCallback(() => setIsListOpen(true), []));
-  useNoFilesInstead();
+  useIgnoredDrops();
   return (
-    <div className={["layout", isListOpen && "is-list-open", isReading && "has-source"].filter(Boolean).join(" ")}>
+    <div className={["layout", isListOpen && "is-list-open", hasSource && "has-source"].filter(Boolean).join(" ")}>
       <a className="skip" href="#message">
         {words.skip}
       </a>
@@ -89,14 +89,14 @@ function Layout() {
   );
 }
 
-/** The list on a small screen has the focus while it is open, and gives it back. */
+/** On a small screen the list takes the focus when it opens, and gives it back when it closes. */
 function useFocusInside(side: { current: HTMLElement | null }, isOpen: boolean): void {
   useLayoutEffect(() => {
     const { current: element } = side;
     const { activeElement: opener } = document;
     if (!isOpen || !element || element.contains(opener)) return undefined;
     element.querySelector<HTMLElement>(".only-narrow")?.focus();
-    // Later, since React gives the focus back to what had it before a change; and not if something else has taken it.
+    // In a microtask, because React restores the focus after a change; and not if another element has taken it.
     return () =>
       queueMicrotask(() => {
         const { activeElement: active } = document;
@@ -105,8 +105,8 @@ function useFocusInside(side: { current: HTMLElement | null }, isOpen: boolean):
   }, [side, isOpen]);
 }
 
-/** The focus goes back to the link that opened what was read. On a small screen the link is hidden meanwhile. */
-function useReturningFocus(opened: string | null): void {
+/** When a source is closed, the focus goes back to the link that opened it. On a small screen the link is hidden meanwhile. */
+function useFocusAfterSource(opened: string | null): void {
   const opener = useRef<Element | null>(null);
   useLayoutEffect(() => {
     const { activeElement: active } = document;
@@ -119,8 +119,8 @@ function useReturningFocus(opened: string | null): void {
   }, [opened]);
 }
 
-/** A file that is dropped beside the place for files must not be opened by the browser in place of the page. */
-function useNoFilesInstead(): void {
+/** A file that is dropped outside of the chat is ignored. Otherwise the browser would leave the page and open it. */
+function useIgnoredDrops(): void {
   useEffect(() => {
     const refuse = (event: DragEvent) => {
       if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
@@ -136,7 +136,7 @@ function useNoFilesInstead(): void {
   }, []);
 }
 
-/** Ctrl+K searches, Ctrl+Shift+O begins anew. */
+/** Ctrl+K searches, Ctrl+Shift+O opens a new conversation. */
 function useShortcuts(openList: () => void): void {
   const { navigation } = useServices();
   useEffect(() => {
@@ -144,7 +144,7 @@ function useShortcuts(openList: () => void): void {
       if (!(event.ctrlKey || event.metaKey)) return;
       if (event.key.toLowerCase() === "k") {
         event.preventDefault();
-        // What is not drawn yet cannot take the focus.
+        // The search field must be drawn before it can take the focus.
         flushSync(openList);
         document.getElementById("search")?.focus();
       }

@@ -1,4 +1,4 @@
-/** One conversation: its title, its thread, and the place to write. Files may be dropped anywhere on it. */
+/** One conversation: its title and menu, its messages, and the composer. Files can be dropped anywhere on it. */
 import { type DragEvent, memo, useEffect, useRef, useState } from "react";
 
 import { exportConversation } from "../effects/export";
@@ -6,7 +6,7 @@ import type { Passage } from "../state/route";
 import { NEW } from "../state/state";
 import { sizeInWords, words } from "../words";
 import { Composer } from "./composer/Composer";
-import { useServices, useSelect } from "./context";
+import { useSelect, useServices } from "./context";
 import { TitleField, titleOf } from "./ConversationNav";
 import { Icon } from "./Icon";
 import { MessageList } from "./thread/MessageList";
@@ -16,24 +16,24 @@ interface Props {
   onMenu: () => void;
 }
 
-/** `passage` is the place in the conversation that the reader came for. */
+/** `passage` is the cited passage that is searched in the conversation. */
 export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage | undefined }) {
   const { uploads, branches } = useServices();
   const me = useSelect((state) => state.me);
-  const dropping = useDropping((files, target) => {
+  const drop = useFileDrop((files, target) => {
     const turnId = target.closest<HTMLElement>("[data-editing]")?.dataset["editing"];
     if (turnId) branches.attachFiles(threadId, turnId, files);
     else uploads.attach(threadId, files);
   });
   return (
-    <main className="main" {...dropping.handlers}>
+    <main className="main" {...drop.handlers}>
       <Head threadId={threadId} onMenu={onMenu} />
       <Body threadId={threadId} passage={passage} />
       <Connection />
       <div className="composer-place">
         <Composer threadId={threadId} />
       </div>
-      {dropping.isOver && me && (
+      {drop.isOver && me && (
         <div className="drop" aria-hidden="true">
           <Icon name="clip" />
           <strong>{words.composer.drop}</strong>
@@ -135,7 +135,7 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
   );
 });
 
-/** A disclosure that closes with a choice, with Escape, and when something else is clicked. */
+/** A menu that closes after a choice, with Escape, and with a click outside of it. */
 function Menu({ children }: { children: React.ReactNode }) {
   const menu = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
@@ -180,10 +180,10 @@ function Connection() {
 }
 
 /**
- * Files that are dragged over the element, and dropped on it. Entering and leaving are not counted against each other: what
- * is drawn anew under the pointer, as an answer is all the time, is never left.
+ * Files that are dragged over the element or dropped on it. Enter and leave events are not counted: an element that is
+ * replaced under the pointer, as in a growing answer, never sends its leave event.
  */
-function useDropping(onFiles: (files: File[], target: Element) => void) {
+function useFileDrop(onFiles: (files: File[], target: Element) => void) {
   const [isOver, setIsOver] = useState(false);
   const hasFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
   return {

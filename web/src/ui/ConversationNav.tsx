@@ -1,16 +1,16 @@
-/** The list of conversations: search, begin, open, rename, delete and undo. */
+/** The list of conversations at the side of the page: search, open, rename, delete and undo. */
 import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import { byAge, snippetPieces } from "../state/conversationList";
 import { pathOf } from "../state/route";
 import type { Conversation } from "../wire/types";
 import { words } from "../words";
-import { useServices, useSelect } from "./context";
+import { useSelect, useServices } from "./context";
 import { Icon } from "./Icon";
 
 const SEARCH_PAUSE_MS = 180;
 const UNDO_MS = 12_000;
-const FAR_DOWN = 400;
+const NEAR_END_PX = 400;
 
 export const ConversationNav = memo(function ConversationNav({ onChosen }: { onChosen: () => void }) {
   const { navigation, conversations } = useServices();
@@ -19,10 +19,10 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
   const groups = useMemo(() => (shown.query ? [{ age: null, items: [...shown.items] }] : byAge(shown.items, new Date())), [shown.items, shown.query]);
   const list = useRef<HTMLDivElement>(null);
 
-  // A short list on a tall screen cannot be scrolled, so it fills itself.
+  // A list that is too short to scroll loads more by itself.
   useEffect(() => {
     const element = list.current;
-    if (element && shown.cursor && element.scrollHeight <= element.clientHeight + FAR_DOWN) void conversations.loadMore();
+    if (element && shown.cursor && element.scrollHeight <= element.clientHeight + NEAR_END_PX) void conversations.loadMore();
   }, [navigation, conversations, shown.items, shown.cursor]);
 
   return (
@@ -48,7 +48,7 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
         ref={list}
         onScroll={(event) => {
           const { scrollTop, clientHeight, scrollHeight } = event.currentTarget;
-          if (scrollHeight - scrollTop - clientHeight < FAR_DOWN) void conversations.loadMore();
+          if (scrollHeight - scrollTop - clientHeight < NEAR_END_PX) void conversations.loadMore();
         }}
       >
         {groups.map(({ age, items }) => (
@@ -169,13 +169,13 @@ const Entry = memo(function Entry({ conversation, isCurrent, onChosen }: EntryPr
   );
 });
 
-/** Enter or leaving the field keeps the new title, Escape the old one. */
+/** The field for a new title. Enter, or leaving the field, saves it; Escape keeps the old one. */
 export function TitleField({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
   const [value, setValue] = useState(title);
   const isDone = useRef(false);
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => field.current?.select(), []);
-  useReturnedFocus(field);
+  useFocusAfterRename(field);
   const done = (result: string | null) => {
     if (isDone.current) return;
     isDone.current = true;
@@ -192,7 +192,7 @@ export function TitleField({ title, onDone }: { title: string; onDone: (title: s
       onBlur={() => done(value.trim() || null)}
       onKeyDown={(event) => {
         if (event.key !== "Enter" && event.key !== "Escape") return;
-        // Escape closes the field, and not the list around it.
+        // Escape closes only the field, not the list around it.
         event.stopPropagation();
         done(event.key === "Enter" ? value.trim() || null : null);
       }}
@@ -200,8 +200,8 @@ export function TitleField({ title, onDone }: { title: string; onDone: (title: s
   );
 }
 
-/** The keyboard goes on where it was before the field took its place: at the conversation in the list, or at the menu. */
-function useReturnedFocus(field: { current: HTMLElement | null }): void {
+/** After the field is closed, the focus goes to the conversation in the list, or to the menu. */
+function useFocusAfterRename(field: { current: HTMLElement | null }): void {
   useLayoutEffect(() => {
     const element = field.current;
     const place = element?.closest("li, header");
@@ -211,7 +211,7 @@ function useReturnedFocus(field: { current: HTMLElement | null }): void {
   }, [field]);
 }
 
-/** What was just deleted, for as long as one click brings it back. */
+/** The conversation that was just deleted, while it can be restored with one click. */
 function Removed() {
   const { conversations } = useServices();
   const removed = useSelect((state) => state.conversations.removed);

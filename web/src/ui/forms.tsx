@@ -67,8 +67,8 @@ export function SwitchField({ label, hint, isOn, onChange }: { label: string; hi
   );
 }
 
-/** A button that asks once more before it does something that cannot be undone. */
-export function ConfirmButton({ label, ariaLabel, question, onSure }: { label: string; ariaLabel: string; question: string; onSure: () => void }) {
+/** A button that asks for a confirmation before it does something that cannot be undone. */
+export function ConfirmButton({ label, ariaLabel, question, onConfirm }: { label: string; ariaLabel: string; question: string; onConfirm: () => void }) {
   const [isAsking, setIsAsking] = useState(false);
   if (!isAsking)
     return (
@@ -79,7 +79,7 @@ export function ConfirmButton({ label, ariaLabel, question, onSure }: { label: s
   return (
     <span className="confirm" role="group" aria-label={question}>
       <span>{question}</span>
-      <button type="button" className="button is-danger" onClick={onSure} autoFocus>
+      <button type="button" className="button is-danger" onClick={onConfirm} autoFocus>
         {words.settings.sure}
       </button>
       <button type="button" className="button" onClick={() => setIsAsking(false)}>

@@ -1,4 +1,4 @@
-/** The routes that the page uses, each as a function. */
+/** The routes of the API that the page uses, one function for each. */
 import { type RequestOptions, request, withQuery } from "./client";
 import type {
   Accepted,
@@ -45,7 +45,7 @@ export const messages = (
   options?: RequestOptions,
 ) => request<ListPage<Message>>("GET", withQuery(`/v1/conversations/${id}/messages`, query), options);
 
-/** Turns are options in the background and followed by themselves, so that leaving the page does not stop them. */
+/** Turns run in the background and are followed with a second request, so that leaving the page does not stop them. */
 export const ask = (body: NewTurn, idempotencyKey: string) =>
   request<Accepted>("POST", "/v1/turns", {
     body: { ...body, background: true },
@@ -105,7 +105,7 @@ export const importRows = (id: string, file: File) => request<{ rows: number }>(
 export const deleteTable = (id: string) => request<undefined>("DELETE", `/v1/tables/${id}`);
 export const rows = (id: string, query: { q?: string; cursor?: string | null; sort?: string }) =>
   request<ListPage<TableRow>>("GET", withQuery(`/v1/tables/${id}/rows`, { limit: 50, ...query }));
-/** Rows by their number, from this one on. */
+/** Rows by number, from this one on. */
 export const rowsFrom = (id: string, row: number, limit: number) =>
   request<ListPage<TableRow>>("GET", withQuery(`/v1/tables/${id}/rows`, { from_row: row, limit }));
 

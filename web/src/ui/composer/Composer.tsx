@@ -1,4 +1,4 @@
-/** Where messages are written: text, files, the agent and the model, and the button that sends, queues or stops. */
+/** The form for the next message: text, files, agent and model, and the buttons that send, queue, interrupt or stop. */
 import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
 
 import { readStored, writeStored } from "../../effects/storage";
@@ -6,7 +6,7 @@ import { isBusy } from "../../state/selectors";
 import { type FileUpload, NEW } from "../../state/state";
 import type { FileRef, IfBusy } from "../../wire/types";
 import { words } from "../../words";
-import { useServices, useSelect } from "../context";
+import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
 import { AttachButton, pasteHandler, UploadList } from "./attachments";
 
@@ -20,7 +20,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   const [text, setText] = useDraft(threadId);
   const [choice, setChoice] = useState<{ agentId: string | null; model: string | null }>({ agentId: null, model: null });
   const area = useRef<HTMLTextAreaElement>(null);
-  useGrowing(area, text);
+  useTextHeight(area, text);
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   }, [threadId]);
@@ -33,13 +33,13 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   const submit = (ifBusy: IfBusy) => {
     if (isUploading) notices.show(words.composer.waitForUploads);
     if (!canSend) return;
-    // The first turn's choice becomes the conversation's; later turns take it from there.
+    // The choice of the first turn becomes that of the conversation, which later turns use.
     const { agentId, model } = threadId === NEW ? choice : { agentId: null, model: null };
     void outbox.send({ text: text.trim(), attachments: files, agentId, model, ifBusy });
     uploads.attached(threadId);
     setText("");
   };
-  // The button goes with the answer; whoever pressed it goes on writing.
+  // The button disappears with the answer, so the focus goes to the text.
   const stop = () => {
     void threads.stop(threadId);
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
@@ -106,7 +106,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   );
 });
 
-/** The text of one conversation's next message, kept while it is not sent. */
+/** The text of the next message, stored in this browser until it is sent. */
 function useDraft(threadId: string): [string, (text: string) => void] {
   const name = `draft:${threadId}`;
   const [draft, setDraft] = useState(() => ({ threadId, text: readStored<string>(name) ?? "" }));
@@ -119,8 +119,8 @@ function useDraft(threadId: string): [string, (text: string) => void] {
   return [current.text, change];
 }
 
-/** As tall as its text, up to the height that the style sheet allows. */
-function useGrowing(area: React.RefObject<HTMLTextAreaElement | null>, text: string): void {
+/** Makes the field as tall as its text, up to the maximum in the style sheet. */
+function useTextHeight(area: React.RefObject<HTMLTextAreaElement | null>, text: string): void {
   useLayoutEffect(() => {
     const element = area.current;
     if (!element || CSS.supports("field-sizing", "content")) return;
@@ -129,7 +129,6 @@ function useGrowing(area: React.RefObject<HTMLTextAreaElement | null>, text: str
   }, [area, text]);
 }
 
-/** Which agent and model answer. In a new conversation the choice belongs to the first turn, later to the conversation. */
 interface ChoiceProps {
   threadId: string;
   isNew: boolean;
@@ -137,6 +136,7 @@ interface ChoiceProps {
   onChoice: (choice: ChoiceProps["choice"]) => void;
 }
 
+/** Which agent and model answer. In a new conversation the choice belongs to the first turn, later to the conversation. */
 function ModelChoice({ threadId, isNew, choice, onChoice }: ChoiceProps) {
   const { threads } = useServices();
   const agents = useSelect((state) => state.agents);

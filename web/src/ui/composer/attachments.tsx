@@ -8,12 +8,12 @@ import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
 import { isPicture, Preview } from "../thread/Files";
 
-/** The button that attaches files. Its label says how many files are allowed and how large they may be. */
 interface ButtonProps {
   onFiles: (files: readonly File[]) => void;
   isDisabled?: boolean;
 }
 
+/** The button that attaches files. Its label says how many files are allowed and how large they may be. */
 export function AttachButton({ onFiles, isDisabled = false }: ButtonProps) {
   const me = useSelect((state) => state.me);
   const picker = useRef<HTMLInputElement>(null);
@@ -39,14 +39,14 @@ export function AttachButton({ onFiles, isDisabled = false }: ButtonProps) {
   );
 }
 
-/** The files of a message: those that it already has, then those that are being uploaded, with progress. */
 interface ListProps {
   uploads: readonly FileUpload[];
   kept?: readonly FileRef[];
-  onDrop?: (file: FileRef) => void;
+  onRemove?: (file: FileRef) => void;
 }
 
-export function UploadList({ uploads: attached, kept = [], onDrop }: ListProps) {
+/** The files of a message: those that it already has, then those that are being uploaded, with progress. */
+export function UploadList({ uploads: attached, kept = [], onRemove }: ListProps) {
   const { uploads } = useServices();
   if (!attached.length && !kept.length) return null;
   return (
@@ -56,7 +56,7 @@ export function UploadList({ uploads: attached, kept = [], onDrop }: ListProps) 
           {isPicture(file.mime_type) ? <Preview file={file} className="thumb" /> : <Icon name="file" />}
           <span className="chip-name">{file.name}</span>
           <span className="chip-size">{sizeInWords(file.size)}</span>
-          <RemoveFile name={file.name} onRemove={() => onDrop?.(file)} />
+          <RemoveFile name={file.name} onRemove={() => onRemove?.(file)} />
         </li>
       ))}
       {attached.map((one) => {
@@ -95,15 +95,15 @@ function RemoveFile({ name, onRemove }: { name: string; onRemove: () => void }) 
 }
 
 /**
- * The files of a paste that is nothing but files. Spreadsheets and Office add a picture to their formatted text: there the
- * text is meant. File managers add the bare names of the files: there the files are.
+ * The files of a paste; none if the paste means text. Spreadsheets and Office add a picture to their formatted text: the
+ * user wants the text. File managers add the names of the files as plain text: the user wants the files.
  */
-export function pastedFiles(carried: Pick<DataTransfer, "files" | "getData">): File[] {
-  const isFormatted = carried.getData("text/html") !== "" || carried.getData("text/rtf") !== "";
-  return isFormatted && carried.getData("text/plain") ? [] : [...carried.files];
+export function pastedFiles(clipboard: Pick<DataTransfer, "files" | "getData">): File[] {
+  const isFormatted = clipboard.getData("text/html") !== "" || clipboard.getData("text/rtf") !== "";
+  return isFormatted && clipboard.getData("text/plain") ? [] : [...clipboard.files];
 }
 
-/** Attaches what is pasted, where that is files. */
+/** Attaches pasted files. A paste of text stays a paste of text. */
 export const pasteHandler = (attach: (files: readonly File[]) => void) => (event: ClipboardEvent) => {
   const pasted = pastedFiles(event.clipboardData);
   if (!pasted.length) return;

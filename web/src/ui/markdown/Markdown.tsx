@@ -7,7 +7,7 @@ import { CopyButton } from "../CopyButton";
 import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, pieces, safeHref } from "./parse";
 
 export interface Cites {
-  /** What stands for `[number]`; null: it cites nothing, and is plain text. */
+  /** The element for `[number]`, or null if no source has this number; then it stays plain text. */
   draw: (number: number) => ReactNode;
 }
 
@@ -36,7 +36,7 @@ export function Markdown({ text, isGrowing = false, cites }: Props) {
 interface BlockProps {
   token: Token;
   cites: Cites | undefined;
-  /** Whether more of it may still come. */
+  /** Whether the block may still grow. */
   isOpen: boolean;
 }
 
@@ -53,7 +53,7 @@ function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean): Rea
     case "def":
       return null;
     case "heading":
-      // The page itself has the first two levels.
+      // The page itself uses the first two levels.
       return createElement(`h${Math.min((token as Tokens.Heading).depth + 2, 6)}`, null, inline(token.tokens, cites));
     case "paragraph":
       return <p>{inline(token.tokens, cites)}</p>;
@@ -140,7 +140,7 @@ function drawInline(token: Token, cites: Cites | undefined): ReactNode {
     case "link":
       return drawLink((token as Tokens.Link).href, inline(token.tokens, cites));
     case "image": {
-      // A picture from elsewhere would tell its server who reads this, so it is offered, not loaded.
+      // A remote image would tell its server who reads this, so the page shows a link and does not load it.
       const image = token as Tokens.Image;
       return drawLink(image.href, `${decodeEntities(image.text) || words.thread.remoteImage} ↗`);
     }
@@ -151,7 +151,7 @@ function drawInline(token: Token, cites: Cites | undefined): ReactNode {
   }
 }
 
-/** Long texts as several nodes: one that grows changes only its last, and what is selected before it stays selected. */
+/** A long text as several nodes. While it grows, only the last node changes, so a selection in the others stays. */
 function drawText(text: string): ReactNode {
   return <>{pieces(decodeEntities(text))}</>;
 }
@@ -172,16 +172,16 @@ function drawCitation(token: CitationToken, cites: Cites | undefined): ReactNode
 
 // --- code and formulas
 
-type Painted = { language: string; text: string; nodes: ReactNode };
+type Coloured = { language: string; text: string; nodes: ReactNode };
 
-/** Beyond this, colours cost more than they tell. */
-const MOST_CHARS = 60_000;
-/** A block that still grows is painted again only after it has paused. */
+/** Longer code is not coloured: it would take too long. */
+const MAX_CHARS = 60_000;
+/** A growing block is coloured again when nothing was added for this long. */
 const PAUSE_MS = 120;
 
 /** A code block: its language, a button that copies it, and colours once the highlighter has been loaded. */
 const Code = memo(function Code({ text, language, isOpen }: { text: string; language: string; isOpen: boolean }) {
-  const painted = usePainted(text, language, isOpen);
+  const coloured = useColoured(text, language, isOpen);
   return (
     <figure className="code">
       <figcaption>
@@ -190,24 +190,24 @@ const Code = memo(function Code({ text, language, isOpen }: { text: string; lang
       </figcaption>
       <pre tabIndex={0} aria-label={language || "code"} role="region">
         <code>
-          {painted.nodes}
-          {painted.rest}
+          {coloured.nodes}
+          {coloured.rest}
         </code>
       </pre>
     </figure>
   );
 });
 
-/** The code, in colours as far as it is painted; what has come since is plain until it is. */
-function usePainted(text: string, language: string, isOpen: boolean): { nodes: ReactNode; rest: string } {
-  const [painted, setPainted] = useState<Painted | null>(null);
+/** The coloured code, and the rest that was added since and is not coloured yet. */
+function useColoured(text: string, language: string, isOpen: boolean): { nodes: ReactNode; rest: string } {
+  const [coloured, setColoured] = useState<Coloured | null>(null);
   useEffect(() => {
-    if (!language || text.length > MOST_CHARS) return undefined;
+    if (!language || text.length > MAX_CHARS) return undefined;
     let isCurrent = true;
     const timer = setTimeout(() => {
       void import("./highlight").then(({ paint }) => {
         const nodes = isCurrent ? paint(text, language) : null;
-        if (nodes !== null) setPainted({ language, text, nodes });
+        if (nodes !== null) setColoured({ language, text, nodes });
       });
     }, isOpen ? PAUSE_MS : 0);
     return () => {
@@ -215,8 +215,8 @@ function usePainted(text: string, language: string, isOpen: boolean): { nodes: R
       clearTimeout(timer);
     };
   }, [text, language, isOpen]);
-  if (!painted || painted.language !== language || !text.startsWith(painted.text)) return { nodes: null, rest: text };
-  return { nodes: painted.nodes, rest: text.slice(painted.text.length) };
+  if (!coloured || coloured.language !== language || !text.startsWith(coloured.text)) return { nodes: null, rest: text };
+  return { nodes: coloured.nodes, rest: text.slice(coloured.text.length) };
 }
 
 /** A formula: its source until the typesetter has been loaded, and also where it cannot be set. */
@@ -231,7 +231,7 @@ const Maths = memo(function Maths({ text, isBlock }: { text: string; isBlock: bo
       isCurrent = false;
     };
   }, [text, isBlock]);
-  // React must not see the children that the typesetter makes, so the element is made anew for each formula.
+  // KaTeX changes the children of the element behind React's back, so each formula gets a new element.
   return (
     <span key={text} ref={element} className={isBlock ? "maths is-block" : "maths"}>
       {text}

@@ -1,14 +1,14 @@
-/** Agents: list, make, change, delete. */
+/** Agents: list, create, edit, delete. */
 import { useState } from "react";
 
 import { agents, deleteAgent } from "../../effects/requests";
 import type { Agent } from "../../wire/types";
 import { words } from "../../words";
 import { useServices } from "../context";
-import { Icon } from "../Icon";
-import { AgentForm } from "./AgentForm";
 import { ConfirmButton } from "../forms";
-import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requests";
+import { Icon } from "../Icon";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
+import { AgentForm } from "./AgentForm";
 
 const load = () => agents();
 
@@ -41,7 +41,7 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
           <li key={agent.id} className="item">
             <div className="item-text">
               <strong>{agent.name}</strong>
-              <span className="faint">{gist(agent)}</span>
+              <span className="faint">{summary(agent)}</span>
             </div>
             {isAdmin && (
               <>
@@ -52,7 +52,7 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
                   label={words.menu.delete}
                   ariaLabel={words.settings.deleteAgent(agent.name)}
                   question={words.settings.deleteAgentSure}
-                  onSure={() => void submit(() => deleteAgent(agent.id)).then(changed)}
+                  onConfirm={() => void submit(() => deleteAgent(agent.id)).then(changed)}
                 />
               </>
             )}
@@ -63,8 +63,8 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
   );
 }
 
-/** In a line. Members are told the model alone. */
-function gist({ model, tools = [], mcp_servers = [], instructions = "" }: Agent): string {
+/** A summary in one line. The server tells members only the model. */
+function summary({ model, tools = [], mcp_servers = [], instructions = "" }: Agent): string {
   const names = [...tools.map((tool) => (typeof tool === "string" ? tool : String(tool["name"]))), ...mcp_servers.map((server) => String(server["name"]))];
   return [model, names.join(", "), instructions.split("\n")[0]?.slice(0, 140)].filter(Boolean).join(" · ");
 }

@@ -1,4 +1,4 @@
-/** Service keys: make, copy once, revoke. */
+/** Service keys: create, copy once, revoke. */
 import { useState } from "react";
 
 import { createKey, keys, revokeKey } from "../../effects/requests";
@@ -6,33 +6,33 @@ import type { Key } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
 import { ConfirmButton, Field } from "../forms";
-import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requests";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
 import { numberOf } from "./Usage";
 
 export function Keys() {
   const found = useLoaded(keys);
-  const [made, setMade] = useState<Key | null>(null);
+  const [created, setCreated] = useState<Key | null>(null);
   return (
     <>
       <p className="faint">{words.settings.keysIntro}</p>
-      {made?.key ? (
+      {created?.key ? (
         <section className="card is-new" aria-live="polite">
-          <h2>{made.name}</h2>
+          <h2>{created.name}</h2>
           <p>{words.settings.keyMade}</p>
           <div className="secret">
-            <code>{made.key}</code>
-            <CopyButton text={made.key} label={words.settings.copyKey} />
+            <code>{created.key}</code>
+            <CopyButton text={created.key} label={words.settings.copyKey} />
           </div>
           <div className="form-foot">
-            <button type="button" className="button is-main" onClick={() => setMade(null)}>
+            <button type="button" className="button is-main" onClick={() => setCreated(null)}>
               {words.settings.keyDone}
             </button>
           </div>
         </section>
       ) : (
         <NewKey
-          onMade={(key) => {
-            setMade(key);
+          onCreated={(key) => {
+            setCreated(key);
             found.reload();
           }}
         />
@@ -42,14 +42,14 @@ export function Keys() {
   );
 }
 
-function NewKey({ onMade }: { onMade: (key: Key) => void }) {
+function NewKey({ onCreated }: { onCreated: (key: Key) => void }) {
   const [name, setName] = useState("");
   const [monthly, setMonthly] = useState("");
   const [rate, setRate] = useState("");
   const { isSubmitting, error, submit } = useSubmit();
   const make = () =>
     submit(async () => {
-      onMade(await createKey({ name: name.trim(), monthly_message_limit: numberOf(monthly), requests_per_minute: numberOf(rate), allowed_tools: null }));
+      onCreated(await createKey({ name: name.trim(), monthly_message_limit: numberOf(monthly), requests_per_minute: numberOf(rate), allowed_tools: null }));
     });
   return (
     <form
@@ -86,14 +86,14 @@ function KeyList({ all, onRevoked }: { all: readonly Key[]; onRevoked: () => voi
           <li key={key.id} className={key.revoked_at ? "item is-gone" : "item"}>
             <div className="item-text">
               <strong>{key.name}</strong>
-              <span className="faint">{gist(key)}</span>
+              <span className="faint">{summary(key)}</span>
             </div>
             {!key.revoked_at && (
               <ConfirmButton
                 label={words.settings.revoke}
                 ariaLabel={words.settings.revokeNamed(key.name)}
                 question={words.settings.revokeSure}
-                onSure={() => void submit(() => revokeKey(key.id)).then(onRevoked)}
+                onConfirm={() => void submit(() => revokeKey(key.id)).then(onRevoked)}
               />
             )}
           </li>
@@ -103,7 +103,7 @@ function KeyList({ all, onRevoked }: { all: readonly Key[]; onRevoked: () => voi
   );
 }
 
-function gist(key: Key): string {
+function summary(key: Key): string {
   return [
     words.settings.keyCreated(dateInWords(key.created_at)),
     key.revoked_at ? words.settings.keyRevoked(dateInWords(key.revoked_at)) : "",

@@ -1,16 +1,16 @@
-/** Pages: texts that agents search and cite. Everybody reads them here, admins write them. */
+/** Pages, which agents search and cite. Every member can read them here; admins write them. */
 import { useCallback, useEffect, useState } from "react";
 
 import { createPage, deletePage, pages, readPage, replacePage } from "../../effects/requests";
 import { pathOf, type KnowledgeItem, type Route } from "../../state/route";
 import type { KnowledgePage, PageItem } from "../../wire/types";
 import { dateInWords, sizeInWords, words } from "../../words";
+import { ConfirmButton, Field } from "../forms";
 import { Icon } from "../Icon";
+import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requestState";
+import { RouteLink } from "../RouteLink";
 import { PageView } from "../source/PageView";
 import { BackLink } from "../source/SourceHeader";
-import { RouteLink } from "../RouteLink";
-import { ConfirmButton, Field } from "../forms";
-import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requests";
 
 const ALL: Route = { page: "settings", section: "pages" };
 
@@ -84,7 +84,7 @@ export function Pages({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeItem
                   label={words.menu.delete}
                   ariaLabel={words.settings.deletePage(page.title)}
                   question={words.settings.deleteSure}
-                  onSure={() => void submit(() => deletePage(page.id)).then(found.reload)}
+                  onConfirm={() => void submit(() => deletePage(page.id)).then(found.reload)}
                 />
               </>
             )}

@@ -1,10 +1,10 @@
-/** The settings area: what the server offers and the reader's role allows. Loaded when it is opened. */
+/** The settings: the sections that the server offers and the user's role allows. Loaded when they are opened. */
 import { useEffect, useRef } from "react";
 
 import { type KnowledgeItem, SECTIONS, type Section } from "../../state/route";
 import { isAdmin } from "../../state/selectors";
 import { words } from "../../words";
-import { useServices, useSelect } from "../context";
+import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
 import { Agents } from "./Agents";
 import { Keys } from "./Keys";
@@ -12,13 +12,13 @@ import { Pages } from "./Pages";
 import { Tables } from "./Tables";
 import { Usage } from "./Usage";
 
-/** Sections that not every server has, by the route that tells. */
+/** Sections that not every server has, and the route that a server must have for them. */
 const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables" };
 const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys"]);
 
 interface Props {
   section: Section;
-  /** What of the section is opened. */
+  /** The page or table that is opened in the section. */
   item: KnowledgeItem | undefined;
   onMenu: () => void;
 }
@@ -30,7 +30,7 @@ export default function Settings({ section, item, onMenu }: Props) {
   const offered = SECTIONS.filter((one) => (NEEDS[one] === undefined || paths.has(NEEDS[one])) && (admin || !FOR_ADMINS.has(one)));
   const shown = offered.includes(section) ? section : "usage";
   const current = useRef<HTMLAnchorElement>(null);
-  // On a small screen the tabs are wider than it.
+  // On a small screen the tabs have to be scrolled.
   useEffect(() => {
     current.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [shown]);

@@ -1,14 +1,14 @@
-/** Tables: rows that agents search; made from CSV files by admins, looked through here by everybody. */
+/** Tables, which agents search. Every member can read them here; admins import them from CSV files. */
 import { useEffect, useRef } from "react";
 
 import { deleteTable, importRows, importTable, tables } from "../../effects/requests";
 import type { KnowledgeItem, Route } from "../../state/route";
 import { words } from "../../words";
+import { ConfirmButton } from "../forms";
+import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requestState";
+import { RouteLink } from "../RouteLink";
 import { BackLink } from "../source/SourceHeader";
 import { TableView } from "../source/TableView";
-import { RouteLink } from "../RouteLink";
-import { ConfirmButton } from "../forms";
-import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requests";
 
 const ALL: Route = { page: "settings", section: "tables" };
 
@@ -17,7 +17,7 @@ export function Tables({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeIte
   const { isSubmitting, error, submit } = useSubmit();
   const opened = item?.kind === "table" ? item : null;
   const { reload } = found;
-  // Rows may have been added to what was open.
+  // The table that was open may have more rows now.
   useEffect(() => {
     if (!opened) reload();
   }, [opened, reload]);
@@ -66,7 +66,7 @@ export function Tables({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeIte
                 label={words.menu.delete}
                 ariaLabel={words.settings.deleteTable(table.name)}
                 question={words.settings.deleteSure}
-                onSure={() => void submit(() => deleteTable(table.id)).then(found.reload)}
+                onConfirm={() => void submit(() => deleteTable(table.id)).then(found.reload)}
               />
             )}
           </li>

@@ -1,12 +1,12 @@
-/** What this month has used, and the limits of the workspace. */
+/** The usage of this month, and the limits of the workspace. */
 import { useEffect, useState } from "react";
 
-import type { Workspace } from "../../wire/types";
 import { changeWorkspace, usage, workspaces } from "../../effects/requests";
+import type { Workspace } from "../../wire/types";
 import { words } from "../../words";
-import { useServices, useSelect } from "../context";
+import { useSelect, useServices } from "../context";
 import { Field, SelectField } from "../forms";
-import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requests";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
 
 export function Usage({ isAdmin }: { isAdmin: boolean }) {
   const month = useLoaded(usage);

@@ -1,4 +1,4 @@
-/** A file to be read: what it says, as plain text, with the cited passage marked; and the file itself to download. */
+/** A file: its text with the cited passage marked, and a link to download it. */
 import { type ReactNode, useCallback, useMemo, useRef } from "react";
 
 import { readFile, readText } from "../../effects/requests";
@@ -6,10 +6,10 @@ import type { Passage } from "../../state/route";
 import { fileContent } from "../../wire/addresses";
 import { sizeInWords, words } from "../../words";
 import { Icon } from "../Icon";
-import { useLoaded } from "../requests";
+import { useLoaded } from "../requestState";
 import { isPicture, Preview } from "../thread/Files";
+import { usePassage } from "./citedPassage";
 import { LoadProblem, SourceHeader, SourceNote } from "./SourceHeader";
-import { usePassage } from "./highlight";
 
 interface Props {
   id: string;
@@ -24,7 +24,7 @@ export function FileView({ id, passage, tools }: Props) {
   return (
     <>
       <SourceHeader kind="file" title={file?.name ?? null} about={about} tools={tools} />
-      {!file && <LoadProblem loaded={loaded} gone={words.source.fileGone} />}
+      {!file && <LoadProblem loaded={loaded} missing={words.source.fileGone} />}
       {file && (
         <p>
           <a className="button is-link" href={fileContent(file.id)} download={file.name}>
@@ -46,10 +46,10 @@ export function FileView({ id, passage, tools }: Props) {
 function FileContent({ id, passage }: { id: string; passage: Passage | undefined }) {
   const loaded = useLoaded(useCallback(() => readText(id), [id]));
   const text = useRef<HTMLDivElement>(null);
-  const said = loaded.value?.file_id === id ? loaded.value : null;
-  const parts = useMemo(() => said?.text.split("\f") ?? [], [said]);
-  const found = usePassage(text, passage, said !== null);
-  if (!said)
+  const content = loaded.value?.file_id === id ? loaded.value : null;
+  const parts = useMemo(() => content?.text.split("\f") ?? [], [content]);
+  const found = usePassage(text, passage, content !== null);
+  if (!content)
     return loaded.error === null ? <p className="faint">{words.source.readingFile}</p> : <SourceNote text={loaded.error} />;
   return (
     <>
@@ -57,7 +57,7 @@ function FileContent({ id, passage }: { id: string; passage: Passage | undefined
       <div ref={text} className="panel-text panel-plain">
         {parts.map((part, at) => (
           <section key={at}>
-            {said.unit && <h3>{words.source.part(said.unit, at + 1)}</h3>}
+            {content.unit && <h3>{words.source.part(content.unit, at + 1)}</h3>}
             <pre>{part.trim()}</pre>
           </section>
         ))}

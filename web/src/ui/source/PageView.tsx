@@ -1,4 +1,4 @@
-/** A page to be read: its Markdown, with the cited passage marked. */
+/** A page: its Markdown, with the cited passage marked. */
 import { type ReactNode, useCallback, useRef } from "react";
 
 import { readPage } from "../../effects/requests";
@@ -6,9 +6,9 @@ import type { Passage } from "../../state/route";
 import type { KnowledgePage } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { Markdown } from "../markdown/Markdown";
-import { useLoaded } from "../requests";
+import { useLoaded } from "../requestState";
+import { usePassage } from "./citedPassage";
 import { LoadProblem, SourceHeader, SourceNote } from "./SourceHeader";
-import { usePassage } from "./highlight";
 
 interface Props {
   id: string;
@@ -24,7 +24,7 @@ export function PageView({ id, passage, tools }: Props) {
   return (
     <>
       <SourceHeader kind="page" title={page?.title ?? null} about={page ? words.source.changed(dateInWords(page.updated_at)) : null} tools={tools(page)} />
-      {!page && <LoadProblem loaded={loaded} gone={words.source.pageGone} />}
+      {!page && <LoadProblem loaded={loaded} missing={words.source.pageGone} />}
       {found === "nowhere" && <SourceNote text={words.source.passageGone} />}
       {found === "heading" && <SourceNote text={words.source.passageChanged} />}
       {page && (
@@ -36,7 +36,7 @@ export function PageView({ id, passage, tools }: Props) {
   );
 }
 
-/** Many pages begin with their own title, which stands above already. */
+/** The content without its title: many pages begin with it, and the header already shows it. */
 function withoutTitle({ title, content }: KnowledgePage): string {
   const first = /^\s*#[ \t]+([^\n]+?)[ \t]*#*[ \t]*(?:\n|$)/.exec(content);
   return first?.[1] === title ? content.slice(first[0].length) : content;

@@ -1,11 +1,11 @@
-/** What everything that is read here has in common: a heading with its tools, and a word when it is not there. */
+/** The header of a page, a table or a file, and the texts for one that cannot be shown. */
 import type { ReactNode } from "react";
 
 import type { Route } from "../../state/route";
 import { words } from "../../words";
 import { Icon, type IconName } from "../Icon";
+import { LoadStatus } from "../requestState";
 import { RouteLink } from "../RouteLink";
-import { LoadStatus } from "../requests";
 
 type Kind = "page" | "table" | "file";
 const ICONS: Readonly<Record<Kind, IconName>> = { page: "page", table: "table", file: "file" };
@@ -26,11 +26,11 @@ export function SourceHeader({ kind, title, about, tools }: { kind: Kind; title:
   );
 }
 
-export function LoadProblem({ loaded, gone }: { loaded: { error: string | null; isGone: boolean; reload: () => void }; gone: string }) {
-  return loaded.isGone ? <SourceNote text={gone} /> : <LoadStatus error={loaded.error} onRetry={loaded.reload} />;
+export function LoadProblem({ loaded, missing }: { loaded: { error: string | null; isMissing: boolean; reload: () => void }; missing: string }) {
+  return loaded.isMissing ? <SourceNote text={missing} /> : <LoadStatus error={loaded.error} onRetry={loaded.reload} />;
 }
 
-/** Something that the reader should know before they look for it in vain. */
+/** A hint above the content, for example that the cited passage is gone. */
 export function SourceNote({ text }: { text: string }) {
   return (
     <p role="status" className="panel-note">

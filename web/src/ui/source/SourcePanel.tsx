@@ -1,4 +1,4 @@
-/** What a source leads to, read beside the conversation that cites it. On a small screen it takes its place. */
+/** A page, a table or a file that an answer cites, shown beside the conversation; on a small screen instead of it. */
 import { useEffect, useRef } from "react";
 
 import { pathOf, type KnowledgeItem, type Route } from "../../state/route";
@@ -16,7 +16,7 @@ export default function SourcePanel({ route, item }: { route: Chat; item: Knowle
   const panel = useRef<HTMLElement>(null);
   const close = () => navigation.close({ page: "chat", conversationId: route.conversationId });
   const address = pathOf(route);
-  // The keys work here from now on. What is cited takes the focus as soon as it is drawn.
+  // The panel takes the focus for the keyboard. The cited passage takes it as soon as it is drawn.
   useEffect(() => {
     if (!panel.current?.contains(document.activeElement)) panel.current?.focus();
   }, [address]);

@@ -1,19 +1,19 @@
-/** A table to be read: its rows from a number on, or those that words find; the cited row is marked. */
+/** A table: its rows around the cited one, or the rows that a search finds. The cited row is marked. */
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 
 import { readTable, rows, rowsFrom } from "../../effects/requests";
 import type { Table, TableRow } from "../../wire/types";
 import { words } from "../../words";
 import { Field } from "../forms";
-import { ErrorText, useLoaded, useSubmit } from "../requests";
-import { show } from "./highlight";
+import { ErrorText, useLoaded, useSubmit } from "../requestState";
+import { show } from "./citedPassage";
 import { LoadProblem, SourceHeader, SourceNote } from "./SourceHeader";
 
-/** So many rows are shown before the cited one. */
-const BEFORE = 10;
-const AT_ONCE = 50;
-/** Numbers of deleted rows are passed over up to this far, for one click. */
-const MOST_EMPTY = 20;
+/** Number of rows that are shown before the cited one. */
+const ROWS_BEFORE = 10;
+const ROWS_PER_LOAD = 50;
+/** Number of loads without a row, for one click: the rows of whole ranges may be deleted. */
+const MAX_EMPTY_LOADS = 20;
 
 interface Props {
   id: string;
@@ -34,7 +34,7 @@ export function TableView({ id, row, tools }: Props) {
   return (
     <>
       <SourceHeader kind="table" title={table?.name ?? null} about={table ? words.settings.rowCount(table.row_count) : null} tools={tools(table, again)} />
-      {!table && <LoadProblem loaded={loaded} gone={words.source.tableGone} />}
+      {!table && <LoadProblem loaded={loaded} missing={words.source.tableGone} />}
       {table?.description && <p className="faint">{table.description}</p>}
       {table && <Field label={words.settings.searchRows} value={query} onChange={setQuery} />}
       {table && <Rows key={`${id}/${row}/${query.trim()}/${changes}`} table={table} query={query.trim()} row={query.trim() ? undefined : row} />}
@@ -42,19 +42,19 @@ export function TableView({ id, row, tools }: Props) {
   );
 }
 
-/** The rows that are loaded, and what is known of those around them. */
-interface Shown {
+/** The rows that are loaded, and where to continue on both sides. */
+interface LoadedRows {
   readonly rows: readonly TableRow[];
-  /** No row with a smaller number than this has been asked for. */
+  /** The smallest row number that was requested. */
   readonly from: number;
   readonly next: string | null;
 }
 
 function Rows({ table, query, row }: { table: Table; query: string; row: number | undefined }) {
-  const first = Math.max(1, (row ?? 1) - BEFORE);
+  const first = Math.max(1, (row ?? 1) - ROWS_BEFORE);
   const { isSubmitting, error, submit } = useSubmit();
-  const [shown, setShown] = useState<Shown | null>(null);
-  const loaded = useLoaded(useCallback(() => (query ? rows(table.id, { q: query }) : rowsFrom(table.id, first, AT_ONCE)), [table.id, query, first]));
+  const [shown, setShown] = useState<LoadedRows | null>(null);
+  const loaded = useLoaded(useCallback(() => (query ? rows(table.id, { q: query }) : rowsFrom(table.id, first, ROWS_PER_LOAD)), [table.id, query, first]));
   useEffect(() => {
     if (loaded.value) setShown({ rows: loaded.value.data, from: query ? 1 : first, next: loaded.value.next_cursor });
   }, [loaded.value, query, first]);
@@ -69,7 +69,7 @@ function Rows({ table, query, row }: { table: Table; query: string; row: number 
     const page = await rows(table.id, { q: query, cursor });
     setShown((before) => before && { ...before, rows: [...before.rows, ...page.data], next: page.next_cursor });
   };
-  const earlier = (before: Shown) => async () => {
+  const earlier = (before: LoadedRows) => async () => {
     const found = await rowsBefore(table.id, before.from);
     setShown({ ...before, rows: [...found.rows, ...before.rows], from: found.from });
   };
@@ -125,11 +125,11 @@ function Rows({ table, query, row }: { table: Table; query: string; row: number 
 
 const cell = (value: unknown): string => (value === null || value === undefined ? "" : String(value));
 
-/** The rows right before that number, without one between them left out; and the number that they were asked from. */
+/** The rows right before this number without a gap, and the smallest number that was requested for them. */
 async function rowsBefore(tableId: string, number: number): Promise<{ rows: TableRow[]; from: number }> {
   let end = number;
-  for (let tries = 0; tries < MOST_EMPTY && end > 1; tries += 1) {
-    const from = Math.max(1, end - AT_ONCE);
+  for (let tries = 0; tries < MAX_EMPTY_LOADS && end > 1; tries += 1) {
+    const from = Math.max(1, end - ROWS_PER_LOAD);
     const page = await rowsFrom(tableId, from, end - from);
     const found = page.data.filter((one) => one.row < end);
     end = from;

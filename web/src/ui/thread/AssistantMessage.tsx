@@ -1,4 +1,4 @@
-/** An answer, from its first word on. It is one component while it is written and afterwards, so that what a reader has opened, selected or focused in it stays. */
+/** An answer. One component draws it while it is written and afterwards, so that open steps, selection and focus stay. */
 import { useRef, useState } from "react";
 import { flushSync } from "react-dom";
 
@@ -7,15 +7,15 @@ import type { Failure } from "../../state/thread";
 import { shownParts, type TurnDisplay, waitingFor } from "../../state/turn";
 import type { IfBusy, Message } from "../../wire/types";
 import { timeInWords, words } from "../../words";
-import { CopyButton } from "../CopyButton";
 import { useServices } from "../context";
+import { CopyButton } from "../CopyButton";
 import { Icon } from "../Icon";
 import { Parts } from "./Parts";
 
 interface Props {
   threadId: string;
   isBusy: boolean;
-  /** The turn while it runs, the message once it has ended. */
+  /** The turn while it runs, the message when it has ended. */
   row: { turn: TurnDisplay } | { message: Message; failure: Failure | null };
 }
 
@@ -27,12 +27,12 @@ export function AssistantMessage({ threadId, isBusy, row }: Props) {
   return (
     <article className={live ? "message is-assistant is-live" : "message is-assistant"} aria-label={words.thread.assistant} aria-busy={live ? true : undefined} data-turn={turnId}>
       <Parts turnId={turnId} threadId={threadId} parts={parts} sources={sources} isGrowing={live !== null && (live.text !== "" || live.reasoning !== "")} />
-      {"turn" in row ? <WaitingFor turn={row.turn} /> : <Foot threadId={threadId} isBusy={isBusy} message={row.message} failure={row.failure} />}
+      {"turn" in row ? <WaitingNote turn={row.turn} /> : <MessageFooter threadId={threadId} isBusy={isBusy} message={row.message} failure={row.failure} />}
     </article>
   );
 }
 
-function WaitingFor({ turn }: { turn: TurnDisplay }) {
+function WaitingNote({ turn }: { turn: TurnDisplay }) {
   const waiting = waitingFor(turn);
   if (waiting === "words" || (waiting === "first_word" && turn.reasoning)) return null;
   return (
@@ -47,7 +47,7 @@ function WaitingFor({ turn }: { turn: TurnDisplay }) {
   );
 }
 
-function Foot({ threadId, isBusy, message, failure }: { threadId: string; isBusy: boolean; message: Message; failure: Failure | null }) {
+function MessageFooter({ threadId, isBusy, message, failure }: { threadId: string; isBusy: boolean; message: Message; failure: Failure | null }) {
   const title = [timeInWords(message.created_at), message.usage ? words.thread.tokens(message.usage.input_tokens, message.usage.output_tokens) : ""].filter(Boolean).join(" · ");
   return (
     <>
@@ -66,7 +66,7 @@ function Foot({ threadId, isBusy, message, failure }: { threadId: string; isBusy
   );
 }
 
-/** An answer that did not come to its end: what happened, and a way on. */
+/** The end of an answer that failed or was stopped: what happened, and a button to try again. */
 export function TurnEnding({ threadId, turnId, status, failure, isBusy }: { threadId: string; turnId: string; status: Message["status"]; failure: Failure | null; isBusy: boolean }) {
   const isStopped = status === "cancelled";
   if (!isStopped && status !== "failed") return null;
@@ -83,7 +83,7 @@ export function TurnEnding({ threadId, turnId, status, failure, isBusy }: { thre
   );
 }
 
-/** Has the question answered again. While another answer is written it asks first: after that one, or instead of it. */
+/** Regenerates the answer. While another answer is written, it first asks whether to wait for it or to interrupt it. */
 function RegenerateButton({ threadId, turnId, isBusy, className, label, children }: { threadId: string; turnId: string; isBusy: boolean; className: string; label?: string; children: React.ReactNode }) {
   const { branches } = useServices();
   const [isAsking, setIsAsking] = useState(false);

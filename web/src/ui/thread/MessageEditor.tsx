@@ -1,12 +1,12 @@
-/** A question that is being edited, with its files. It is sent at once, after the answer that is being written, or instead of it. */
+/** The editor of a sent message, with its files. While an answer is written, the edit is queued or interrupts it. */
 import { type KeyboardEvent, useEffect, useLayoutEffect, useRef } from "react";
 
-import { type MessageEdit, editUploadKey } from "../../state/edits";
-import { type FileUpload } from "../../state/state";
+import { editUploadKey, type MessageEdit } from "../../state/edits";
+import type { FileUpload } from "../../state/state";
 import type { IfBusy } from "../../wire/types";
 import { words } from "../../words";
 import { AttachButton, pasteHandler, UploadList } from "../composer/attachments";
-import { useServices, useSelect } from "../context";
+import { useSelect, useServices } from "../context";
 
 const NONE: readonly FileUpload[] = [];
 
@@ -15,7 +15,7 @@ interface Props {
   turnId: string;
   edit: MessageEdit;
   isBusy: boolean;
-  /** Whether it was just opened; one that scrolls into view again must not take the focus from elsewhere. */
+  /** Whether the user has just opened it. An editor that scrolls into view again must not take the focus. */
   isNew: boolean;
 }
 
@@ -29,22 +29,22 @@ export function MessageEditor({ threadId, turnId, edit, isBusy, isNew }: Props) 
     area.current?.focus();
     area.current?.setSelectionRange(area.current.value.length, area.current.value.length);
   }, [isNew]);
-  useFocusAfterwards(form, turnId);
+  useFocusAfterEdit(form, turnId);
 
   const { text, files, isSending } = edit;
   const isUploading = attached.some((one) => one.stored === null && one.error === null);
   const canSend = (text.trim() !== "" || files.length > 0 || attached.some((one) => one.stored)) && !isUploading && !isSending;
   const attach = (added: readonly File[]) => branches.attachFiles(threadId, turnId, added);
-  const giveUp = () => branches.closeEdit(threadId, turnId);
+  const close = () => branches.closeEdit(threadId, turnId);
   const submit = (ifBusy: IfBusy) => {
     if (isUploading) notices.show(words.composer.waitForUploads);
     if (!canSend) return;
-    // The button that was pressed is disabled now, and would lose the focus to nobody.
+    // The pressed button is disabled now and would lose the focus.
     area.current?.focus();
     void branches.sendEdit(threadId, turnId, ifBusy);
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Escape") giveUp();
+    if (event.key === "Escape") close();
     if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
     event.preventDefault();
     submit((event.ctrlKey || event.metaKey) && isBusy ? "interrupt" : "enqueue");
@@ -59,7 +59,7 @@ export function MessageEditor({ threadId, turnId, edit, isBusy, isNew }: Props) 
         submit("enqueue");
       }}
     >
-      <UploadList uploads={attached} kept={files} onDrop={(file) => branches.removeFile(threadId, turnId, file.file_id)} />
+      <UploadList uploads={attached} kept={files} onRemove={(file) => branches.removeFile(threadId, turnId, file.file_id)} />
       <textarea
         ref={area}
         value={text}
@@ -73,7 +73,7 @@ export function MessageEditor({ threadId, turnId, edit, isBusy, isNew }: Props) 
       <div className="editor-foot">
         <AttachButton onFiles={attach} isDisabled={isSending} />
         <span className="composer-gap" />
-        <button type="button" className="button" onClick={giveUp}>
+        <button type="button" className="button" onClick={close}>
           {words.cancel}
         </button>
         {isBusy && (
@@ -89,8 +89,8 @@ export function MessageEditor({ threadId, turnId, edit, isBusy, isNew }: Props) 
   );
 }
 
-/** The focus goes back to the button that opened the editor; where another question has taken its place, to the next message. */
-function useFocusAfterwards(form: { current: HTMLElement | null }, turnId: string): void {
+/** After the editor is closed, the focus goes to the button that opened it, or to the message box if the edit was sent. */
+function useFocusAfterEdit(form: { current: HTMLElement | null }, turnId: string): void {
   useLayoutEffect(() => {
     const element = form.current;
     return () => {

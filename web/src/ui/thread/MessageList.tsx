@@ -1,26 +1,26 @@
-/** The thread: only the rows in view exist. It stays at its end while the reader is there, and lets them read in peace elsewhere. */
+/** The messages of a thread. Only rows in view are drawn. The list follows its end unless the reader scrolled back. */
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { VList, type VListHandle } from "virtua";
 
 import { sentByThisPage } from "../../state/queue";
 import { isBusy, openRows, settledRows } from "../../state/selectors";
-import type { Row } from "../../state/selectors";
+import type { MessageRow } from "../../state/selectors";
 import type { Thread } from "../../state/thread";
 import { words } from "../../words";
 import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { OpenedProvider } from "./Disclosure";
 import { ThreadRow } from "./ThreadRow";
-import { useCitedMessage } from "./useCitedMessage";
 import { useAutoScroll } from "./useAutoScroll";
+import { useCitedMessage } from "./useCitedMessage";
 import { useMountedRows } from "./useMountedRows";
 
-/** Closer to the beginning than this, earlier messages are fetched. */
-const FAR_UP = 900;
+/** Fewer pixels from the beginning than this load earlier messages. */
+const NEAR_BEGINNING_PX = 900;
 
 interface Props {
   thread: Thread;
-  /** Words of the message that the reader came for. */
+  /** A quote of the cited message, which is searched and shown. */
   quote: string | undefined;
 }
 
@@ -39,7 +39,7 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
 
   const search = useCitedMessage(thread, quote, rows, root, list, stay);
 
-  // A message of one's own is always followed to the end; one from elsewhere leaves the reader in peace.
+  // A message that was sent here scrolls to the end. One of another client does not.
   const outgoing = sentByThisPage(thread).length;
   const previous = useRef(outgoing);
   useLayoutEffect(() => {
@@ -48,7 +48,7 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
     previous.current = outgoing;
   }, [rows.length, outgoing, follow, toEnd]);
 
-  // So is an answer that takes the place of what was there.
+  // An answer that replaces earlier messages scrolls to the end too.
   const known = useRef({ liveId: live?.id, count: messages.length });
   useLayoutEffect(() => {
     const { liveId, count } = known.current;
@@ -56,7 +56,7 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
     if (live && live.id !== liveId && messages.length < count) toEnd();
   }, [live, messages.length, toEnd]);
 
-  // What grows is followed once the browser has laid it out anyway; asking earlier would make it do so twice.
+  // The list follows a growing answer after the browser's layout. Reading the height earlier would force a second layout.
   useEffect(() => {
     const content = root.current?.querySelector(".thread-list > *");
     if (!content) return undefined;
@@ -68,21 +68,21 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
   const onScroll = useCallback(
     (offset: number) => {
       scrolled(offset);
-      if (offset < FAR_UP && thread.older) void threads.loadOlder(thread.id);
+      if (offset < NEAR_BEGINNING_PX && thread.older) void threads.loadOlder(thread.id);
     },
     [threads, scrolled, thread.older, thread.id],
   );
-  // Too few rows to scroll: whatever is earlier must come by itself.
+  // If there are too few rows to scroll, earlier messages are loaded without scrolling.
   useEffect(() => {
     const handle = list.current;
-    if (thread.older && handle && handle.viewportSize > 0 && handle.scrollSize < handle.viewportSize + FAR_UP) void threads.loadOlder(thread.id);
+    if (thread.older && handle && handle.viewportSize > 0 && handle.scrollSize < handle.viewportSize + NEAR_BEGINNING_PX) void threads.loadOlder(thread.id);
   }, [rows, thread.older, thread.id, threads]);
 
   return (
     <div ref={root} className="thread" role="log" aria-label={words.thread.label} aria-live="off">
       <OpenedProvider value={opened}>
         <VList ref={list} data={rows} className="thread-list" shift={isShifted} onScroll={onScroll} tabIndex={0} bufferSize={600} keepMounted={mounted}>
-          {(row: Row, at: number) => (
+          {(row: MessageRow, at: number) => (
             <div key={row.key} data-row={row.key} className={at === rows.length - 1 ? "row is-last" : "row"}>
               <ThreadRow row={row} threadId={thread.id} isBusy={busy} />
             </div>
@@ -91,7 +91,7 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
       </OpenedProvider>
       {search && (
         <p className="thread-note" role="status">
-          {search === "under_way" ? words.source.lookingForMessage : words.source.messageGone}
+          {search === "running" ? words.source.lookingForMessage : words.source.messageGone}
         </p>
       )}
       {!isAtEnd && (
@@ -104,7 +104,7 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
   );
 });
 
-/** Whether the last change added rows at the beginning, so that the reader's place must be kept from the end. */
+/** Whether the last change added rows at the beginning. The list then keeps its distance from the end. */
 function useIsShifted(firstKey: string | undefined, count: number): boolean {
   const before = useRef({ firstKey, count, isShifted: false });
   if (before.current.firstKey !== firstKey || before.current.count !== count) {
@@ -114,7 +114,7 @@ function useIsShifted(firstKey: string | undefined, count: number): boolean {
   return before.current.isShifted;
 }
 
-/** Tells listeners of a screen reader when an answer begins and how it ended; the words themselves are in the log. */
+/** Tells a screen reader when an answer begins and how it ended. The text itself is in the log. */
 function Announcer({ thread }: { thread: Thread }) {
   const [text, setText] = useState("");
   const liveId = thread.live?.id ?? null;

@@ -15,7 +15,7 @@ interface Props {
   threadId: string;
   parts: readonly Part[];
   sources: readonly Source[];
-  /** Whether the last part is still being said. */
+  /** Whether the last part is still growing. */
   isGrowing: boolean;
 }
 
@@ -63,7 +63,7 @@ type Group =
   | { type: "steps"; steps: Extract<Part, { type: "step" }>[] }
   | { type: "files"; files: Extract<Part, { type: "file" }>[] };
 
-/** Neighbouring steps, and neighbouring files, stand together. */
+/** Neighbouring steps are drawn as one group, and so are neighbouring files. */
 function grouped(parts: readonly Part[]): Group[] {
   const groups: Group[] = [];
   for (const part of parts) {
@@ -90,8 +90,8 @@ function Reasoning({ name, text, isGrowing }: { name: string; text: string; isGr
   );
 }
 
-/** Longer texts are shown in part; the whole of them is in the trace. */
-const MOST_CHARS = 20_000;
+/** Longer texts are cut here. The trace has the whole text. */
+const MAX_CHARS = 20_000;
 
 /** One step, a row that is updated in place: what ran, its arguments, its result, and how long it took. */
 const Step = memo(function Step({ turnId, step }: { turnId: string; step: StepPart }) {
@@ -132,10 +132,10 @@ function Value({ label, value }: { label: string; value: unknown }) {
 
 function written(value: unknown): string {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  return text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;
+  return text.length > MAX_CHARS ? `${text.slice(0, MAX_CHARS)}…` : text;
 }
 
-/** The arguments in a few words, for the closed row. */
+/** The arguments in one short line, for the closed row. */
 function gist(args: unknown): string {
   if (typeof args !== "object" || args === null) return typeof args === "string" ? args.slice(0, 120) : "";
   return Object.values(args)

@@ -1,8 +1,8 @@
-/** What an answer is based on: its sources in a list, each of which opens the place that is cited. */
+/** The sources of an answer: the list below it, and the numbers in its text. Each opens the cited passage. */
 import { type CSSProperties, type KeyboardEvent, memo, type MouseEvent, useEffect, useRef, useState } from "react";
 import { createPortal } from "react-dom";
 
-import { numberOf, plainWords, targetOf, type Target } from "../../state/sources";
+import { numberOf, plainSnippet, targetOf, type Target } from "../../state/sources";
 import type { Source } from "../../wire/types";
 import { words } from "../../words";
 import { Icon, type IconName } from "../Icon";
@@ -32,8 +32,8 @@ export const Sources = memo(function Sources({ turnId, threadId, sources }: Prop
               </span>
               <span className="source-text">
                 <Title source={source} target={target} />
-                <Where source={source} target={target} />
-                {source.snippet && <span className="source-snippet">{plainWords(source)}</span>}
+                <SourceKind source={source} target={target} />
+                {source.snippet && <span className="source-snippet">{plainSnippet(source)}</span>}
               </span>
             </li>
           );
@@ -59,8 +59,8 @@ function Title({ source, target }: { source: Source; target: Target | null }) {
   );
 }
 
-/** What kind of thing it is, and where in it: `Page · Opening hours`. */
-function Where({ source, target }: { source: Source; target: Target | null }) {
+/** The kind of the source, and the cited section: `Page · Opening hours`. */
+function SourceKind({ source, target }: { source: Source; target: Target | null }) {
   const kind = kindOf(source, target);
   if (!kind && !source.place) return null;
   return (
@@ -82,7 +82,7 @@ function kindOf(source: Source, target: Target | null): { icon: IconName; name: 
 
 const hostOf = (url: string): string => (safeHref(url)?.startsWith("http") ? new URL(url).host : "");
 
-/** The way from the number to the card may lead over a gap. */
+/** The card stays this long, so that the pointer can cross the gap between the number and the card. */
 const LINGER_MS = 150;
 const CARD_WIDTH = 320;
 const CARD_HEIGHT = 180;
@@ -131,11 +131,11 @@ export function Citation({ number, source, threadId, anchor }: CitationProps) {
       )}
       {card.style &&
         createPortal(
-          // The list below says the same to those who listen.
+          // Hidden from screen readers: the list below says the same.
           <span className="cite-card" style={card.style} aria-hidden="true" onMouseEnter={card.show} onMouseLeave={card.hide}>
             <strong>{source.title}</strong>
-            <Where source={source} target={target} />
-            {source.snippet && <span className="cite-snippet">{plainWords(source)}</span>}
+            <SourceKind source={source} target={target} />
+            {source.snippet && <span className="cite-snippet">{plainSnippet(source)}</span>}
           </span>,
           document.body,
         )}
@@ -143,7 +143,7 @@ export function Citation({ number, source, threadId, anchor }: CitationProps) {
   );
 }
 
-/** Where the card stands while it is shown: by the link, inside the window. It goes when anything is scrolled. */
+/** The position of the card while it is shown: near the link, inside the window. Scrolling closes it. */
 function useCard(link: { current: HTMLElement | null }): { style: CSSProperties | null; show: () => void; hide: () => void } {
   const [style, setStyle] = useState<CSSProperties | null>(null);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
@@ -167,7 +167,7 @@ function useCard(link: { current: HTMLElement | null }): { style: CSSProperties 
   return { style, show, hide };
 }
 
-/** Above where there is room, since the list of sources stands below. */
+/** Above the link if there is room, because the list of sources is below. */
 function positionAt(at: DOMRect): CSSProperties {
   const left = Math.max(MARGIN, Math.min(at.left - MARGIN, innerWidth - CARD_WIDTH - MARGIN));
   return at.top > CARD_HEIGHT ? { left, bottom: innerHeight - at.top + 6 } : { left, top: at.bottom + 6 };

@@ -1,20 +1,20 @@
-/** Rows of the thread: a settled message, the answer that is being written, and what waits to be sent. */
+/** One row of a thread: a message, the answer that is being written, or an outgoing message. */
 import { memo, useState } from "react";
 
 import { messageText } from "../../state/message";
-import type { Row } from "../../state/selectors";
+import type { MessageRow } from "../../state/selectors";
 import type { OutgoingMessage } from "../../state/thread";
 import type { Message } from "../../wire/types";
 import { words } from "../../words";
+import { useSelect, useServices } from "../context";
 import { CopyButton } from "../CopyButton";
-import { useServices, useSelect } from "../context";
 import { Icon } from "../Icon";
 import { AssistantMessage, TurnEnding, VersionSwitch } from "./AssistantMessage";
-import { MessageEditor } from "./MessageEditor";
 import { FileList } from "./Files";
+import { MessageEditor } from "./MessageEditor";
 
 interface Props {
-  row: Row;
+  row: MessageRow;
   threadId: string;
   isBusy: boolean;
 }

@@ -1,15 +1,15 @@
-/** Whether the list follows what grows at its end: it does until the reader turns back, opens something in it, or selects a text. */
+/** Keeps the list at its end while an answer grows, until the reader scrolls back, opens a step, or selects text. */
 import { type RefObject, useCallback, useEffect, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
-/** Closer to the end than this counts as being there. */
-const NEAR = 60;
-const BACK = new Set(["ArrowUp", "PageUp", "Home"]);
+/** Fewer pixels from the end than this count as being at the end. */
+const NEAR_END_PX = 60;
+const SCROLL_BACK_KEYS = new Set(["ArrowUp", "PageUp", "Home"]);
 
 export interface AutoScroll {
-  /** Whether the end is in view, or will be. */
+  /** Whether the end is in view, or the list is about to scroll there. */
   isAtEnd: boolean;
-  /** Go to the end, if that is where the reader is. */
+  /** Scroll to the end if the list follows it. */
   follow: () => void;
   toEnd: () => void;
   stay: () => void;
@@ -18,7 +18,7 @@ export interface AutoScroll {
 
 export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObject<VListHandle | null>): AutoScroll {
   const [isAtEnd, setIsAtEnd] = useState(true);
-  const isFollowing = useRef(true);
+  const isFollowingEnd = useRef(true);
   const lastOffset = useRef(0);
 
   const distance = useCallback(() => {
@@ -27,18 +27,18 @@ export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObje
   }, [list]);
   const follow = useCallback(() => {
     const scroller = root.current?.querySelector(".thread-list");
-    if (isFollowing.current && scroller && !holdsSelection(scroller)) scroller.scrollTop = scroller.scrollHeight;
-    else setIsAtEnd(distance() < NEAR);
+    if (isFollowingEnd.current && scroller && !holdsSelection(scroller)) scroller.scrollTop = scroller.scrollHeight;
+    else setIsAtEnd(distance() < NEAR_END_PX);
   }, [root, distance]);
   const toEnd = useCallback(() => {
     const scroller = root.current?.querySelector(".thread-list");
     if (scroller && holdsSelection(scroller)) getSelection()?.removeAllRanges();
-    isFollowing.current = true;
+    isFollowingEnd.current = true;
     setIsAtEnd(true);
     follow();
   }, [root, follow]);
   const stay = useCallback(() => {
-    isFollowing.current = false;
+    isFollowingEnd.current = false;
     setIsAtEnd(false);
   }, []);
 
@@ -46,35 +46,35 @@ export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObje
     (offset: number) => {
       const left = distance();
       const isBack = offset < lastOffset.current - 1;
-      if (left < NEAR && !isBack) isFollowing.current = true;
-      else if (left >= NEAR && isBack) isFollowing.current = false;
+      if (left < NEAR_END_PX && !isBack) isFollowingEnd.current = true;
+      else if (left >= NEAR_END_PX && isBack) isFollowingEnd.current = false;
       lastOffset.current = offset;
-      setIsAtEnd(isFollowing.current || left < NEAR);
+      setIsAtEnd(isFollowingEnd.current || left < NEAR_END_PX);
     },
     [distance],
   );
 
-  // The list also moves by itself, so a small step back counts only where the reader made it. It counts at once: what grows
-  // would otherwise take every small step back again.
+  // The list also scrolls by itself, so a small scroll back counts only if it comes from the reader's input. It counts at
+  // once: otherwise the growing answer would undo it.
   useEffect(() => {
     const element = root.current;
     if (!element) return undefined;
-    const turnBack = () => {
+    const scrollBack = () => {
       const handle = list.current;
-      if (handle && handle.scrollSize > handle.viewportSize + 1) isFollowing.current = false;
+      if (handle && handle.scrollSize > handle.viewportSize + 1) isFollowingEnd.current = false;
     };
-    const onWheel = (event: WheelEvent) => event.deltaY < 0 && !event.ctrlKey && turnBack();
+    const onWheel = (event: WheelEvent) => event.deltaY < 0 && !event.ctrlKey && scrollBack();
     let touchedAt = 0;
     const onTouch = (event: TouchEvent) => {
       const at = event.touches[0]?.clientY ?? 0;
-      if (event.type === "touchmove" && at > touchedAt + 2) turnBack();
+      if (event.type === "touchmove" && at > touchedAt + 2) scrollBack();
       touchedAt = at;
     };
-    const onKey = (event: KeyboardEvent) => BACK.has(event.key) && !isField(event.target) && turnBack();
-    // What is opened is to be read: it must not be pushed out of view by its own height.
+    const onKey = (event: KeyboardEvent) => SCROLL_BACK_KEYS.has(event.key) && !isField(event.target) && scrollBack();
+    // A step that the reader opens must not be scrolled out of view by its own height.
     const onClick = (event: MouseEvent) => {
-      if (!(event.target instanceof Element) || !event.target.closest("summary") || !isFollowing.current) return;
-      isFollowing.current = false;
+      if (!(event.target instanceof Element) || !event.target.closest("summary") || !isFollowingEnd.current) return;
+      isFollowingEnd.current = false;
       requestAnimationFrame(() => requestAnimationFrame(() => onScroll(lastOffset.current)));
     };
     element.addEventListener("wheel", onWheel, { passive: true });

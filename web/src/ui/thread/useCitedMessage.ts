@@ -1,25 +1,25 @@
-/** Finds the message that somebody came for by its words, however far back it is, and shows it. */
+/** Finds the cited message by its quote, loading earlier messages as needed, and shows it. */
 import { type RefObject, useEffect, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
 import { messageText } from "../../state/message";
 import { locate } from "../../state/passage";
-import type { Row } from "../../state/selectors";
+import type { MessageRow } from "../../state/selectors";
 import type { Thread } from "../../state/thread";
 import type { Message } from "../../wire/types";
 import { useServices } from "../context";
-import { markPassage, show, unmark } from "../source/highlight";
+import { markPassage, show, unmark } from "../source/citedPassage";
 
-/** Rows are drawn when they come into view; so long is waited for the one that was scrolled to. */
-const MOST_FRAMES = 60;
+/** How many frames to wait until the list has drawn the row that it scrolled to. */
+const MAX_FRAMES = 60;
 
-/** How the search goes, where there is something to say about it. */
-export type Search = "under_way" | "in_vain" | null;
+/** The state of the search, if the page shows a text about it. */
+export type Search = "running" | "not_found" | null;
 
 export function useCitedMessage(
   thread: Thread,
   quote: string | undefined,
-  rows: readonly Row[],
+  rows: readonly MessageRow[],
   root: RefObject<HTMLElement | null>,
   list: RefObject<VListHandle | null>,
   onShown: () => void,
@@ -47,13 +47,13 @@ export function useCitedMessage(
       setSearch(null);
       onShown();
       list.current?.scrollToIndex(place, { align: "center" });
-      whenDrawn(root, row.message, (article) => markPassage(article, quote) ?? article);
+      showWhenDrawn(root, row.message, (article) => markPassage(article, quote) ?? article);
     } else if (thread.older) {
-      setSearch("under_way");
+      setSearch("running");
       void threads.loadOlder(thread.id);
     } else if (thread.older === null) {
       shown.current = quote;
-      setSearch("in_vain");
+      setSearch("not_found");
     }
   }, [quote, rows, thread.older, thread.id, threads, root, list, onShown]);
   useEffect(() => {
@@ -65,10 +65,10 @@ export function useCitedMessage(
   return search;
 }
 
-/** The article of a message, once the list has drawn it: marked, in view, and focused. */
-function whenDrawn(root: RefObject<HTMLElement | null>, message: Message, mark: (article: HTMLElement) => HTMLElement, frames = 0): void {
+/** When the list has drawn the message: mark it, scroll to it and focus it. */
+function showWhenDrawn(root: RefObject<HTMLElement | null>, message: Message, mark: (article: HTMLElement) => HTMLElement, frames = 0): void {
   const name = message.role === "assistant" ? "is-assistant" : "is-user";
   const article = root.current?.querySelector<HTMLElement>(`.${name}[data-turn="${CSS.escape(message.turn_id)}"]`);
   if (article) show(mark(article));
-  else if (frames < MOST_FRAMES) requestAnimationFrame(() => whenDrawn(root, message, mark, frames + 1));
+  else if (frames < MAX_FRAMES) requestAnimationFrame(() => showWhenDrawn(root, message, mark, frames + 1));
 }

@@ -1,12 +1,12 @@
-/** Rows that must not go when they are scrolled out of view: one that has the focus, and those that a selection begins and ends in. */
+/** Rows that must stay in the document out of view: the one with the focus, and those of the selection. */
 import { type RefObject, useEffect, useMemo, useState } from "react";
 
-import type { Row } from "../../state/selectors";
+import type { MessageRow } from "../../state/selectors";
 
-/** Somebody who selects more than this sees the rows in between when they scroll there. */
-const MOST_ROWS = 200;
+/** Of a longer selection only the first and the last row are kept. */
+const MAX_ROWS = 200;
 
-export function useMountedRows(root: RefObject<HTMLElement | null>, rows: readonly Row[]): readonly number[] {
+export function useMountedRows(root: RefObject<HTMLElement | null>, rows: readonly MessageRow[]): readonly number[] {
   const [keys, setKeys] = useState("");
   useEffect(() => {
     const look = () => setKeys(mountedKeys(root.current));
@@ -25,7 +25,7 @@ export function useMountedRows(root: RefObject<HTMLElement | null>, rows: readon
   }, [keys, rows]);
 }
 
-/** The key of the row with the focus, and of those at the ends of the selection, as a value that is easy to compare. */
+/** The keys of the row with the focus and of the rows at both ends of the selection, as one text that is easy to compare. */
 function mountedKeys(root: HTMLElement | null): string {
   if (!root) return "";
   const selection = getSelection();
@@ -41,5 +41,5 @@ function keyOf(root: HTMLElement, node: Node | null): string {
 export function between(from: number, to: number): number[] {
   if (from < 0 || to < 0) return [from, to];
   const [first, last] = [Math.min(from, to), Math.max(from, to)];
-  return last - first < MOST_ROWS ? Array.from({ length: last - first + 1 }, (_, at) => first + at) : [first, last];
+  return last - first < MAX_ROWS ? Array.from({ length: last - first + 1 }, (_, at) => first + at) : [first, last];
 }

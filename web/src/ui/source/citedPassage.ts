@@ -1,6 +1,6 @@
 /**
- * A cited passage, marked in what is drawn: painted over by the browser's own highlights, so that no element of the
- * page has to change, and its blocks are named by an attribute, for browsers without these and for readers of tests.
+ * Marks a cited passage in the drawn text. The browser's highlight API colours it, so no element has to change. The
+ * blocks of the passage also get an attribute, for browsers without that API and for tests.
  */
 import { type RefObject, useEffect, useState } from "react";
 
@@ -10,7 +10,7 @@ import type { Passage } from "../../state/route";
 const NAME = "cited";
 const BLOCKS = "p, li, tr, pre, h3, h4, h5, h6, blockquote, .maths, .bubble";
 
-/** Mark the passage in the element; where it begins, or null where it is not there. Marks of before are gone. */
+/** Mark the passage and remove earlier marks. Returns its first block, or null if the passage is not found. */
 export function markPassage(root: HTMLElement, quote: string): HTMLElement | null {
   unmark(root);
   const nodes = textNodes(root);
@@ -22,7 +22,7 @@ export function markPassage(root: HTMLElement, quote: string): HTMLElement | nul
   return markBlocks(root, nodes.filter((node) => range.intersectsNode(node)));
 }
 
-/** Mark the heading of that text; null where there is none. */
+/** Mark the heading with this text. Returns it, or null if there is none. */
 export function markHeading(root: HTMLElement, title: string): HTMLElement | null {
   unmark(root);
   const wanted = plain(title);
@@ -36,7 +36,7 @@ export function unmark(root: HTMLElement): void {
   for (const one of root.querySelectorAll("[data-cited]")) one.removeAttribute("data-cited");
 }
 
-/** Bring it into view, and let whoever reads with keys or by ear go on from there. */
+/** Scroll to the element and focus it, so that the keyboard and a screen reader continue from there. */
 export function show(element: HTMLElement): void {
   element.scrollIntoView({ block: "center" });
   if (!element.hasAttribute("tabindex")) element.tabIndex = -1;
@@ -52,7 +52,7 @@ function textNodes(root: HTMLElement): Text[] {
   return nodes;
 }
 
-/** The range of these characters, where one character lies between two nodes. */
+/** The range of these offsets in the text of the nodes, joined with one character between two nodes. */
 function rangeOf(nodes: readonly Text[], start: number, end: number): Range | null {
   const range = document.createRange();
   let begin = 0;
@@ -80,7 +80,7 @@ function markBlocks(root: HTMLElement, nodes: readonly Text[]): HTMLElement | nu
 
 export type Found = "passage" | "heading" | "nowhere" | null;
 
-/** What was found in the element, as soon as `isDrawn`; null while nothing is sought or nothing is drawn. */
+/** Marks the passage as soon as `isDrawn` and shows it once. Returns what was found; null while nothing is searched. */
 export function usePassage(root: RefObject<HTMLElement | null>, passage: Passage | undefined, isDrawn: boolean): Found {
   const [found, setFound] = useState<Found>(null);
   const { quote, part } = passage ?? {};
@@ -98,7 +98,7 @@ export function usePassage(root: RefObject<HTMLElement | null>, passage: Passage
     };
     const first = mark();
     if (first) show(first);
-    // Colours of code and formulas are drawn later, in the place of what was marked.
+    // Coloured code and formulas are drawn later and replace marked text, so it is marked again.
     const observer = new MutationObserver(() => void mark());
     observer.observe(element, { childList: true, subtree: true });
     return () => {

@@ -8,17 +8,17 @@ import { useServices } from "./context";
 interface Loaded<Value> {
   value: Value | null;
   error: string | null;
-  /** Whether the error is that it is not there. */
-  isGone: boolean;
+  /** Whether it does not exist, or the user may not see it. */
+  isMissing: boolean;
   reload: () => void;
 }
 
-/** What a section shows, from the moment it is asked for. */
+/** A value that a component loads when it is drawn. */
 export function useLoaded<Value>(load: () => Promise<Value>): Loaded<Value> {
   const { session } = useServices();
   const [value, setValue] = useState<Value | null>(null);
   const [failure, setFailure] = useState<unknown>(null);
-  const [asked, setAsked] = useState(0);
+  const [loads, setLoads] = useState(0);
   useEffect(() => {
     let isCurrent = true;
     load().then(
@@ -27,27 +27,27 @@ export function useLoaded<Value>(load: () => Promise<Value>): Loaded<Value> {
         setValue(loaded);
         setFailure(null);
       },
-      (refused: unknown) => {
-        if (isCurrent && !session.hasEnded(refused)) setFailure(refused);
+      (reason: unknown) => {
+        if (isCurrent && !session.hasEnded(reason)) setFailure(reason);
       },
     );
     return () => {
       isCurrent = false;
     };
-  }, [load, asked, session]);
-  const reload = useCallback(() => setAsked((times) => times + 1), []);
-  return { value, error: failure === null ? null : errorText(failure), isGone: isNotFound(failure), reload };
+  }, [load, loads, session]);
+  const reload = useCallback(() => setLoads((times) => times + 1), []);
+  return { value, error: failure === null ? null : errorText(failure), isMissing: isNotFound(failure), reload };
 }
 
 interface LoadedList<Item> {
   items: readonly Item[] | null;
   error: string | null;
   reload: () => void;
-  /** Asks for the next ones; null: these are all. */
+  /** Loads the next items; null if there are no more. */
   more: (() => void) | null;
 }
 
-/** A list in parts: the first when it is shown, the next ones when somebody asks for them. */
+/** A list that is loaded page by page: the first when the component is drawn, the next ones on request. */
 export function useLoadedList<Item>(load: (cursor: string | null) => Promise<{ data: Item[]; next_cursor: string | null }>): LoadedList<Item> {
   const { notices } = useServices();
   const first = useLoaded(useCallback(() => load(null), [load]));
@@ -78,13 +78,13 @@ export function MoreButton({ list, label }: { list: { more: (() => void) | null 
   );
 }
 
-/** Run something that may be refused; the error stands beside the form until the next try. */
+/** Submit a change. If the server refuses it, `error` says why until the next try. */
 export function useSubmit(): { isSubmitting: boolean; error: string | null; submit: (act: () => Promise<unknown>, done?: string) => Promise<boolean>; setError: (text: string) => void } {
   const { notices } = useServices();
-  const [isSubmitting, setIsTrying] = useState(false);
+  const [isSubmitting, setIsSubmitting] = useState(false);
   const [error, setError] = useState<string | null>(null);
   const submit = async (act: () => Promise<unknown>, done?: string) => {
-    setIsTrying(true);
+    setIsSubmitting(true);
     setError(null);
     try {
       await act();
@@ -94,7 +94,7 @@ export function useSubmit(): { isSubmitting: boolean; error: string | null; subm
       setError(errorText(error));
       return false;
     } finally {
-      setIsTrying(false);
+      setIsSubmitting(false);
     }
   };
   return { isSubmitting, error, submit, setError };
