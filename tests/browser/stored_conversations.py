@@ -15,25 +15,31 @@ ANSWER = "Answer {n}: **every** turn is kept.\n\n- one\n- two\n\n```python\nprin
 
 async def long_conversation(harness: Harness, turns: int) -> ConversationId:
     """A conversation called `A long one`, with this many turns."""
-    principal = await _local_user(harness)
-    made = await harness.server.runtime.store.create_conversation(principal, NewConversation(title="A long one"))
+    user = await _local_user(harness)
+    store = harness.server.runtime.store
+    conversation = await store.create_conversation(user, NewConversation(title="A long one"))
     for number in range(turns):
-        await append_turn(harness, made.id, f"Question {number}", (TextPart(text=ANSWER.format(n=number)),))
-    return made.id
+        turn = _turn(conversation.id, f"Question {number}", (TextPart(text=ANSWER.format(n=number)),))
+        await store.append(user, conversation.id, turn)
+    return conversation.id
 
 
 async def append_turn(
     harness: Harness, conversation_id: ConversationId, question: str, answer: tuple[Part, ...]
 ) -> None:
     """Append a turn: a question, and an answer with these parts."""
+    turn = _turn(conversation_id, question, answer)
+    await harness.server.runtime.store.append(await _local_user(harness), conversation_id, turn)
+
+
+def _turn(conversation_id: ConversationId, question: str, answer: tuple[Part, ...]) -> Appended:
     turn_id, now = new_turn_id(), system_clock()
     text = " ".join(part.text for part in answer if isinstance(part, TextPart))
     rows = (
         _row(conversation_id, turn_id, 0, "user", question, now),
         _row(conversation_id, turn_id, 1, "assistant", text, now, display=answer),
     )
-    turn = Appended(turn_id=turn_id, rows=rows, started_at=now, settled_at=now)
-    await harness.server.runtime.store.append(await _local_user(harness), conversation_id, turn)
+    return Appended(turn_id=turn_id, rows=rows, started_at=now, settled_at=now)
 
 
 def _row(

@@ -19,7 +19,8 @@ SERIOUS = """async () => {
 
 async def check_with_axe(page: Page) -> None:
     # Evaluated, because the content security policy refuses a script element.
-    await page.evaluate(AXE.read_text(encoding="utf-8"))
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE.read_text(encoding="utf-8"))
     assert await page.evaluate(SERIOUS) == []
 
 
