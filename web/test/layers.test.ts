@@ -25,3 +25,8 @@ test.each(sources("ui"))("%s sends no request by itself", (_, text) => {
   expect(withoutComments(text)).not.toMatch(/\b(fetch|XMLHttpRequest|EventSource|WebSocket)\b/);
   expect(imports(text).filter((path) => /wire\/(?!addresses)/.test(path))).toEqual([]);
 });
+
+test("only wire/types.ts imports the generated types", () => {
+  const importers = [...sources("wire"), ...sources("stream"), ...sources("state"), ...sources("effects"), ...sources("ui")].filter(([, text]) => /from "[./a-z]*schema"/.test(text));
+  expect(importers.map(([name]) => name)).toEqual(["wire/types.ts"]);
+});

@@ -7,7 +7,7 @@ import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
 import { ConfirmButton, Field } from "../forms";
 import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
-import { numberOf } from "./Usage";
+import { limitFromText } from "./Usage";
 
 export function Keys() {
   const found = useLoaded(keys);
@@ -49,7 +49,7 @@ function NewKey({ onCreated }: { onCreated: (key: Key) => void }) {
   const { isSubmitting, error, submit } = useSubmit();
   const make = () =>
     submit(async () => {
-      onCreated(await createKey({ name: name.trim(), monthly_message_limit: numberOf(monthly), requests_per_minute: numberOf(rate), allowed_tools: null }));
+      onCreated(await createKey({ name: name.trim(), monthly_message_limit: limitFromText(monthly), requests_per_minute: limitFromText(rate), allowed_tools: null }));
     });
   return (
     <form

@@ -10,7 +10,7 @@ import { Agents } from "./Agents";
 import { Keys } from "./Keys";
 import { Pages } from "./Pages";
 import { Tables } from "./Tables";
-import { Usage } from "./Usage";
+import { UsageSection } from "./Usage";
 
 /** Sections that not every server has, and the route that a server must have for them. */
 const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables" };
@@ -59,7 +59,7 @@ export default function Settings({ section, item, onMenu }: Props) {
         ))}
       </nav>
       <div className="settings-body">
-        {shown === "usage" && <Usage isAdmin={admin} />}
+        {shown === "usage" && <UsageSection isAdmin={admin} />}
         {shown === "agents" && <Agents isAdmin={admin} />}
         {shown === "keys" && <Keys />}
         {shown === "pages" && <Pages isAdmin={admin} item={item} />}

@@ -8,7 +8,7 @@ import { useSelect, useServices } from "../context";
 import { Field, SelectField } from "../forms";
 import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
 
-export function Usage({ isAdmin }: { isAdmin: boolean }) {
+export function UsageSection({ isAdmin }: { isAdmin: boolean }) {
   const month = useLoaded(usage);
   const found = useLoaded(workspaces);
   if (!month.value) return <LoadStatus error={month.error} onRetry={month.reload} />;
@@ -49,8 +49,8 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
   const models = useSelect((state) => state.models);
   const [name, setName] = useState(workspace.name);
   const [model, setModel] = useState(workspace.model ?? "");
-  const [all, setAll] = useState(numberText(workspace.monthly_message_limit));
-  const [each, setEach] = useState(numberText(workspace.user_monthly_message_limit));
+  const [all, setAll] = useState(limitAsText(workspace.monthly_message_limit));
+  const [each, setEach] = useState(limitAsText(workspace.user_monthly_message_limit));
   const { isSubmitting, error, submit } = useSubmit();
   useEffect(() => setName(workspace.name), [workspace.name]);
   const save = () =>
@@ -58,8 +58,8 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
       await changeWorkspace(workspace.id, {
         name: name.trim(),
         model: model || null,
-        monthly_message_limit: numberOf(all),
-        user_monthly_message_limit: numberOf(each),
+        monthly_message_limit: limitFromText(all),
+        user_monthly_message_limit: limitFromText(each),
       });
       onSaved();
       void session.loadChoices();
@@ -96,8 +96,8 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
   );
 }
 
-const numberText = (value: number | null): string => (value === null ? "" : String(value));
-export const numberOf = (text: string): number | null => (text.trim() === "" ? null : Number(text));
+const limitAsText = (value: number | null): string => (value === null ? "" : String(value));
+export const limitFromText = (text: string): number | null => (text.trim() === "" ? null : Number(text));
 
 function monthInWords(month: string): string {
   const [year, number] = month.split("-").map(Number);
