@@ -1,4 +1,4 @@
-"""One Chromium per worker, a fresh profile and a fresh server per test, and the page built from its sources."""
+"""Fixtures: one Chromium per worker, a new profile and a new server per test, and the page built from its sources."""
 
 import asyncio
 import subprocess
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
-from tests.browser.harness import CHROMIUM, FLAGS, ROOT, House, workshop
 
 from tests.api.harness import ApiServer, settings_for
+from tests.browser.harness import CHROMIUM, FLAGS, ROOT, Harness, make_tools
 from turnkeep.config import Settings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All stories of a worker share its browser, and so its event loop."""
+    """All tests of a worker share its browser, and so its event loop."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
@@ -25,14 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def built_page() -> Path:
-    """The page, built from these sources: at once where nothing has changed."""
+    """The page, built from its sources. The build does nothing if they have not changed."""
     subprocess.run([ROOT / "scripts" / "web", "build"], check=True, stdout=subprocess.DEVNULL)
     return ROOT / "src" / "turnkeep" / "web"
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Debian's Chromium, installed where it is missing."""
+    """Debian's Chromium, installed if it is missing."""
     subprocess.run([ROOT / "scripts" / "system", "chromium"], check=True)
     return CHROMIUM
 
@@ -53,13 +53,13 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def house(built_page: Path, browser: Browser, settings: Settings) -> AsyncIterator[House]:
-    gate = asyncio.Event()
-    async with ApiServer.start(settings, tools=workshop(gate)) as server:
+async def harness(built_page: Path, browser: Browser, settings: Settings) -> AsyncIterator[Harness]:
+    lookup_allowed = asyncio.Event()
+    async with ApiServer.start(settings, tools=make_tools(lookup_allowed)) as server:
         context = await browser.new_context(viewport={"width": 1280, "height": 820})
-        house = House(server, context, gate)
+        harness = Harness(server, context, lookup_allowed)
         try:
-            yield house
-            house.check()
+            yield harness
+            harness.check_no_problems()
         finally:
             await context.close()

@@ -1,30 +1,30 @@
-"""The settings area: usage and limits, agents, keys, for those whose role allows it."""
+"""The settings: usage and limits, agents, keys, pages and tables, as far as the user's role allows."""
 
 import io
 import zipfile
 
 import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
-from tests.browser.harness import House, Talk
 from turnkeep.api.identity.authentication import COOKIE
 from turnkeep.api.identity.service_keys import signing_secrets
 from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
 
+from tests.browser.harness import ChatPage, Harness
 from turnkeep.clock import system_clock
 
 
-async def settings_of(house: House, section: str) -> Page:
-    talk = await Talk.begin(house)
-    await talk.page.get_by_role("link", name="Settings").click()
-    await talk.page.get_by_role("navigation", name="Settings").get_by_role("link", name=section).click()
-    return talk.page
+async def settings_of(harness: Harness, section: str) -> Page:
+    chat = await ChatPage.open(harness)
+    await chat.page.get_by_role("link", name="Settings").click()
+    await chat.page.get_by_role("navigation", name="Settings").get_by_role("link", name=section).click()
+    return chat.page
 
 
 class TestUsage:
-    async def test_shows_the_month_and_changes_the_limits(self, house: House) -> None:
-        client = await house.api()
+    async def test_shows_the_month_and_changes_the_limits(self, harness: Harness) -> None:
+        client = await harness.api()
         await client.ask("One")
-        page = await settings_of(house, "Usage and limits")
+        page = await settings_of(harness, "Usage and limits")
         await expect(page.locator(".figures dd").first).to_have_text("1 no limit")
         await page.get_by_label("Messages per month, each user").fill("3")
         await page.get_by_role("button", name="Save").click()
@@ -32,20 +32,20 @@ class TestUsage:
         await page.reload()
         await expect(page.locator(".figures dd").first).to_have_text("1 of 3")
 
-    async def test_a_limit_that_is_reached_is_explained_in_the_thread(self, house: House) -> None:
-        client = await house.api()
+    async def test_a_limit_that_is_reached_is_explained_in_the_thread(self, harness: Harness) -> None:
+        client = await harness.api()
         workspace = (await client.read("/v1/workspaces"))["data"][0]
         await client.patch(f"/v1/workspaces/{workspace['id']}", json={"user_monthly_message_limit": 1})
-        talk = await Talk.begin(house)
-        await talk.say("One")
-        await talk.settled()
-        await talk.say("Two")
-        await expect(talk.questions.get_by_role("alert")).to_contain_text("This message was not sent.")
+        chat = await ChatPage.open(harness)
+        await chat.send("One")
+        await chat.wait_settled()
+        await chat.send("Two")
+        await expect(chat.questions.get_by_role("alert")).to_contain_text("This message was not sent.")
 
 
 class TestAgents:
-    async def test_an_agent_is_made_with_everything_it_needs_and_chosen(self, house: House) -> None:
-        page = await settings_of(house, "Agents")
+    async def test_an_agent_is_created_with_tools_and_skills_edited_and_chosen(self, harness: Harness) -> None:
+        page = await settings_of(harness, "Agents")
         await page.get_by_role("button", name="New agent").click()
         await page.get_by_label("Name", exact=True).fill("Librarian")
         await page.get_by_label("Instructions", exact=True).fill("You know every book.")
@@ -67,7 +67,7 @@ class TestAgents:
         await expect(page.get_by_role("group", name="Skills")).to_contain_text("citing2 files")
         await page.get_by_role("button", name="Save").click()
         await expect(page.locator(".item")).to_contain_text("Librarian")
-        client = await house.api()
+        client = await harness.api()
         made = (await client.read("/v1/agents"))["data"][0]
         assert made["instructions"] == "You know every book."
         assert made["tools"][0] == "lookup"
@@ -80,16 +80,16 @@ class TestAgents:
         await page.get_by_role("button", name="Remove catalogue").click()
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("button", name="New agent")).to_be_visible()
-        talk = Talk(page)
-        await talk.history.get_by_role("link", name="New conversation").click()
+        chat = ChatPage(page)
+        await chat.conversations.get_by_role("link", name="New conversation").click()
         await page.get_by_label("Agent", exact=True).select_option(label="Librarian")
-        await talk.say("Which books?")
-        await talk.settled()
+        await chat.send("Which books?")
+        await chat.wait_settled()
         await expect(page.get_by_label("Agent", exact=True)).to_have_value(made["id"])
-        assert "You know most books." in str(house.scripts.requests[-1])
+        assert "You know most books." in str(harness.scripts.requests[-1])
 
-    async def test_what_the_server_refuses_stands_beside_the_form(self, house: House) -> None:
-        page = await settings_of(house, "Agents")
+    async def test_a_refusal_by_the_server_is_shown_at_the_form(self, harness: Harness) -> None:
+        page = await settings_of(harness, "Agents")
         await page.get_by_role("button", name="New agent").click()
         await page.get_by_label("Name", exact=True).fill("X")
         await page.get_by_label("Built-in tools").fill("not a tool name")
@@ -97,10 +97,10 @@ class TestAgents:
         await expect(page.get_by_role("alert")).to_be_visible()
         await expect(page.get_by_label("Name", exact=True)).to_have_value("X")
 
-    async def test_an_agent_is_deleted_only_when_one_is_sure(self, house: House) -> None:
-        client = await house.api()
+    async def test_an_agent_is_deleted_after_a_confirmation(self, harness: Harness) -> None:
+        client = await harness.api()
         await client.post("/v1/agents", json={"name": "Old one"})
-        page = await settings_of(house, "Agents")
+        page = await settings_of(harness, "Agents")
         await page.get_by_role("button", name="Delete the agent Old one").click()
         await page.get_by_role("button", name="No").click()
         await expect(page.locator(".item")).to_have_count(1)
@@ -110,12 +110,12 @@ class TestAgents:
 
 
 class TestKeys:
-    async def test_a_key_is_shown_once_works_and_is_revoked(self, house: House) -> None:
-        page = await settings_of(house, "API keys")
+    async def test_a_key_is_shown_once_works_and_is_revoked(self, harness: Harness) -> None:
+        page = await settings_of(harness, "API keys")
         await page.get_by_label("Name").fill("backend")
         await page.get_by_role("button", name="New key").click()
         secret = await page.locator(".secret code").inner_text()
-        client = await house.server.client(secret)
+        client = await harness.server.client(secret)
         assert (await client.get("/v1/me")).json()["role"] == "service"
         await page.get_by_role("button", name="Done").click()
         await expect(page.get_by_text(secret)).to_have_count(0)
@@ -126,8 +126,8 @@ class TestKeys:
 
 
 class TestKnowledge:
-    async def test_a_page_is_written_found_changed_and_deleted(self, house: House) -> None:
-        page = await settings_of(house, "Pages")
+    async def test_a_page_is_written_found_changed_and_deleted(self, harness: Harness) -> None:
+        page = await settings_of(harness, "Pages")
         await page.get_by_role("button", name="New page").click()
         await page.get_by_label("Title").fill("Opening hours")
         await page.get_by_label("Text (Markdown)").fill("# Hours\n\nWe open at nine.")
@@ -146,8 +146,8 @@ class TestKnowledge:
         await page.get_by_role("button", name="Yes").click()
         await expect(page.locator(".item")).to_have_count(0)
 
-    async def test_a_table_is_made_from_a_file_and_looked_through(self, house: House) -> None:
-        page = await settings_of(house, "Tables")
+    async def test_a_table_is_imported_from_a_file_searched_and_deleted(self, harness: Harness) -> None:
+        page = await settings_of(harness, "Tables")
         lines = ["planet,moons", *(f"Planet {number},{number}" for number in range(70))]
         file: FilePayload = {"name": "planets.csv", "mimeType": "text/csv", "buffer": "\n".join(lines).encode()}
         await page.locator("[data-kind=csv]").set_input_files([file])
@@ -168,39 +168,35 @@ class TestKnowledge:
 
 class TestMembers:
     @pytest_asyncio.fixture(loop_scope="session")
-    async def member(self, house: House) -> Page:
-        runtime = house.server.runtime
+    async def member(self, harness: Harness) -> Page:
+        runtime = harness.server.runtime
         workspace = await runtime.store.workspace(runtime.home_org)
         user = await runtime.store.ensure_member(runtime.home_org, workspace.id, "ann", role="member")
         claims = Claims(
             org=runtime.home_org, ws=workspace.id, user=user.id, role="member", exp=system_clock() + 600_000
         )
         cookie = UserTokens(signing_secrets(runtime.settings)).sign(PAGE_COOKIE, claims)
-        await house.context.add_cookies([{"name": COOKIE, "value": cookie, "url": house.server.url}])
-        return await house.context.new_page()
+        await harness.context.add_cookies([{"name": COOKIE, "value": cookie, "url": harness.server.url}])
+        return await harness.context.new_page()
 
-    async def test_see_agents_but_neither_keys_nor_buttons_that_they_may_not_use(
-        self, house: House, member: Page
-    ) -> None:
-        client = await house.api()
+    async def test_see_agents_without_keys_or_buttons_of_admins(self, harness: Harness, member: Page) -> None:
+        client = await harness.api()
         await client.post("/v1/agents", json={"name": "For all"})
-        await member.goto(f"{house.server.url}/settings/agents")
+        await member.goto(f"{harness.server.url}/settings/agents")
         await expect(member.locator(".item")).to_contain_text("For all")
         await expect(member.get_by_role("button", name="New agent")).to_have_count(0)
         await expect(member.get_by_role("button", name="Delete the agent For all")).to_have_count(0)
         await expect(member.get_by_role("link", name="API keys")).to_have_count(0)
-        await member.goto(f"{house.server.url}/settings/keys")
+        await member.goto(f"{harness.server.url}/settings/keys")
         await expect(member.get_by_text("Your usage in")).to_be_visible()
         await expect(member.get_by_role("button", name="Save")).to_have_count(0)
 
-    async def test_read_pages_and_tables_without_buttons_that_they_may_not_use(
-        self, house: House, member: Page
-    ) -> None:
-        client = await house.api()
+    async def test_read_pages_and_tables_without_buttons_of_admins(self, harness: Harness, member: Page) -> None:
+        client = await harness.api()
         await client.post("/v1/pages", json={"title": "Hours", "content": "# Hours\n\nWe open at **nine**."})
         table = (await client.post("/v1/tables", json={"name": "Boats", "columns": [{"name": "Name"}]})).json()["id"]
         await client.post(f"/v1/tables/{table}/rows", json={"rows": [{"Name": "Ark"}]})
-        await member.goto(f"{house.server.url}/settings/pages")
+        await member.goto(f"{harness.server.url}/settings/pages")
         await member.get_by_role("link", name="Hours").click()
         await expect(member.locator(".prose strong")).to_have_text("nine")
         await expect(member.get_by_role("heading", name="Hours")).to_have_count(1)
@@ -214,22 +210,24 @@ class TestMembers:
         await expect(member.get_by_role("cell")).to_have_text("Ark")
         await expect(member.locator(".settings-body").get_by_role("button")).to_have_count(0)
 
-    async def test_are_not_told_whether_what_they_may_not_see_is_there(self, house: House, member: Page) -> None:
-        operator = await house.server.operator()
+    async def test_do_not_learn_whether_a_page_of_another_workspace_exists(
+        self, harness: Harness, member: Page
+    ) -> None:
+        operator = await harness.server.operator()
         elsewhere = (await operator.post("/v1/workspaces", json={"name": "Elsewhere"})).json()["id"]
-        stranger = await house.server.client(operator.key, turnkeep_workspace=elsewhere)
+        stranger = await harness.server.client(operator.key, turnkeep_workspace=elsewhere)
         made = (await stranger.post("/v1/pages", json={"title": "Secret", "content": "Nobody knows."})).json()
-        await member.goto(f"{house.server.url}/settings/pages/{made['id']}")
+        await member.goto(f"{harness.server.url}/settings/pages/{made['id']}")
         await expect(member.locator(".settings-body").get_by_role("status")).to_contain_text("This page is not there.")
         await expect(member.get_by_text("Secret")).to_have_count(0)
 
 
 class TestLongLists:
-    async def test_go_on_when_they_are_asked_to(self, house: House) -> None:
-        client = await house.api()
+    async def test_load_more_with_a_button(self, harness: Harness) -> None:
+        client = await harness.api()
         for number in range(103):
             await client.post("/v1/pages", json={"title": f"Page {number}", "content": "Words."})
-        page = await settings_of(house, "Pages")
+        page = await settings_of(harness, "Pages")
         await expect(page.locator(".item")).to_have_count(100)
         await page.get_by_role("button", name="More pages").click()
         await expect(page.locator(".item")).to_have_count(103)

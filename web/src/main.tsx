@@ -3,23 +3,24 @@ import "./ui/styles/index.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
-import { Desk } from "./effects/desk";
+import { createServices } from "./effects/services";
+import { start } from "./effects/session";
 import { routeOf } from "./state/route";
 import { newState } from "./state/state";
 import { createStore } from "./state/store";
 import { App } from "./ui/App";
-import { DeskProvider } from "./ui/context";
-import { applyTheme } from "./ui/theme";
+import { ServicesProvider } from "./ui/context";
+import { applyTheme } from "./ui/ThemeSwitch";
 
 applyTheme();
-const desk = new Desk(createStore(newState(routeOf(location.pathname, location.hash))));
-const place = document.getElementById("page");
-if (place)
-  createRoot(place).render(
+const services = createServices(createStore(newState(routeOf(location.pathname, location.hash))));
+const root = document.getElementById("page");
+if (root)
+  createRoot(root).render(
     <StrictMode>
-      <DeskProvider value={desk}>
+      <ServicesProvider value={services}>
         <App />
-      </DeskProvider>
+      </ServicesProvider>
     </StrictMode>,
   );
-void desk.start();
+void start(services);

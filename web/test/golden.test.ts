@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { describe, expect, test } from "vitest";
 
-import { newTurn, reduceTurn, type TurnView } from "../src/state/turn";
+import { newTurn, reduceTurn, type TurnDisplay } from "../src/state/turn";
 import { Decoder } from "../src/stream/decode";
 import type { StreamEvent } from "../src/stream/events";
 import { SseParser } from "../src/stream/sse";
@@ -23,7 +23,7 @@ function eventsOf(text: string, cutEvery = Number.POSITIVE_INFINITY): StreamEven
   return events;
 }
 
-const fold = (events: StreamEvent[]): TurnView => events.reduce(reduceTurn, newTurn("turn_x"));
+const fold = (events: StreamEvent[]): TurnDisplay => events.reduce(reduceTurn, newTurn("turn_x"));
 const words = (parts: readonly Part[], type: "text" | "reasoning") =>
   parts.flatMap((part) => (part.type === type ? [part.text] : [])).join("");
 
@@ -44,8 +44,8 @@ describe.each(stories)("%s", (story) => {
   const live = fold(eventsOf(read(`${story}.native.sse`)));
 
   test("every durable event of the native stream is what the server stored", () => {
-    const heard = eventsOf(read(`${story}.native.sse`)).filter((event) => event.type !== "delta");
-    expect(heard).toEqual(stored(story));
+    const durable = eventsOf(read(`${story}.native.sse`)).filter((event) => event.type !== "delta");
+    expect(durable).toEqual(stored(story));
   });
 
   test("a replay shows what the live stream showed", () => {
@@ -57,8 +57,8 @@ describe.each(stories)("%s", (story) => {
   test("the fold of the events is the content that history returns", () => {
     const result = stored(story).find((event) => event["type"] === "result");
     if (!result) return;
-    const told = eventsOf(read(`${story}.native.sse`)).map((event) => (event.type === "result" ? { ...event, content: null } : event));
-    expect(fold(told).content).toEqual(result["content"]);
+    const withoutContent = eventsOf(read(`${story}.native.sse`)).map((event) => (event.type === "result" ? { ...event, content: null } : event));
+    expect(fold(withoutContent).content).toEqual(result["content"]);
   });
 
   test.each(["native", "openai", "anthropic"])("the %s style reads the same however it is cut", (style) => {

@@ -1,7 +1,7 @@
-/** Markdown that grows is read as the same text at its end; addresses and entities are what they seem. */
+/** The Markdown parser: growing texts, formulas, citations, safe links and entities. */
 import { describe, expect, test } from "vitest";
 
-import { joined } from "../src/effects/follow";
+import { joined } from "../src/effects/turnStream";
 import { decodeEntities, parse, type Parsed, parseGrowing, safeHref } from "../src/ui/markdown/parse";
 
 const TEXT = `# Title
@@ -45,13 +45,13 @@ Last *words*`;
 const raws = (tokens: readonly { raw: string; type: string }[]) => tokens.map((token) => `${token.type}:${token.raw}`);
 
 describe("a growing text", () => {
-  test.each([1, 3, 17, 64])("read in pieces of %i characters ends as if it had been read whole", (size) => {
+  test.each([1, 3, 17, 64])("parsed in pieces of %i characters ends like the whole text", (size) => {
     let parsed: Parsed | null = null;
     for (let at = size; at < TEXT.length + size; at += size) parsed = parseGrowing(parsed, TEXT.slice(0, at));
     expect(raws(parsed?.tokens ?? [])).toEqual(raws(parse(TEXT)));
   });
 
-  test("that was replaced is read anew", () => {
+  test("that was replaced is parsed again", () => {
     const before = parseGrowing(null, "one");
     expect(raws(parseGrowing(before, "two").tokens)).toEqual(raws(parse("two")));
   });
@@ -71,18 +71,18 @@ describe("maths and citations", () => {
   ])("%s", (text, count) => expect(types(text)).toBe(count));
 });
 
-test("only the web and mail can be opened", () => {
+test("only http, https and mailto links can be opened", () => {
   expect(safeHref("https://example.org/a?b=1")).toBe("https://example.org/a?b=1");
   expect(safeHref("mailto:ann@example.org")).toBe("mailto:ann@example.org");
   for (const bad of ["javascript:alert(1)", "JAVASCRIPT:alert(1)", "java\nscript:alert(1)", "java&#115;cript:alert(1)", " javascript:x", "data:text/html,x", "vbscript:x", "file:///x", "blob:https://x/1", "//evil.example", "/v1/files", "x"])
     expect(safeHref(bad)).toBeNull();
 });
 
-test("entities are the characters they stand for", () => {
+test("entities become their characters", () => {
   expect(decodeEntities("a &lt; b &amp;&amp; c &#62; d &#x1F600; &nope; &#0;")).toBe("a < b && c > d 😀 &nope; \ufffd");
 });
 
-test("neighbouring previews are one change, and never across kinds", () => {
+test("neighbouring previews of one kind are joined", () => {
   const say = (kind: "text" | "reasoning", text: string) => ({ type: "delta" as const, iteration: 1, kind, text });
   expect(joined([say("reasoning", "a"), say("reasoning", "b"), say("text", "c"), say("text", "d")])).toEqual([say("reasoning", "ab"), say("text", "cd")]);
 });

@@ -1,9 +1,9 @@
-/** Sources lead to the place that they cite, and ids and addresses that are none lead nowhere. */
+/** Sources lead to the cited passage; invalid ids and addresses lead nowhere. */
 import { describe, expect, test } from "vitest";
 
 import { locate } from "../src/state/passage";
 import { pathOf, routeOf } from "../src/state/route";
-import { numberOf, plainWords, sourceOf, targetOf } from "../src/state/sources";
+import { numberOf, plainSnippet, sourceOf, targetOf } from "../src/state/sources";
 import type { Source } from "../src/wire/types";
 
 const HEX = "0123456789abcdef0123456789abcdef";
@@ -15,7 +15,7 @@ const pathTo = (given: Partial<Source>, conversation = HERE): string | null => {
 };
 
 describe("a source", () => {
-  test("of a page, a row or a file is read beside the conversation", () => {
+  test("of a page, a row or a file opens beside the conversation", () => {
     expect(pathTo({ page_id: `page_${HEX}`, place: "Part & parcel" })).toBe(`/c/${HERE}/pages/page_${HEX}#quote=some+words&part=Part+%26+parcel`);
     expect(pathTo({ table_id: `table_${HEX}`, row: 17, place: "row 17" })).toBe(`/c/${HERE}/tables/table_${HEX}/17`);
     expect(pathTo({ file_id: `file_${HEX}`, place: "page 3" })).toBe(`/c/${HERE}/files/file_${HEX}#quote=some+words&part=page+3`);
@@ -27,7 +27,7 @@ describe("a source", () => {
     expect(pathTo({ conversation_id: other, title: "some words" })).toBe(`/c/${other}`);
   });
 
-  test("of a conversation that has no address yet is read in the settings", () => {
+  test("in a conversation without an address opens in the settings", () => {
     expect(pathTo({ table_id: `table_${HEX}`, row: 2 }, "new")).toBe(`/settings/tables/table_${HEX}/2`);
     expect(targetOf(source({ file_id: `file_${HEX}` }), "new")).toBeNull();
   });
@@ -36,48 +36,48 @@ describe("a source", () => {
     expect(targetOf(source({ page_id: id, table_id: id, file_id: id, conversation_id: id }), HERE)).toBeNull();
   });
 
-  test("with a row that is none leads to its table", () => {
+  test("with an invalid row leads to its table", () => {
     for (const row of [0, -1, 1.5, Number.NaN]) expect(pathTo({ table_id: `table_${HEX}`, row })).toBe(`/c/${HERE}/tables/table_${HEX}`);
   });
 
-  test("has the number that it was given, or its place in the list", () => {
+  test("has its own number, or its position in the list", () => {
     const all = [source({ title: "A", number: 4 }), source({ title: "B" })];
     expect(all.map(numberOf)).toEqual([4, 2]);
     expect(sourceOf(all, 4)?.title).toBe("A");
     expect(sourceOf(all, 1)).toBeUndefined();
   });
 
-  test("is shown without the marks of Markdown, but for cells of a table", () => {
+  test("is shown without Markdown syntax, except for cells of a table", () => {
     const snippet = "… ## Refunds We give **money back** within [thirty days](https://x.org/law). - Keep `it`. | a | b | |---|---| | 1 | 2 |";
-    expect(plainWords(source({ snippet }))).toBe("… Refunds We give money back within thirty days. - Keep it. · a · b · 1 · 2");
+    expect(plainSnippet(source({ snippet }))).toBe("… Refunds We give money back within thirty days. - Keep it. · a · b · 1 · 2");
     const formula = "2 * 3 = 6, snake_case and a_b, 5 - 3, a || b, # 1";
-    expect(plainWords(source({ snippet: formula }))).toBe(formula);
-    expect(plainWords(source({ snippet: "Rate: **A**", table_id: "t" }))).toBe("Rate: **A**");
+    expect(plainSnippet(source({ snippet: formula }))).toBe(formula);
+    expect(plainSnippet(source({ snippet: "Rate: **A**", table_id: "t" }))).toBe("Rate: **A**");
   });
 });
 
 describe("an address", () => {
-  test("survives being written and read", () => {
+  test("is the same after it was written and parsed", () => {
     const passage = { quote: "100 % of “it” & more #1", part: "Ünï/code" };
     for (const route of [
-      { page: "chat", conversationId: HERE, place: { kind: "page", id: `page_${HEX}`, passage } },
+      { page: "chat", conversationId: HERE, item: { kind: "page", id: `page_${HEX}`, passage } },
       { page: "chat", conversationId: HERE, passage },
-      { page: "chat", conversationId: HERE, place: { kind: "table", id: `table_${HEX}`, row: 3 } },
-      { page: "chat", conversationId: HERE, place: { kind: "file", id: `file_${HEX}` } },
-      { page: "settings", section: "pages", place: { kind: "page", id: `page_${HEX}`, passage } },
-      { page: "settings", section: "tables", place: { kind: "table", id: `table_${HEX}` } },
+      { page: "chat", conversationId: HERE, item: { kind: "table", id: `table_${HEX}`, row: 3 } },
+      { page: "chat", conversationId: HERE, item: { kind: "file", id: `file_${HEX}` } },
+      { page: "settings", section: "pages", item: { kind: "page", id: `page_${HEX}`, passage } },
+      { page: "settings", section: "tables", item: { kind: "table", id: `table_${HEX}` } },
     ] as const) {
       const { pathname, hash } = new URL(pathOf(route), "http://here");
       expect(routeOf(pathname, hash)).toEqual(route);
     }
   });
 
-  test("that names nothing is that of the whole", () => {
+  test("with an invalid id is that of its parent", () => {
     expect(routeOf(`/c/${HERE}/pages/nonsense`)).toEqual({ page: "chat", conversationId: HERE });
     expect(routeOf(`/c/${HERE}`, "#message")).toEqual({ page: "chat", conversationId: HERE });
     expect(routeOf("/settings/pages/nonsense")).toEqual({ page: "settings", section: "pages" });
     expect(routeOf(`/settings/keys/page_${HEX}`)).toEqual({ page: "settings", section: "keys" });
-    expect(routeOf(`/settings/tables/table_${HEX}/0`)).toEqual({ page: "settings", section: "tables", place: { kind: "table", id: `table_${HEX}` } });
+    expect(routeOf(`/settings/tables/table_${HEX}/0`)).toEqual({ page: "settings", section: "tables", item: { kind: "table", id: `table_${HEX}` } });
   });
 });
 
@@ -87,17 +87,17 @@ describe("a passage", () => {
     return span && text.slice(span.start, span.end);
   };
 
-  test("is found as it stands, whatever its case, its spaces and its ends", () => {
+  test("is found regardless of case, spaces and cut ends", () => {
     const text = "First of all.\n\nThe tide   rises twice\na day, here.\nLast of all.";
     expect(found(text, "… the TIDE rises twice a day, he…")).toBe("The tide   rises twice\na day");
   });
 
-  test("is found in what was drawn of its Markdown", () => {
+  test("is found in the drawn text of its Markdown", () => {
     const drawn = "Refunds\nWe give \nmoney back\n within \nthirty days\n of the purchase.";
     expect(found(drawn, "## Refunds We give **money back** within [thirty days](https://example.org/law) of the purchase. - Keep")).toBe(drawn.slice(0, -1));
   });
 
-  test("is the first that holds most of it", () => {
+  test("is the first place that contains most of it", () => {
     const text = "We open at nine. We close at five on Mondays. We open at ten on Sundays.";
     expect(found(text, "open at ten on Sundays")).toBe("open at ten on Sundays");
   });
@@ -106,7 +106,7 @@ describe("a passage", () => {
     expect(found("我们在三十天内退款。请保留收据。谢谢您的光临", "…请保留收据。谢谢您的光临")).toBe("请保留收据。谢谢您的光临");
   });
 
-  test("that is not there is not found by a few common words", () => {
+  test("that is missing is not found by a few common words", () => {
     expect(found("It is on the way to the sea.", "It is on a boat that the keeper of Brest sold")).toBeNull();
     expect(found("", "anything")).toBeNull();
     expect(found("anything", "… !")).toBeNull();

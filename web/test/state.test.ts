@@ -1,11 +1,11 @@
-/** The state: what happens to a thread and to the list when the server, another tab or the reader does something. */
+/** The reducers of turns, threads and the conversation list. */
 import { describe, expect, test } from "vitest";
 
-import { byAge, marked, newHistory, reduceHistory } from "../src/state/history";
+import { byAge, newConversationList, reduceConversationList, snippetPieces } from "../src/state/conversationList";
 import { pathOf, routeOf } from "../src/state/route";
-import { openRows, settledRows, unexplained } from "../src/state/select";
+import { openRows, settledRows, unexplainedFailures } from "../src/state/selectors";
 import { NEW, newState, reduce } from "../src/state/state";
-import { newThread, type Outgoing, reduceThread, type Thread } from "../src/state/thread";
+import { newThread, type OutgoingMessage, reduceThread, type Thread } from "../src/state/thread";
 import { newTurn, reduceTurn, shownParts, waitingFor } from "../src/state/turn";
 import type { StreamEvent } from "../src/stream/events";
 import type { Conversation, Message } from "../src/wire/types";
@@ -44,7 +44,7 @@ const conversation = (id: string, more: Partial<Conversation> = {}): Conversatio
   ...more,
 });
 
-const outgoing = (key: string): Outgoing => ({
+const outgoing = (key: string): OutgoingMessage => ({
   key,
   text: `text of ${key}`,
   attachments: [],
@@ -65,16 +65,16 @@ function loaded(...turns: string[]): Thread {
   return reduceThread(newThread("conv_1"), { type: "thread/loaded", id: "conv_1", conversation: conversation("conv_1"), page: page(messages, "older") });
 }
 
-const began: StreamEvent = { type: "turn", turn_id: "t2", conversation_id: "conv_1", user_message_id: "m", status: "running", attempt: 1 };
+const began: StreamEvent = { type: "turn", turn_id: "t2", conversation_id: "conv_1", user_message_id: "m", status: "running", submit: 1 };
 const says = (text: string): StreamEvent => ({ type: "delta", iteration: 1, kind: "text", text });
 
 describe("a turn", () => {
-  test("a reset drops what was previewed and keeps what is certain", () => {
-    const events: StreamEvent[] = [began, { type: "tool_calls", iteration: 1, text: "Certain. ", calls: [] }, says("Perhaps"), { type: "reset", attempt: 2, reason: "x" }];
+  test("a reset drops the preview and keeps the recorded parts", () => {
+    const events: StreamEvent[] = [began, { type: "tool_calls", iteration: 1, text: "Certain. ", calls: [] }, says("Perhaps"), { type: "reset", submit: 2, reason: "x" }];
     expect(shownParts(events.reduce(reduceTurn, newTurn("t2")))).toEqual([{ type: "text", text: "Certain. " }]);
   });
 
-  test("says what the reader waits for", () => {
+  test("says what it waits for", () => {
     let turn = newTurn("t", "queued");
     expect(waitingFor(turn)).toBe("queue");
     turn = reduceTurn(turn, began);
@@ -91,7 +91,7 @@ describe("a turn", () => {
     expect(settled.status).toBe("cancelled");
   });
 
-  test("a running step that repeats itself shows its newest output in one row", () => {
+  test("repeated events of a running step show the newest output in one row", () => {
     const line = (result: string): StreamEvent => ({ type: "step", id: "s", name: "build", status: "running", result });
     const turn = [line("one"), line("two")].reduce(reduceTurn, newTurn("t"));
     expect(turn.content).toEqual([{ type: "step", id: "s", name: "build", status: "running", result: "two" }]);
@@ -100,9 +100,9 @@ describe("a turn", () => {
 
 describe("a thread", () => {
   test("an accepted message becomes the newest one, and its answer a message with the same key", () => {
-    let thread = reduceThread(loaded("t1"), { type: "thread/asked", id: "conv_1", outgoing: outgoing("k") });
+    let thread = reduceThread(loaded("t1"), { type: "outbox/added", id: "conv_1", outgoing: outgoing("k") });
     expect(openRows(thread).map((row) => row.kind)).toEqual(["outgoing"]);
-    thread = reduceThread(thread, { type: "thread/accepted", id: "conv_1", key: "k", turn_id: "t2" });
+    thread = reduceThread(thread, { type: "outbox/accepted", id: "conv_1", key: "k", turn_id: "t2" });
     const live = openRows(thread)[0]?.key;
     thread = reduceThread(thread, {
       type: "turn/events",
@@ -116,10 +116,10 @@ describe("a thread", () => {
     expect(thread.messages.map((one) => one.status)).toEqual(["succeeded", "succeeded", "succeeded", "succeeded"]);
   });
 
-  test("a message that is sent while another is answered waits below it until the transcript has it", () => {
+  test("a message that is sent while another is answered is queued until the transcript has it", () => {
     let thread = reduceThread(loaded("t1"), { type: "turn/followed", id: "conv_1", turn_id: "t2" });
-    thread = reduceThread(thread, { type: "thread/asked", id: "conv_1", outgoing: outgoing("k") });
-    thread = reduceThread(thread, { type: "thread/accepted", id: "conv_1", key: "k", turn_id: "t3" });
+    thread = reduceThread(thread, { type: "outbox/added", id: "conv_1", outgoing: outgoing("k") });
+    thread = reduceThread(thread, { type: "outbox/accepted", id: "conv_1", key: "k", turn_id: "t3" });
     expect(thread.outbox[0]?.status).toBe("queued");
     const fresh = page([message("t2", "user"), message("t2", "assistant"), message("t3", "user", { status: "running" })], "older");
     thread = reduceThread(thread, { type: "thread/refreshed", id: "conv_1", conversation: conversation("conv_1"), page: fresh });
@@ -127,7 +127,7 @@ describe("a thread", () => {
     expect(thread.live).toBeNull();
   });
 
-  test("the newest page replaces the end and keeps the pages before it", () => {
+  test("the newest messages replace the end and keep earlier ones", () => {
     const thread = loaded("t1", "t2");
     const fresh = page([message("t2", "user"), message("t2", "assistant"), message("t3", "user")], "elsewhere");
     const after = reduceThread(thread, { type: "thread/refreshed", id: "conv_1", conversation: conversation("conv_1"), page: fresh });
@@ -136,7 +136,7 @@ describe("a thread", () => {
     expect(after.messages[0]).toBe(thread.messages[0]);
   });
 
-  test("a refresh that tells nothing new changes nothing that is drawn", () => {
+  test("a refresh without news keeps the same messages", () => {
     const thread = loaded("t1");
     const same = page([message("t1", "user"), message("t1", "assistant")], "older");
     expect(reduceThread(thread, { type: "thread/refreshed", id: "conv_1", conversation: conversation("conv_1"), page: same }).messages).toBe(thread.messages);
@@ -149,14 +149,14 @@ describe("a thread", () => {
     expect(thread.older).toBeNull();
   });
 
-  test("an edit takes the place of its turn and of all that followed", () => {
-    const thread = reduceThread(loaded("t1", "t2"), { type: "thread/beside", id: "conv_1", turn_id: "t1", new_turn_id: "t3", edited: { text: "Other", files: [] } });
+  test("an edit replaces its turn and all turns after it", () => {
+    const thread = reduceThread(loaded("t1", "t2"), { type: "branch/started", id: "conv_1", turn_id: "t1", new_turn_id: "t3", edited: { text: "Other", files: [] } });
     expect(thread.messages).toHaveLength(1);
     expect(thread.messages[0]).toMatchObject({ turn_id: "t3", content: [{ type: "text", text: "Other" }], siblings: ["t1", "t3"] });
     expect(thread.live?.id).toBe("t3");
   });
 
-  test("a turn that is followed again shows what was known of it until its events come anew", () => {
+  test("a turn that is followed again shows its known parts until its events are replayed", () => {
     const before = reduceThread(loaded("t1"), { type: "turn/followed", id: "conv_1", turn_id: "t2" });
     const heard = reduceThread(before, { type: "turn/events", id: "conv_1", turn_id: "t2", events: [began, says("Hello ")], now: 1, isReplay: true });
     const again = reduceThread(heard, { type: "turn/followed", id: "conv_1", turn_id: "t2" });
@@ -174,18 +174,18 @@ describe("a thread", () => {
     expect(after.older).toBeNull();
   });
 
-  test("a turn that failed without a word gets a row of its own, and its reason is asked for", () => {
+  test("a turn that failed without an answer gets its own row, and its reason is loaded", () => {
     const failed = page([message("t1", "user", { status: "failed" })]);
     const thread = reduceThread(newThread("conv_1"), { type: "thread/loaded", id: "conv_1", conversation: conversation("conv_1"), page: failed });
     expect(settledRows(thread).map((row) => row.kind)).toEqual(["message", "ending"]);
-    expect(unexplained(thread)).toEqual(["t1"]);
-    const told = reduceThread(thread, { type: "turn/failure", id: "conv_1", turn_id: "t1", error: { code: "x", message: "why" } });
-    expect(unexplained(told)).toEqual([]);
+    expect(unexplainedFailures(thread)).toEqual(["t1"]);
+    const explained = reduceThread(thread, { type: "turn/failure", id: "conv_1", turn_id: "t1", error: { code: "x", message: "why" } });
+    expect(unexplainedFailures(explained)).toEqual([]);
   });
 
-  test("a conversation that was begun moves to its id with what waits in it", () => {
-    let state = reduce(newState(routeOf("/")), { type: "thread/asked", id: NEW, outgoing: outgoing("k") });
-    state = reduce(state, { type: "thread/born", id: "conv_2" });
+  test("a new conversation moves to its id with its outgoing messages", () => {
+    let state = reduce(newState(routeOf("/")), { type: "outbox/added", id: NEW, outgoing: outgoing("k") });
+    state = reduce(state, { type: "thread/created", id: "conv_2" });
     expect(state.threads[NEW]).toBeUndefined();
     expect(state.threads["conv_2"]?.outbox).toHaveLength(1);
   });
@@ -193,26 +193,26 @@ describe("a thread", () => {
 
 describe("the list", () => {
   const listed = (...ids: string[]) =>
-    reduceHistory(newHistory, { type: "history/loaded", query: "", page: { data: ids.map((id, at) => conversation(id, { updated_at: 100 - at })), next_cursor: "more" } });
+    reduceConversationList(newConversationList, { type: "conversations/loaded", query: "", page: { data: ids.map((id, at) => conversation(id, { updated_at: 100 - at })), next_cursor: "more" } });
 
-  test("an answer to an earlier search is ignored", () => {
-    const history = reduceHistory(newHistory, { type: "history/searched", query: "new" });
-    expect(reduceHistory(history, { type: "history/loaded", query: "old", page: { data: [conversation("a")], next_cursor: null } })).toBe(history);
+  test("the response to an earlier search is ignored", () => {
+    const list = reduceConversationList(newConversationList, { type: "conversations/searched", query: "new" });
+    expect(reduceConversationList(list, { type: "conversations/loaded", query: "old", page: { data: [conversation("a")], next_cursor: null } })).toBe(list);
   });
 
-  test("what is deleted can be brought back to its place", () => {
-    const removed = reduceHistory(listed("a", "b", "c"), { type: "history/removed", id: "b" });
+  test("a deleted conversation can be restored to its place", () => {
+    const removed = reduceConversationList(listed("a", "b", "c"), { type: "conversations/removed", id: "b" });
     expect(removed.items.map((one) => one.id)).toEqual(["a", "c"]);
-    const restored = reduceHistory(removed, { type: "history/restored", conversation: conversation("b", { updated_at: 99 }) });
+    const restored = reduceConversationList(removed, { type: "conversations/restored", conversation: conversation("b", { updated_at: 99 }) });
     expect(restored.items.map((one) => one.id)).toEqual(["a", "b", "c"]);
     expect(restored.removed).toBeNull();
   });
 
   test("a refresh keeps the pages that were loaded after the first", () => {
     const fresh = { data: [conversation("d", { updated_at: 200 }), conversation("a", { updated_at: 100 })], next_cursor: "c" };
-    const history = reduceHistory(listed("a", "b", "c"), { type: "history/refreshed", query: "", page: fresh });
-    expect(history.items.map((one) => one.id)).toEqual(["d", "a", "b", "c"]);
-    expect(history.cursor).toBe("more");
+    const list = reduceConversationList(listed("a", "b", "c"), { type: "conversations/refreshed", query: "", page: fresh });
+    expect(list.items.map((one) => one.id)).toEqual(["d", "a", "b", "c"]);
+    expect(list.cursor).toBe("more");
   });
 
   test("is grouped by the calendar, not by hours", () => {
@@ -222,8 +222,8 @@ describe("the list", () => {
     expect(groups.map((group) => group.age)).toEqual(["today", "yesterday", "week", "month", "older"]);
   });
 
-  test("marks stand between two stars", () => {
-    expect(marked("…the **cat** sat**s**")).toEqual([
+  test("matches in a snippet are between two stars", () => {
+    expect(snippetPieces("…the **cat** sat**s**")).toEqual([
       { text: "…the ", isMatch: false },
       { text: "cat", isMatch: true },
       { text: " sat", isMatch: false },
@@ -232,7 +232,7 @@ describe("the list", () => {
   });
 });
 
-test("addresses lead to routes and back", () => {
+test("addresses become routes and back", () => {
   const id = `conv_${"a".repeat(32)}`;
   for (const path of ["/", `/c/${id}`, "/settings/usage", "/settings/keys"]) expect(pathOf(routeOf(path))).toBe(path);
   expect(routeOf("/c/nonsense")).toEqual({ page: "chat", conversationId: null });

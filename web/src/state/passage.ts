@@ -1,6 +1,6 @@
 /**
- * Where a text holds a passage that was cited from it. A quote was cut out of Markdown, with its spaces joined and `…`
- * at its ends, and is looked for in what was drawn of it; so words are compared, and little gaps are passed over.
+ * Finds a cited passage in a text. The quote comes from the Markdown source, with joined spaces and `…` at its ends; the
+ * text is the drawn one. So words are compared, and small gaps are allowed.
  */
 
 export interface Span {
@@ -15,20 +15,20 @@ interface Word extends Span {
 /** Scripts that are written without spaces: there every character counts as a word. */
 const UNSPACED = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Thai}";
 const WORD = new RegExp(`[${UNSPACED}]|(?:(?![${UNSPACED}])[\\p{L}\\p{M}\\p{N}])+`, "gu");
-/** So many words may lie between two that match: an address of a link, a mark of a table. */
+/** The most words between two that match: the URL of a link, the marks of a table. */
 const GAP = 8;
-/** A run of fewer characters than this may stand anywhere, unless it is the whole quote. */
-const LEAST_CHARS = 12;
-const MOST_WORDS = 200;
+/** A shorter match proves nothing, unless it is the whole quote. */
+const MIN_CHARS = 12;
+const MAX_WORDS = 200;
 
-/** The part of `text` that the quote is from; null where it is not there (any more). */
+/** The part of `text` that the quote is from, or null if the text does not contain it. */
 export function locate(text: string, quote: string): Span | null {
-  const sought = wordsOf(quote).slice(0, MOST_WORDS);
+  const sought = wordsOf(quote).slice(0, MAX_WORDS);
   const words = wordsOf(text);
   const run = longestRun(words, sought);
-  if (!run || (run.count < sought.length && charsOf(sought.slice(run.from, run.from + run.count)) < LEAST_CHARS)) return null;
-  const first = extended(words, sought, run.at, run.from, -1);
-  const last = extended(words, sought, run.at + run.count - 1, run.from + run.count - 1, 1);
+  if (!run || (run.count < sought.length && charsOf(sought.slice(run.from, run.from + run.count)) < MIN_CHARS)) return null;
+  const first = extend(words, sought, run.at, run.from, -1);
+  const last = extend(words, sought, run.at + run.count - 1, run.from + run.count - 1, 1);
   const [begin, end] = [words[first], words[last]];
   return begin && end ? { start: begin.start, end: end.end } : null;
 }
@@ -44,16 +44,16 @@ function wordsOf(text: string): Word[] {
 const charsOf = (words: readonly Word[]): number => words.reduce((sum, word) => sum + word.text.length, 0);
 
 interface Run {
-  /** Where it begins in the text and in the quote, and how many words it has. */
+  /** The index of its first word in the text and in the quote, and the number of its words. */
   readonly at: number;
   readonly from: number;
   readonly count: number;
 }
 
-/** The longest run of words that both have; the first of several. */
+/** The longest run of words that both have; the first one if there are several. */
 function longestRun(words: readonly Word[], sought: readonly Word[]): Run | null {
   const places = new Map<string, number[]>();
-  // Backwards, so that a word may follow itself without being counted twice.
+  // In reverse order, so that a repeated word is not counted twice.
   sought.forEach((word, from) => places.set(word.text, [from, ...(places.get(word.text) ?? [])]));
   const lengths = new Array<number>(sought.length).fill(0);
   const ends = new Array<number>(sought.length).fill(-2);
@@ -69,8 +69,8 @@ function longestRun(words: readonly Word[], sought: readonly Word[]): Run | null
   return best;
 }
 
-/** How far the passage goes on from a pair of equal words, one way. */
-function extended(words: readonly Word[], sought: readonly Word[], at: number, from: number, way: 1 | -1): number {
+/** The last word of the passage in one direction, from a pair of equal words. */
+function extend(words: readonly Word[], sought: readonly Word[], at: number, from: number, way: 1 | -1): number {
   for (;;) {
     const next = nearestPair(words, sought, at, from, way);
     if (!next) return at;

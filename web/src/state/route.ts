@@ -1,55 +1,55 @@
-/** Addresses of the page. */
+/** Routes of the page, and their addresses in the browser. */
 
 export const SECTIONS = ["usage", "agents", "keys", "pages", "tables"] as const;
 export type Section = (typeof SECTIONS)[number];
 
-/** A passage, as it was cited: its words, and the heading or part (`page 3`) that it stands in. */
+/** A cited passage: its text, and the heading or part (`page 3`) of the document that contains it. */
 export interface Passage {
   readonly quote?: string;
   readonly part?: string;
 }
 
-/** Something to read, opened where it is cited. */
-export type Place =
+/** A page, a table or a file that is open, at the cited passage or row. */
+export type KnowledgeItem =
   | { readonly kind: "page"; readonly id: string; readonly passage?: Passage }
   | { readonly kind: "table"; readonly id: string; readonly row?: number }
   | { readonly kind: "file"; readonly id: string; readonly passage?: Passage };
 
 export type Route =
-  /** `place` is read beside the conversation; `passage` is a place in the conversation itself. */
-  | { readonly page: "chat"; readonly conversationId: string | null; readonly place?: Place; readonly passage?: Passage }
-  | { readonly page: "settings"; readonly section: Section; readonly place?: Place };
+  /** `item` is open beside the conversation; `passage` is cited from the conversation itself. */
+  | { readonly page: "chat"; readonly conversationId: string | null; readonly item?: KnowledgeItem; readonly passage?: Passage }
+  | { readonly page: "settings"; readonly section: Section; readonly item?: KnowledgeItem };
 
-const MOST_CHARS = 600;
+const MAX_CHARS = 600;
 const ID = { conv: /^conv_[0-9a-f]{32}$/, page: /^page_[0-9a-f]{32}$/, table: /^table_[0-9a-f]{32}$/, file: /^file_[0-9a-f]{32}$/ } as const;
 
-/** Whether it is an id of that kind. Sources come from tools, and an address is made of nothing else. */
+/** Whether the text is an id of this kind. Sources come from tools, so ids are checked before an address is made of them. */
 export const isId = (kind: keyof typeof ID, text: string | null | undefined): text is string => typeof text === "string" && ID[kind].test(text);
 
 export function routeOf(path: string, fragment = ""): Route {
   const [first, second, ...rest] = path.split("/").filter(Boolean);
   if (first === "c" && isId("conv", second)) {
-    const place = placeOf(rest, fragment);
-    const passage = place ? undefined : passageOf(fragment);
-    return { page: "chat", conversationId: second, ...(place ? { place } : {}), ...(passage ? { passage } : {}) };
+    const item = itemOf(rest, fragment);
+    const passage = item ? undefined : passageOf(fragment);
+    return { page: "chat", conversationId: second, ...(item ? { item } : {}), ...(passage ? { passage } : {}) };
   }
   if (first === "settings") {
     const section = SECTIONS.find((one) => one === second) ?? "usage";
-    const place = placeOf([section, ...rest], fragment);
-    return { page: "settings", section, ...(place ? { place } : {}) };
+    const item = itemOf([section, ...rest], fragment);
+    return { page: "settings", section, ...(item ? { item } : {}) };
   }
   return { page: "chat", conversationId: null };
 }
 
-/** The address of a route. What was cited is in its fragment, which no server and no log ever sees. */
+/** The address of a route. The passage is in the fragment, which browsers do not send to servers. */
 export function pathOf(route: Route): string {
-  const place = route.place ? pathOfPlace(route.place) : "";
-  if (route.page === "settings") return route.place ? `/settings/${place}` : `/settings/${route.section}`;
+  const item = route.item ? pathOfItem(route.item) : "";
+  if (route.page === "settings") return route.item ? `/settings/${item}` : `/settings/${route.section}`;
   if (route.conversationId === null) return "/";
-  return `/c/${route.conversationId}${place ? `/${place}` : fragmentOf(route.passage)}`;
+  return `/c/${route.conversationId}${item ? `/${item}` : fragmentOf(route.passage)}`;
 }
 
-function placeOf([folder, id, row]: readonly string[], fragment: string): Place | null {
+function itemOf([folder, id, row]: readonly string[], fragment: string): KnowledgeItem | null {
   const passage = passageOf(fragment);
   if (folder === "pages" && isId("page", id)) return { kind: "page", id, ...(passage ? { passage } : {}) };
   if (folder === "files" && isId("file", id)) return { kind: "file", id, ...(passage ? { passage } : {}) };
@@ -57,19 +57,19 @@ function placeOf([folder, id, row]: readonly string[], fragment: string): Place 
   return null;
 }
 
-function pathOfPlace(place: Place): string {
-  if (place.kind === "table") return `tables/${place.id}${place.row === undefined ? "" : `/${place.row}`}`;
-  return `${place.kind}s/${place.id}${fragmentOf(place.passage)}`;
+function pathOfItem(item: KnowledgeItem): string {
+  if (item.kind === "table") return `tables/${item.id}${item.row === undefined ? "" : `/${item.row}`}`;
+  return `${item.kind}s/${item.id}${fragmentOf(item.passage)}`;
 }
 
 function passageOf(fragment: string): Passage | undefined {
   const given = new URLSearchParams(fragment.replace(/^#/, ""));
-  const quote = given.get("quote")?.slice(0, MOST_CHARS);
-  const part = given.get("part")?.slice(0, MOST_CHARS);
+  const quote = given.get("quote")?.slice(0, MAX_CHARS);
+  const part = given.get("part")?.slice(0, MAX_CHARS);
   return quote || part ? { ...(quote ? { quote } : {}), ...(part ? { part } : {}) } : undefined;
 }
 
 function fragmentOf(passage: Passage | undefined): string {
-  const given = Object.entries({ quote: passage?.quote?.slice(0, MOST_CHARS), part: passage?.part?.slice(0, MOST_CHARS) }).filter((one): one is [string, string] => !!one[1]);
+  const given = Object.entries({ quote: passage?.quote?.slice(0, MAX_CHARS), part: passage?.part?.slice(0, MAX_CHARS) }).filter((one): one is [string, string] => !!one[1]);
   return given.length ? `#${new URLSearchParams(given).toString()}` : "";
 }

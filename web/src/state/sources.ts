@@ -1,48 +1,48 @@
-/** Sources of an answer: what each is called in it, and where it leads. */
+/** Sources of an answer: their numbers, and where they lead. */
 import type { Source } from "../wire/types";
-import { isId, type Passage, type Place, type Route } from "./route";
+import { isId, type Passage, type KnowledgeItem, type Route } from "./route";
 
 export type Target =
-  /** A place in this page. */
+  /** A route of this page. */
   | { readonly kind: "route"; readonly route: Route }
-  /** An address elsewhere, which nobody has looked at yet. */
+  /** A URL of another site. It is not checked yet. */
   | { readonly kind: "web"; readonly url: string };
 
-/** What the answer calls it, as in `[2]`; sources of older answers are counted. */
+/** The number of a source, as in `[2]`. Sources of old answers have none: their position counts. */
 export const numberOf = (source: Source, at: number): number => source.number ?? at + 1;
 
-/** The source that the answer calls `[number]`. */
+/** The source with this number. */
 export const sourceOf = (sources: readonly Source[], number: number): Source | undefined =>
   sources.find((source, at) => numberOf(source, at) === number);
 
-/** Where a source leads to, for a reader of this conversation; null: nowhere. Ids that are none lead nowhere. */
+/** Where a source leads, for a reader of this conversation; null if nowhere. Invalid ids lead nowhere. */
 export function targetOf(source: Source, conversationId: string): Target | null {
   if (isId("conv", source.conversation_id)) {
-    // Where nothing but its title matched, no message is cited.
+    // If only the title matched, no message is cited.
     const passage = source.snippet === source.title ? undefined : passageOf(source);
     return { kind: "route", route: { page: "chat", conversationId: source.conversation_id, ...(passage ? { passage } : {}) } };
   }
-  const place = placeOf(source);
-  if (place && isId("conv", conversationId)) return { kind: "route", route: { page: "chat", conversationId, place } };
-  if (place && place.kind !== "file") return { kind: "route", route: { page: "settings", section: place.kind === "page" ? "pages" : "tables", place } };
+  const item = itemOf(source);
+  if (item && isId("conv", conversationId)) return { kind: "route", route: { page: "chat", conversationId, item } };
+  if (item && item.kind !== "file") return { kind: "route", route: { page: "settings", section: item.kind === "page" ? "pages" : "tables", item } };
   return source.url ? { kind: "web", url: source.url } : null;
 }
 
-/** What is cited, to be read in a line or two: without the marks of Markdown, where it may have been Markdown. */
-export function plainWords(source: Source): string {
+/** The snippet as plain text, without Markdown syntax. Rows of tables are not Markdown. */
+export function plainSnippet(source: Source): string {
   if (source.table_id) return source.snippet;
   const plain = source.snippet
     .replaceAll(/!?\[([^\]]*)\]\([^)\s]*\)/g, "$1")
     .replaceAll(/(^|\s)#{2,6}\s+/g, "$1")
     .replace(/^#\s+/, "")
     .replaceAll(/(\*\*|__|`+)(?=\S)(.+?)\1/g, "$2");
-  // Bars are cells only where a table was begun: elsewhere they may mean something.
+  // Bars separate cells only if the snippet contains the begin of a table.
   return TABLE.test(plain) ? plain.replaceAll(/\s*\|(?:[\s|]|:?-{3,}:?)*/g, " · ").replaceAll(/^ · | · $/g, "") : plain;
 }
 
 const TABLE = /\|\s*:?-{3,}:?\s*\|/;
 
-function placeOf(source: Source): Place | null {
+function itemOf(source: Source): KnowledgeItem | null {
   const passage = passageOf(source);
   if (isId("page", source.page_id)) return { kind: "page", id: source.page_id, ...(passage ? { passage } : {}) };
   if (isId("table", source.table_id)) return { kind: "table", id: source.table_id, ...(isRow(source.row) ? { row: source.row } : {}) };

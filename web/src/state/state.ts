@@ -1,6 +1,6 @@
-/** Everything that the page knows, and how it changes. Pure: no I/O, no clock. */
+/** The state of the page, and how actions change it. Pure: no I/O, no clock. */
 import type { Agent, FileRef, Me, ModelName } from "../wire/types";
-import { type History, type HistoryAction, newHistory, reduceHistory } from "./history";
+import { type ConversationList, type ConversationListAction, newConversationList, reduceConversationList } from "./conversationList";
 import type { Route } from "./route";
 import { newThread, reduceThread, type Thread, type ThreadAction } from "./thread";
 
@@ -13,13 +13,13 @@ export interface Notice {
   readonly kind: "info" | "error";
 }
 
-/** A file that is being attached to the next message of a thread. */
-export interface Attaching {
+/** A file that is being uploaded for a message. */
+export interface FileUpload {
   readonly key: string;
   readonly name: string;
   readonly size: number;
   readonly mime_type: string;
-  /** Where this browser can show it from, for pictures. */
+  /** A local URL of the file, for pictures. */
   readonly preview: string | null;
   /** From 0 to 1. */
   readonly progress: number;
@@ -28,22 +28,22 @@ export interface Attaching {
 }
 
 export interface State {
-  readonly session: "starting" | "in" | "out" | "unreachable";
+  readonly session: "starting" | "signed_in" | "signed_out" | "unreachable";
   readonly me: Me | null;
   readonly route: Route;
   readonly connection: "good" | "reconnecting" | "offline";
-  readonly history: History;
+  readonly conversations: ConversationList;
   readonly threads: Readonly<Record<string, Thread>>;
-  readonly attaching: Readonly<Record<string, readonly Attaching[]>>;
+  readonly uploads: Readonly<Record<string, readonly FileUpload[]>>;
   readonly models: readonly ModelName[];
   readonly agents: readonly Agent[];
-  /** Paths of the OpenAPI document: what this server can do. */
+  /** The paths of the OpenAPI document: the routes that this server has. */
   readonly paths: ReadonlySet<string>;
   readonly notices: readonly Notice[];
 }
 
 export type Action =
-  | HistoryAction
+  | ConversationListAction
   | ThreadAction
   | { type: "session"; session: State["session"]; me?: Me }
   | { type: "route"; route: Route }
@@ -53,13 +53,13 @@ export type Action =
   | { type: "paths"; paths: ReadonlySet<string> }
   | { type: "notice"; notice: Notice }
   | { type: "notice/gone"; id: number }
-  | { type: "attaching/added"; threadId: string; attaching: Attaching }
-  | { type: "attaching/changed"; key: string; changes: Partial<Attaching> }
-  | { type: "attaching/removed"; key: string }
-  | { type: "attaching/cleared"; threadId: string }
-  | { type: "attaching/moved"; from: string; to: string }
-  /** The conversation that was being begun has an id now. */
-  | { type: "thread/born"; id: string };
+  | { type: "upload/added"; threadId: string; upload: FileUpload }
+  | { type: "upload/changed"; key: string; changes: Partial<FileUpload> }
+  | { type: "upload/removed"; key: string }
+  | { type: "upload/cleared"; threadId: string }
+  | { type: "upload/moved"; from: string; to: string }
+  /** The new conversation has an id. */
+  | { type: "thread/created"; id: string };
 
 export function newState(route: Route): State {
   return {
@@ -67,9 +67,9 @@ export function newState(route: Route): State {
     me: null,
     route,
     connection: "good",
-    history: newHistory,
+    conversations: newConversationList,
     threads: {},
-    attaching: {},
+    uploads: {},
     models: [],
     agents: [],
     paths: new Set(),
@@ -95,19 +95,19 @@ export function reduce(state: State, action: Action): State {
       return { ...state, notices: [...state.notices.filter((one) => one.text !== action.notice.text), action.notice].slice(-3) };
     case "notice/gone":
       return { ...state, notices: state.notices.filter((one) => one.id !== action.id) };
-    case "attaching/added":
-      return { ...state, attaching: { ...state.attaching, [action.threadId]: [...(state.attaching[action.threadId] ?? []), action.attaching] } };
-    case "attaching/changed":
-      return { ...state, attaching: eachAttaching(state, (one) => (one.key === action.key ? [{ ...one, ...action.changes }] : [one])) };
-    case "attaching/removed":
-      return { ...state, attaching: eachAttaching(state, (one) => (one.key === action.key ? [] : [one])) };
-    case "attaching/cleared":
-      return { ...state, attaching: { ...state.attaching, [action.threadId]: [] } };
-    case "attaching/moved": {
-      const moved = [...(state.attaching[action.to] ?? []), ...(state.attaching[action.from] ?? [])];
-      return { ...state, attaching: { ...state.attaching, [action.from]: [], [action.to]: moved } };
+    case "upload/added":
+      return { ...state, uploads: { ...state.uploads, [action.threadId]: [...(state.uploads[action.threadId] ?? []), action.upload] } };
+    case "upload/changed":
+      return { ...state, uploads: eachUpload(state, (one) => (one.key === action.key ? [{ ...one, ...action.changes }] : [one])) };
+    case "upload/removed":
+      return { ...state, uploads: eachUpload(state, (one) => (one.key === action.key ? [] : [one])) };
+    case "upload/cleared":
+      return { ...state, uploads: { ...state.uploads, [action.threadId]: [] } };
+    case "upload/moved": {
+      const moved = [...(state.uploads[action.to] ?? []), ...(state.uploads[action.from] ?? [])];
+      return { ...state, uploads: { ...state.uploads, [action.from]: [], [action.to]: moved } };
     }
-    case "thread/born": {
+    case "thread/created": {
       const { [NEW]: begun, ...others } = state.threads;
       if (!begun) return state;
       return { ...state, threads: { ...others, [action.id]: { ...begun, id: action.id } } };
@@ -115,16 +115,16 @@ export function reduce(state: State, action: Action): State {
     default:
       break;
   }
-  if (isHistory(action)) return { ...state, history: reduceHistory(state.history, action) };
+  if (isListAction(action)) return { ...state, conversations: reduceConversationList(state.conversations, action) };
   const thread = state.threads[action.id] ?? newThread(action.id);
   const changed = reduceThread(thread, action);
   return changed === state.threads[action.id] ? state : { ...state, threads: { ...state.threads, [action.id]: changed } };
 }
 
-function eachAttaching(state: State, change: (one: Attaching) => Attaching[]): State["attaching"] {
-  return Object.fromEntries(Object.entries(state.attaching).map(([id, all]) => [id, all.flatMap(change)]));
+function eachUpload(state: State, change: (one: FileUpload) => FileUpload[]): State["uploads"] {
+  return Object.fromEntries(Object.entries(state.uploads).map(([id, all]) => [id, all.flatMap(change)]));
 }
 
-function isHistory(action: HistoryAction | ThreadAction): action is HistoryAction {
-  return action.type.startsWith("history/");
+function isListAction(action: ConversationListAction | ThreadAction): action is ConversationListAction {
+  return action.type.startsWith("conversations/");
 }

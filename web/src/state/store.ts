@@ -1,4 +1,4 @@
-/** Holds the state and tells who listens. */
+/** Holds the state and calls its subscribers after each change. */
 import { type Action, reduce, type State } from "./state";
 
 export interface Store {

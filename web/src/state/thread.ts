@@ -1,25 +1,26 @@
-/** One conversation as the page holds it: what the server has told, what is being said, and what waits to be sent. */
+/** One conversation as the page holds it: its messages, the turn that is followed, outgoing messages, and open edits. */
 import type { StreamEvent } from "../stream/events";
-import type { Conversation, FileRef, IfBusy, Message, Page } from "../wire/types";
-import { type Editing, type Edits, withEditing, withoutEditing } from "./editing";
+import type { Conversation, FileRef, IfBusy, Message, ListPage } from "../wire/types";
+import { type MessageEdit, type Edits, withEdit, withoutEdit } from "./edits";
+import { messageKey } from "./message";
 import { withQueue } from "./queue";
-import { isSettled, newTurn, reduceTurn, type TurnView } from "./turn";
+import { isSettled, newTurn, reduceTurn, type TurnDisplay } from "./turn";
 
 export interface Failure {
   readonly code: string;
   readonly message: string;
 }
 
-/** A message that was sent and that no transcript shows yet: by this page, or by another one, whose turn waits. */
-export interface Outgoing {
+/** A message that is not in the transcript yet: this page sends it, or its turn is queued (also by another client). */
+export interface OutgoingMessage {
   readonly key: string;
   readonly text: string;
   readonly attachments: readonly FileRef[];
   readonly agent_id: string | null;
   readonly model: string | null;
   readonly if_busy: IfBusy;
-  /** What it takes the place of, for an edit or an answer that is given again. */
-  readonly beside?: "edit" | "again";
+  /** Set if the message starts a branch: the edit of a message, or an answer that is regenerated. */
+  readonly branch?: "edit" | "regenerate";
   readonly status: "sending" | "queued" | "refused";
   readonly turn_id: string | null;
   readonly error: Failure | null;
@@ -33,33 +34,33 @@ export interface Thread {
   readonly conversation: Conversation | null;
   /** Oldest first. */
   readonly messages: readonly Message[];
-  /** The cursor of the page before the first message; null: there is none; undefined: not yet known. */
+  /** The cursor for earlier messages; null if there are none, undefined if that is not known yet. */
   readonly older: string | null | undefined;
   readonly isLoadingOlder: boolean;
-  readonly live: TurnView | null;
-  readonly outbox: readonly Outgoing[];
-  /** Why turns failed; the transcript itself only says that they did. */
+  readonly live: TurnDisplay | null;
+  readonly outbox: readonly OutgoingMessage[];
+  /** Why turns failed, by turn id. The transcript says only that they failed. */
   readonly failures: Readonly<Record<string, Failure>>;
-  /** Questions that are being edited, by their turns. */
+  /** Messages that are being edited, by turn id. */
   readonly edits: Edits;
 }
 
 export type ThreadAction =
   | { type: "thread/opened"; id: string }
-  | { type: "thread/loaded"; id: string; conversation: Conversation; page: Page<Message>; known?: readonly Outgoing[] }
-  | { type: "thread/refreshed"; id: string; conversation: Conversation; page: Page<Message>; known?: readonly Outgoing[] }
+  | { type: "thread/loaded"; id: string; conversation: Conversation; page: ListPage<Message>; known?: readonly OutgoingMessage[] }
+  | { type: "thread/refreshed"; id: string; conversation: Conversation; page: ListPage<Message>; known?: readonly OutgoingMessage[] }
   | { type: "thread/failed"; id: string; isMissing: boolean; error: string }
   | { type: "thread/loading-older"; id: string }
-  | { type: "thread/older"; id: string; page: Page<Message> }
+  | { type: "thread/older"; id: string; page: ListPage<Message> }
   | { type: "thread/older-failed"; id: string }
   | { type: "thread/changed"; id: string; conversation: Conversation }
-  | { type: "thread/asked"; id: string; outgoing: Outgoing }
-  | { type: "thread/accepted"; id: string; key: string; turn_id: string }
-  | { type: "thread/refused"; id: string; key: string; error: Failure }
-  | { type: "thread/withdrawn"; id: string; key: string }
-  | { type: "thread/beside"; id: string; turn_id: string; new_turn_id: string; edited: Pick<Editing, "text" | "files"> | null }
-  | { type: "thread/editing"; id: string; turn_id: string; changes: Partial<Editing> }
-  | { type: "thread/edited"; id: string; turn_id: string }
+  | { type: "outbox/added"; id: string; outgoing: OutgoingMessage }
+  | { type: "outbox/accepted"; id: string; key: string; turn_id: string }
+  | { type: "outbox/refused"; id: string; key: string; error: Failure }
+  | { type: "outbox/removed"; id: string; key: string }
+  | { type: "branch/started"; id: string; turn_id: string; new_turn_id: string; edited: Pick<MessageEdit, "text" | "files"> | null }
+  | { type: "edit/changed"; id: string; turn_id: string; changes: Partial<MessageEdit> }
+  | { type: "edit/closed"; id: string; turn_id: string }
   | { type: "turn/followed"; id: string; turn_id: string }
   | { type: "turn/events"; id: string; turn_id: string; events: readonly StreamEvent[]; now: number; isReplay?: boolean }
   | { type: "turn/failure"; id: string; turn_id: string; error: Failure };
@@ -86,8 +87,8 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
       return thread.status === "ready" ? thread : { ...thread, status: "loading", error: null };
     case "thread/loaded":
     case "thread/refreshed": {
-      const told = withTail({ ...thread, status: "ready", error: null, conversation: action.conversation }, action.page);
-      return withQueue(told, action.conversation, action.known ?? []);
+      const loaded = withTail({ ...thread, status: "ready", error: null, conversation: action.conversation }, action.page);
+      return withQueue(loaded, action.conversation, action.known ?? []);
     }
     case "thread/failed":
       if (thread.status === "ready" && !action.isMissing) return thread;
@@ -103,28 +104,28 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
     }
     case "thread/changed":
       return { ...thread, conversation: action.conversation };
-    case "thread/asked": {
+    case "outbox/added": {
       const { key, turn_id: turnId } = action.outgoing;
       const others = thread.outbox.filter((one) => one.key !== key && (turnId === null || one.turn_id !== turnId));
       return { ...thread, status: "ready", outbox: [...others, action.outgoing] };
     }
-    case "thread/accepted":
-      return accepted(thread, action.key, action.turn_id);
-    case "thread/refused":
+    case "outbox/accepted":
+      return withAccepted(thread, action.key, action.turn_id);
+    case "outbox/refused":
       return withOutgoing(thread, action.key, { status: "refused", error: action.error });
-    case "thread/withdrawn":
+    case "outbox/removed":
       return { ...thread, outbox: thread.outbox.filter((one) => one.key !== action.key) };
-    case "thread/beside":
-      return beside(thread, action);
-    case "thread/editing":
-      return { ...thread, edits: withEditing(thread.edits, action.turn_id, action.changes) };
-    case "thread/edited":
-      return { ...thread, edits: withoutEditing(thread.edits, action.turn_id) };
+    case "branch/started":
+      return withBranch(thread, action);
+    case "edit/changed":
+      return { ...thread, edits: withEdit(thread.edits, action.turn_id, action.changes) };
+    case "edit/closed":
+      return { ...thread, edits: withoutEdit(thread.edits, action.turn_id) };
     case "turn/followed":
-      // What was drawn of it stays until the replay comes, so that nothing jumps and nothing that was opened closes.
+      // The drawn parts stay until the replay comes, so that nothing jumps and no open step closes.
       return thread.live?.id === action.turn_id ? thread : { ...thread, live: newTurn(action.turn_id) };
     case "turn/events":
-      return heard(thread, action);
+      return withEvents(thread, action);
     case "turn/failure":
       return { ...thread, failures: { ...thread.failures, [action.turn_id]: action.error } };
     default:
@@ -132,11 +133,8 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
   }
 }
 
-/** One message of a turn and a role: the same before and after the server has told its id. */
-export const messageKey = (message: Message): string => `${message.turn_id}:${message.role}`;
-
-/** The newest page replaces the end of what is known; pages before it stay. */
-function withTail(thread: Thread, page: Page<Message>): Thread {
+/** The newest messages replace the end of those that are loaded; earlier ones stay. */
+function withTail(thread: Thread, page: ListPage<Message>): Thread {
   const before = new Map(thread.messages.map((message) => [messageKey(message), message]));
   const fresh = page.data.toReversed().map((message) => same(before.get(messageKey(message)), message));
   const first = fresh[0];
@@ -144,7 +142,7 @@ function withTail(thread: Thread, page: Page<Message>): Thread {
   const isWhole = page.next_cursor === null || place < 0;
   const listed = new Set(fresh.map((message) => message.turn_id));
   const messages = isWhole ? fresh : [...thread.messages.slice(0, place), ...fresh];
-  // A turn whose answer the transcript has is no longer live, whatever its stream has told so far.
+  // A turn whose answer is in the transcript is no longer live, even if its stream has not ended.
   const isAnswered = fresh.some((message) => message.turn_id === thread.live?.id && message.status !== "running" && message.status !== "queued");
   return {
     ...thread,
@@ -163,12 +161,12 @@ function sameList<Value>(before: readonly Value[], after: readonly Value[]): rea
   return before.length === after.length && before.every((value, at) => value === after[at]) ? before : after;
 }
 
-/** The server has taken it: it is the newest message now, or waits behind the turn that runs. */
-function accepted(thread: Thread, key: string, turnId: string): Thread {
+/** The server has accepted the message: it is the newest one now, or is queued behind the running turn. */
+function withAccepted(thread: Thread, key: string, turnId: string): Thread {
   const outgoing = thread.outbox.find((one) => one.key === key);
   if (!outgoing) return thread;
   if (thread.live !== null && thread.live.id !== turnId) {
-    // The queue may have told of it before the answer to the question came.
+    // A refresh may have shown it in the queue before the response to its request came.
     const once = thread.outbox.filter((one) => one.key === key || one.turn_id !== turnId);
     return withOutgoing({ ...thread, outbox: once }, key, { status: "queued", turn_id: turnId });
   }
@@ -177,11 +175,11 @@ function accepted(thread: Thread, key: string, turnId: string): Thread {
   return { ...thread, outbox, messages: [...thread.messages, userMessage(thread.id, turnId, outgoing)], live: newTurn(turnId) };
 }
 
-function withOutgoing(thread: Thread, key: string, changes: Partial<Outgoing>): Thread {
+function withOutgoing(thread: Thread, key: string, changes: Partial<OutgoingMessage>): Thread {
   return { ...thread, outbox: thread.outbox.map((one) => (one.key === key ? { ...one, ...changes } : one)) };
 }
 
-function userMessage(conversationId: string, turnId: string, outgoing: Pick<Outgoing, "text" | "attachments" | "created_at">): Message {
+function userMessage(conversationId: string, turnId: string, outgoing: Pick<OutgoingMessage, "text" | "attachments" | "created_at">): Message {
   return {
     id: `${turnId}:user`,
     conversation_id: conversationId,
@@ -196,28 +194,28 @@ function userMessage(conversationId: string, turnId: string, outgoing: Pick<Outg
   };
 }
 
-/** Another turn takes the place of one, and of all that followed it. */
-function beside(thread: Thread, action: Extract<ThreadAction, { type: "thread/beside" }>): Thread {
+/** A new turn replaces a turn and all turns after it. */
+function withBranch(thread: Thread, action: Extract<ThreadAction, { type: "branch/started" }>): Thread {
   const place = thread.messages.findIndex((message) => message.turn_id === action.turn_id);
   if (place < 0) return { ...thread, live: newTurn(action.new_turn_id) };
   const question = thread.messages[place];
-  const kept = thread.messages.slice(0, place);
-  if (question?.role !== "user") return { ...thread, messages: kept, live: newTurn(action.new_turn_id) };
+  const before = thread.messages.slice(0, place);
+  if (question?.role !== "user") return { ...thread, messages: before, live: newTurn(action.new_turn_id) };
   const { edited } = action;
   const changed: Partial<Message> = edited ? { content: edited.text ? [{ type: "text", text: edited.text }] : [], attachments: [...edited.files] } : {};
   const siblings = [...(question.siblings ?? [action.turn_id]), action.new_turn_id];
-  const asked: Message = { ...question, id: `${action.new_turn_id}:user`, turn_id: action.new_turn_id, ...changed, status: "running", siblings };
-  return { ...thread, messages: [...kept, asked], live: newTurn(action.new_turn_id) };
+  const edit: Message = { ...question, id: `${action.new_turn_id}:user`, turn_id: action.new_turn_id, ...changed, status: "running", siblings };
+  return { ...thread, messages: [...before, edit], live: newTurn(action.new_turn_id) };
 }
 
-function heard(thread: Thread, { turn_id: turnId, events, now, isReplay }: Extract<ThreadAction, { type: "turn/events" }>): Thread {
+function withEvents(thread: Thread, { turn_id: turnId, events, now, isReplay }: Extract<ThreadAction, { type: "turn/events" }>): Thread {
   if (thread.live?.id !== turnId) return thread;
   const live = events.reduce(reduceTurn, isReplay ? newTurn(turnId) : thread.live);
-  return isSettled(live) ? settled(thread, live, now) : { ...thread, live };
+  return isSettled(live) ? withAnswer(thread, live, now) : { ...thread, live };
 }
 
-/** The answer becomes a message, with the very parts that were drawn. */
-function settled(thread: Thread, turn: TurnView, now: number): Thread {
+/** The answer becomes a message with the same parts that were drawn. */
+function withAnswer(thread: Thread, turn: TurnDisplay, now: number): Thread {
   const status = turn.status as Message["status"];
   const messages = thread.messages.map((message) => (message.turn_id === turn.id ? { ...message, status } : message));
   const question = messages.find((message) => message.turn_id === turn.id);

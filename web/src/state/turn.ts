@@ -1,29 +1,29 @@
-/** A turn as a reader sees it: a fold of its events, the same that the server keeps with the final message. */
+/** The display of a turn: a fold of its events, the same that the server stores with the final message. */
 import type { Call, StreamEvent } from "../stream/events";
 import type { FilePart, Part, Source, StepPart, Usage } from "../wire/types";
 
 export type TurnStatus = "queued" | "running" | "succeeded" | "failed" | "cancelled";
 
-export interface TurnView {
+export interface TurnDisplay {
   readonly id: string;
   readonly status: TurnStatus;
   readonly user_message_id: string | null;
   readonly message_id: string | null;
-  /** What is certain, in the order in which it happened. */
+  /** The parts that are recorded, in order. */
   readonly content: readonly Part[];
   readonly sources: readonly Source[];
-  /** What is being said now: a preview, which the next event replaces or voids. */
+  /** The preview of the present iteration. The next event replaces or drops it. */
   readonly text: string;
   readonly reasoning: string;
-  /** Calls that were planned and have no step yet. */
+  /** Tool calls that have no step yet. */
   readonly planned: readonly Call[];
   readonly usage: Usage | null;
   readonly error: { readonly code: string; readonly message: string } | null;
-  /** How often another worker had to take over, or the provider began again. */
+  /** How often another worker took over, or the provider started again. */
   readonly resets: number;
 }
 
-export function newTurn(id: string, status: TurnStatus = "running"): TurnView {
+export function newTurn(id: string, status: TurnStatus = "running"): TurnDisplay {
   return {
     id,
     status,
@@ -40,9 +40,9 @@ export function newTurn(id: string, status: TurnStatus = "running"): TurnView {
   };
 }
 
-export const isSettled = (turn: TurnView): boolean => turn.status !== "queued" && turn.status !== "running";
+export const isSettled = (turn: TurnDisplay): boolean => turn.status !== "queued" && turn.status !== "running";
 
-export function reduceTurn(turn: TurnView, event: StreamEvent): TurnView {
+export function reduceTurn(turn: TurnDisplay, event: StreamEvent): TurnDisplay {
   if (isSettled(turn)) return turn;
   switch (event.type) {
     case "turn":
@@ -84,7 +84,7 @@ export function reduceTurn(turn: TurnView, event: StreamEvent): TurnView {
       return {
         ...turn,
         status: event.code === "cancelled" ? "cancelled" : "failed",
-        // A stopped answer was recorded before this event. What was not recorded is not there after a reload either.
+        // A stopped answer was recorded before this event. The rest of the preview would not be there after a reload either.
         message_id: event.message_id ?? null,
         text: "",
         reasoning: "",
@@ -96,14 +96,14 @@ export function reduceTurn(turn: TurnView, event: StreamEvent): TurnView {
   }
 }
 
-/** What to draw of a turn now: what is certain, then what is being said. */
-export function shownParts(turn: TurnView): readonly Part[] {
+/** The parts to draw now: the recorded ones, then the preview. */
+export function shownParts(turn: TurnDisplay): readonly Part[] {
   const speaking = spoken(turn.text, turn.reasoning);
   return speaking.length ? [...turn.content, ...speaking] : turn.content;
 }
 
-/** What the reader waits for: nothing has been said yet, a tool runs, or words are coming. */
-export function waitingFor(turn: TurnView): "queue" | "first_word" | "tools" | "words" | null {
+/** What the turn waits for: its place in the queue, the first word, tools, or more words. */
+export function waitingFor(turn: TurnDisplay): "queue" | "first_word" | "tools" | "words" | null {
   if (turn.status === "queued") return "queue";
   if (turn.status !== "running") return null;
   if (turn.text) return "words";
@@ -119,7 +119,7 @@ function spoken(text: string, reasoning: string): Part[] {
   return parts;
 }
 
-/** A step stays where it began; the later line wins, and what it leaves out stays as it was. */
+/** A step keeps its place. A later event of it replaces its fields; fields that the event leaves out stay. */
 function withStep(content: readonly Part[], event: Extract<StreamEvent, { type: "step" }>): readonly Part[] {
   const { ts: _, ...line } = event;
   const step: StepPart = line;

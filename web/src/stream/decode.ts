@@ -1,6 +1,6 @@
 /**
  * Frames → events, in one loop over three styles: our own, OpenAI-style chunks, and Anthropic-style content-block
- * deltas with `event: tool_calls`. No I/O. A frame that cannot be read yields nothing, and the stream goes on.
+ * deltas with `event: tool_calls`. No I/O. An unreadable frame yields no event, and the stream goes on.
  */
 import type { Usage } from "../wire/types";
 import type { Call, StreamEvent } from "./events";
@@ -19,7 +19,7 @@ export class Decoder {
   #usage: Usage | null = null;
   #isOver = false;
 
-  /** The events that this frame tells; usually one. */
+  /** The events of this frame; usually one. */
   read(frame: Frame): StreamEvent[] {
     if (this.#isOver) return [];
     const events = this.#read(frame);
@@ -162,7 +162,7 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-/** Counts on the wire are code points, not the halves that JavaScript counts. */
+/** Counts on the wire are code points. JavaScript counts UTF-16 units. */
 function dropped(text: string, count: unknown): string {
   return typeof count === "number" && count > 0 ? Array.from(text).slice(0, -count).join("") : text;
 }

@@ -1,13 +1,13 @@
-/** Frames out of text that is cut anywhere. No I/O: text goes in, whole frames come out. */
+/** A parser of server-sent events. No I/O: chunks of text go in, whole frames come out. */
 
 export interface Frame {
   event: string;
   data: string;
-  /** The cursor after this frame; null where the frame has none. */
+  /** The cursor after this frame, or null if the frame has none. */
   id: string | null;
 }
 
-/** A parser of one stream. `lastId` is where to go on after a cut, `retry` when (milliseconds). */
+/** The parser of one stream. `lastId` is the cursor to resume from, `retry` the delay before it in milliseconds. */
 export class SseParser {
   lastId: string | null = null;
   retry: number | null = null;

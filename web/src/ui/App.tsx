@@ -1,47 +1,46 @@
-/** The whole page: the list beside what is open. */
+/** The whole page: the list of conversations, and beside it a conversation or the settings. */
 import { lazy, Suspense, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 
 import { pathOf } from "../state/route";
-import { threadId } from "../state/select";
+import { threadId } from "../state/selectors";
 import { words } from "../words";
 import { Chat } from "./Chat";
-import { useDesk, useSelect } from "./context";
-import { History } from "./history/History";
+import { useSelect, useServices } from "./context";
+import { ConversationNav } from "./ConversationNav";
 import { Icon } from "./Icon";
-import { Notices } from "./Notices";
 import { SignIn } from "./SignIn";
 import { ThemeSwitch } from "./ThemeSwitch";
 
 const Settings = lazy(() => import("./settings/Settings"));
-const Reading = lazy(() => import("./reading/Reading"));
+const SourcePanel = lazy(() => import("./source/SourcePanel"));
 
 export function App() {
   const session = useSelect((state) => state.session);
-  if (session === "starting") return <p className="alone">{words.session.starting}</p>;
+  if (session === "starting") return <p className="centered">{words.session.starting}</p>;
   if (session === "unreachable")
     return (
-      <p className="alone" role="alert">
+      <p className="centered" role="alert">
         {words.session.unreachable}
       </p>
     );
-  return session === "out" ? <SignIn /> : <Room />;
+  return session === "signed_out" ? <SignIn /> : <Layout />;
 }
 
-function Room() {
-  const desk = useDesk();
+function Layout() {
+  const { navigation } = useServices();
   const route = useSelect((state) => state.route);
   const id = useSelect(threadId);
-  const isReading = route.page === "chat" && route.place !== undefined;
-  useReturningFocus(isReading ? pathOf(route) : null);
+  const hasSource = route.page === "chat" && route.item !== undefined;
+  useFocusAfterSource(hasSource ? pathOf(route) : null);
   const [isListOpen, setIsListOpen] = useState(false);
   const closeList = useCallback(() => setIsListOpen(false), []);
   const side = useRef<HTMLElement>(null);
   useFocusInside(side, isListOpen);
   useShortcuts(useCallback(() => setIsListOpen(true), []));
-  useNoFilesInstead();
+  useIgnoredDrops();
   return (
-    <div className={["room", isListOpen && "is-list-open", isReading && "is-reading"].filter(Boolean).join(" ")}>
+    <div className={["layout", isListOpen && "is-list-open", hasSource && "has-source"].filter(Boolean).join(" ")}>
       <a className="skip" href="#message">
         {words.skip}
       </a>
@@ -53,14 +52,14 @@ function Room() {
             <Icon name="close" />
           </button>
         </div>
-        <History onChosen={closeList} />
+        <ConversationNav onChosen={closeList} />
         <div className="side-foot">
           <a
             href="/settings/usage"
             aria-current={route.page === "settings" ? "page" : undefined}
             onClick={(event) => {
               event.preventDefault();
-              desk.go({ page: "settings", section: "usage" });
+              navigation.go({ page: "settings", section: "usage" });
               closeList();
             }}
           >
@@ -70,34 +69,34 @@ function Room() {
           <ThemeSwitch />
         </div>
       </aside>
-      <div className="veil" onClick={closeList} aria-hidden="true" />
+      <div className="backdrop" onClick={closeList} aria-hidden="true" />
       {route.page === "settings" ? (
-        <Suspense fallback={<main className="main alone">{words.settings.loading}</main>}>
-          <Settings section={route.section} place={route.place} onMenu={() => setIsListOpen(true)} />
+        <Suspense fallback={<main className="main centered">{words.settings.loading}</main>}>
+          <Settings section={route.section} item={route.item} onMenu={() => setIsListOpen(true)} />
         </Suspense>
       ) : (
         <>
           <Chat threadId={id} passage={route.passage} onMenu={() => setIsListOpen(true)} />
-          {route.place && (
-            <Suspense fallback={<aside className="reading faint">{words.settings.loading}</aside>}>
-              <Reading route={route} place={route.place} />
+          {route.item && (
+            <Suspense fallback={<aside className="panel faint">{words.settings.loading}</aside>}>
+              <SourcePanel route={route} item={route.item} />
             </Suspense>
           )}
         </>
       )}
-      <Notices />
+      <NoticeList />
     </div>
   );
 }
 
-/** The list on a small screen has the focus while it is open, and gives it back. */
+/** On a small screen the list takes the focus when it opens, and gives it back when it closes. */
 function useFocusInside(side: { current: HTMLElement | null }, isOpen: boolean): void {
   useLayoutEffect(() => {
     const { current: element } = side;
     const { activeElement: opener } = document;
     if (!isOpen || !element || element.contains(opener)) return undefined;
     element.querySelector<HTMLElement>(".only-narrow")?.focus();
-    // Later, since React gives the focus back to what had it before a change; and not if something else has taken it.
+    // In a microtask, because React restores the focus after a change; and not if another element has taken it.
     return () =>
       queueMicrotask(() => {
         const { activeElement: active } = document;
@@ -106,12 +105,12 @@ function useFocusInside(side: { current: HTMLElement | null }, isOpen: boolean):
   }, [side, isOpen]);
 }
 
-/** The focus goes back to the link that opened what was read. On a small screen the link is hidden meanwhile. */
-function useReturningFocus(opened: string | null): void {
+/** When a source is closed, the focus goes back to the link that opened it. On a small screen the link is hidden meanwhile. */
+function useFocusAfterSource(opened: string | null): void {
   const opener = useRef<Element | null>(null);
   useLayoutEffect(() => {
     const { activeElement: active } = document;
-    if (opened !== null && !active?.closest(".reading")) opener.current = active;
+    if (opened !== null && !active?.closest(".panel")) opener.current = active;
   }, [opened]);
   useEffect(() => {
     if (opened !== null || !(opener.current instanceof HTMLElement)) return;
@@ -120,8 +119,8 @@ function useReturningFocus(opened: string | null): void {
   }, [opened]);
 }
 
-/** A file that is dropped beside the place for files must not be opened by the browser in place of the page. */
-function useNoFilesInstead(): void {
+/** A file that is dropped outside of the chat is ignored. Otherwise the browser would leave the page and open it. */
+function useIgnoredDrops(): void {
   useEffect(() => {
     const refuse = (event: DragEvent) => {
       if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
@@ -137,25 +136,43 @@ function useNoFilesInstead(): void {
   }, []);
 }
 
-/** Ctrl+K searches, Ctrl+Shift+O begins anew. */
+/** Ctrl+K searches, Ctrl+Shift+O opens a new conversation. */
 function useShortcuts(openList: () => void): void {
-  const desk = useDesk();
+  const { navigation } = useServices();
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (!(event.ctrlKey || event.metaKey)) return;
       if (event.key.toLowerCase() === "k") {
         event.preventDefault();
-        // What is not drawn yet cannot take the focus.
+        // The search field must be drawn before it can take the focus.
         flushSync(openList);
         document.getElementById("search")?.focus();
       }
       if (event.shiftKey && event.key.toLowerCase() === "o") {
         event.preventDefault();
-        desk.go({ page: "chat", conversationId: null });
+        navigation.go({ page: "chat", conversationId: null });
         document.getElementById("message")?.focus();
       }
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
-  }, [desk, openList]);
+  }, [navigation, openList]);
+}
+
+/** Results and errors, shown for some seconds. */
+function NoticeList() {
+  const { notices } = useServices();
+  const shown = useSelect((state) => state.notices);
+  return (
+    <div className="notices" role="region" aria-label="Notices">
+      {shown.map((notice) => (
+        <div key={notice.id} className={notice.kind === "error" ? "notice is-failure" : "notice"} role={notice.kind === "error" ? "alert" : "status"}>
+          <span>{notice.text}</span>
+          <button type="button" className="tool is-small" onClick={() => notices.dismiss(notice.id)} aria-label={words.dismiss}>
+            <Icon name="close" />
+          </button>
+        </div>
+      ))}
+    </div>
+  );
 }

@@ -1,38 +1,39 @@
-/** One conversation: its title, its thread, and the place to write. Files may be dropped anywhere on it. */
+/** One conversation: its title and menu, its messages, and the composer. Files can be dropped anywhere on it. */
 import { type DragEvent, memo, useEffect, useRef, useState } from "react";
 
+import { exportConversation } from "../effects/export";
 import type { Passage } from "../state/route";
 import { NEW } from "../state/state";
 import { sizeInWords, words } from "../words";
 import { Composer } from "./composer/Composer";
-import { useDesk, useSelect } from "./context";
-import { Renaming, titleOf } from "./history/History";
+import { useSelect, useServices } from "./context";
+import { TitleField, titleOf } from "./ConversationNav";
 import { Icon } from "./Icon";
-import { Thread } from "./thread/Thread";
+import { MessageList } from "./thread/MessageList";
 
 interface Props {
   threadId: string;
   onMenu: () => void;
 }
 
-/** `passage` is the place in the conversation that the reader came for. */
+/** `passage` is the cited passage that is searched in the conversation. */
 export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage | undefined }) {
-  const desk = useDesk();
+  const { uploads, branches } = useServices();
   const me = useSelect((state) => state.me);
-  const dropping = useDropping((files, target) => {
+  const drop = useFileDrop((files, target) => {
     const turnId = target.closest<HTMLElement>("[data-editing]")?.dataset["editing"];
-    if (turnId) desk.branches.attach(threadId, turnId, files);
-    else desk.uploads.attach(threadId, files);
+    if (turnId) branches.attachFiles(threadId, turnId, files);
+    else uploads.attach(threadId, files);
   });
   return (
-    <main className="main" {...dropping.handlers}>
+    <main className="main" {...drop.handlers}>
       <Head threadId={threadId} onMenu={onMenu} />
       <Body threadId={threadId} passage={passage} />
       <Connection />
       <div className="composer-place">
         <Composer threadId={threadId} />
       </div>
-      {dropping.isOver && me && (
+      {drop.isOver && me && (
         <div className="drop" aria-hidden="true">
           <Icon name="clip" />
           <strong>{words.composer.drop}</strong>
@@ -44,26 +45,26 @@ export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage |
 }
 
 const Body = memo(function Body({ threadId, passage }: { threadId: string; passage: Passage | undefined }) {
-  const desk = useDesk();
+  const { threads } = useServices();
   const thread = useSelect((state) => state.threads[threadId]);
   const isEmpty = !thread || (thread.status === "ready" && !thread.messages.length && !thread.outbox.length && !thread.live);
   if (threadId === NEW && isEmpty) return <Greeting />;
-  if (!thread || (thread.status === "loading" && !thread.messages.length)) return <p className="alone">{words.thread.loading}</p>;
-  if (thread.status === "missing") return <p className="alone">{words.thread.missing}</p>;
+  if (!thread || (thread.status === "loading" && !thread.messages.length)) return <p className="centered">{words.thread.loading}</p>;
+  if (thread.status === "missing") return <p className="centered">{words.thread.missing}</p>;
   if (thread.status === "failed")
     return (
-      <p className="alone" role="alert">
+      <p className="centered" role="alert">
         {words.thread.loadFailed} {thread.error}{" "}
-        <button type="button" className="link" onClick={() => void desk.open(threadId)}>
+        <button type="button" className="link" onClick={() => void threads.open(threadId)}>
           {words.retry}
         </button>
       </p>
     );
-  return isEmpty ? <Greeting /> : <Thread key={threadId} thread={thread} quote={passage?.quote} />;
+  return isEmpty ? <Greeting /> : <MessageList key={threadId} thread={thread} quote={passage?.quote} />;
 });
 
 function Greeting() {
-  const desk = useDesk();
+  const { outbox } = useServices();
   const isDemo = useSelect((state) => state.me?.model === "demo");
   return (
     <div className="greeting">
@@ -73,7 +74,7 @@ function Greeting() {
         <ul className="ideas">
           {words.thread.ideas.map((idea) => (
             <li key={idea}>
-              <button type="button" className="idea" onClick={() => void desk.ask({ text: idea, attachments: [], agentId: null, model: null, ifBusy: "reject" })}>
+              <button type="button" className="idea" onClick={() => void outbox.send({ text: idea, attachments: [], agentId: null, model: null, ifBusy: "reject" })}>
                 {idea}
               </button>
             </li>
@@ -85,12 +86,12 @@ function Greeting() {
 }
 
 const Head = memo(function Head({ threadId, onMenu }: Props) {
-  const desk = useDesk();
+  const { notices, conversations } = useServices();
   const conversation = useSelect((state) => state.threads[threadId]?.conversation ?? null);
-  const listed = useSelect((state) => state.history.items.find((one) => one.id === threadId) ?? null);
+  const listed = useSelect((state) => state.conversations.items.find((one) => one.id === threadId) ?? null);
   const [isRenaming, setIsRenaming] = useState(false);
   const shown = listed ?? conversation;
-  const title = shown ? titleOf(shown) : words.history.begin;
+  const title = shown ? titleOf(shown) : words.conversations.begin;
   useEffect(() => {
     document.title = shown ? `${title} · ${words.product}` : words.product;
   }, [shown, title]);
@@ -100,15 +101,15 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
         <Icon name="menu" />
       </button>
       {isRenaming && shown ? (
-        <Renaming
+        <TitleField
           title={shown.title ?? shown.preview ?? ""}
           onDone={(value) => {
             setIsRenaming(false);
-            if (value !== null && value !== shown.title) void desk.listing.rename(shown.id, value);
+            if (value !== null && value !== shown.title) void conversations.rename(shown.id, value);
           }}
         />
       ) : (
-        <h1 className={shown ? "title" : "title unseen"}>{title}</h1>
+        <h1 className={shown ? "title" : "title visually-hidden"}>{title}</h1>
       )}
       {shown && (
         <Menu>
@@ -116,15 +117,15 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
             <Icon name="pencil" />
             {words.menu.rename}
           </button>
-          <button type="button" onClick={() => void desk.export(shown.id, "markdown")}>
+          <button type="button" onClick={() => void exportConversation(shown.id, "markdown").catch((error: unknown) => notices.report(error))}>
             <Icon name="download" />
             {words.menu.exportMarkdown}
           </button>
-          <button type="button" onClick={() => void desk.export(shown.id, "json")}>
+          <button type="button" onClick={() => void exportConversation(shown.id, "json").catch((error: unknown) => notices.report(error))}>
             <Icon name="download" />
             {words.menu.exportJson}
           </button>
-          <button type="button" onClick={() => void desk.listing.remove(shown.id)}>
+          <button type="button" onClick={() => void conversations.remove(shown.id)}>
             <Icon name="trash" />
             {words.menu.delete}
           </button>
@@ -134,7 +135,7 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
   );
 });
 
-/** A disclosure that closes with a choice, with Escape, and when something else is clicked. */
+/** A menu that closes after a choice, with Escape, and with a click outside of it. */
 function Menu({ children }: { children: React.ReactNode }) {
   const menu = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
@@ -179,10 +180,10 @@ function Connection() {
 }
 
 /**
- * Files that are dragged over the element, and dropped on it. Entering and leaving are not counted against each other: what
- * is drawn anew under the pointer, as an answer is all the time, is never left.
+ * Files that are dragged over the element or dropped on it. Enter and leave events are not counted: an element that is
+ * replaced under the pointer, as in a growing answer, never sends its leave event.
  */
-function useDropping(onFiles: (files: File[], target: Element) => void) {
+function useFileDrop(onFiles: (files: File[], target: Element) => void) {
   const [isOver, setIsOver] = useState(false);
   const hasFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
   return {

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "react";
 import { words } from "../words";
 import { Icon } from "./Icon";
 
-/** Copies a text and says so for a moment. */
+/** Copies a text and confirms it for a moment. */
 export function CopyButton({ text, label }: { text: string | (() => string); label: string }) {
   const [isCopied, setIsCopied] = useState(false);
   const timer = useRef<ReturnType<typeof setTimeout> | null>(null);
@@ -21,7 +21,7 @@ export function CopyButton({ text, label }: { text: string | (() => string); lab
   );
 }
 
-/** Where the page is not served over HTTPS or from this machine, browsers offer no clipboard; selecting still works. */
+/** Without HTTPS, browsers offer the clipboard API only on localhost. Elsewhere a selection is copied. */
 async function writeText(text: string): Promise<void> {
   if (navigator.clipboard) {
     await navigator.clipboard.writeText(text).catch(() => writeBySelection(text));
@@ -33,7 +33,7 @@ async function writeText(text: string): Promise<void> {
 function writeBySelection(text: string): void {
   const area = document.createElement("textarea");
   area.value = text;
-  area.className = "unseen";
+  area.className = "visually-hidden";
   document.body.append(area);
   area.select();
   document.execCommand("copy");

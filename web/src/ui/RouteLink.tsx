@@ -1,8 +1,8 @@
-/** A link to a place of this page: followed without loading it again, and opened elsewhere like every other link. */
+/** A link to a route of this page. A click does not load the page again; opening it in another tab works as usual. */
 import type { AnchorHTMLAttributes, MouseEvent, Ref } from "react";
 
 import { pathOf, type Route } from "../state/route";
-import { useDesk } from "./context";
+import { useServices } from "./context";
 
 interface Props extends AnchorHTMLAttributes<HTMLAnchorElement> {
   route: Route;
@@ -10,11 +10,11 @@ interface Props extends AnchorHTMLAttributes<HTMLAnchorElement> {
 }
 
 export function RouteLink({ route, ...rest }: Props) {
-  const desk = useDesk();
-  const follow = (event: MouseEvent) => {
+  const { navigation } = useServices();
+  const onClick = (event: MouseEvent) => {
     if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
-    desk.go(route);
+    navigation.go(route);
   };
-  return <a {...rest} href={pathOf(route)} onClick={follow} />;
+  return <a {...rest} href={pathOf(route)} onClick={onClick} />;
 }

@@ -1,4 +1,4 @@
-/** What somebody sees whom the server does not know. */
+/** The sign-in form, for a user whom the server does not know. */
 import { useState } from "react";
 
 import { words } from "../words";

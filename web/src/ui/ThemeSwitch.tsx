@@ -1,7 +1,19 @@
+/** The theme of the page: light, dark, or that of the system; stored in this browser. */
 import { useState } from "react";
 
+import { readStored, writeStored } from "../effects/storage";
 import { words } from "../words";
-import { applyTheme, currentTheme, type Theme, THEMES } from "./theme";
+
+const THEMES = ["system", "light", "dark"] as const;
+type Theme = (typeof THEMES)[number];
+
+const currentTheme = (): Theme => THEMES.find((theme) => theme === readStored<string>("theme")) ?? "system";
+
+export function applyTheme(theme: Theme = currentTheme()): void {
+  if (theme === "system") delete document.documentElement.dataset["theme"];
+  else document.documentElement.dataset["theme"] = theme;
+  writeStored("theme", theme === "system" ? null : theme);
+}
 
 export function ThemeSwitch() {
   const [theme, setTheme] = useState(currentTheme);

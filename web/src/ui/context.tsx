@@ -1,21 +1,21 @@
-/** How components reach the state and the desk. */
+/** How components reach the state and the services. */
 import { createContext, useContext, useRef, useSyncExternalStore } from "react";
 
-import type { Desk } from "../effects/desk";
+import type { Services } from "../effects/services";
 import type { State } from "../state/state";
 
-const DeskContext = createContext<Desk | null>(null);
-export const DeskProvider = DeskContext.Provider;
+const ServicesContext = createContext<Services | null>(null);
+export const ServicesProvider = ServicesContext.Provider;
 
-export function useDesk(): Desk {
-  const desk = useContext(DeskContext);
-  if (!desk) throw new Error("a component stands outside of DeskProvider");
-  return desk;
+export function useServices(): Services {
+  const services = useContext(ServicesContext);
+  if (!services) throw new Error("This component must be inside ServicesProvider.");
+  return services;
 }
 
-/** What `select` finds in the state; the component is drawn again when that changes. */
+/** The value that `select` finds in the state. The component is drawn again when it changes. */
 export function useSelect<Value>(select: (state: State) => Value): Value {
-  const { store } = useDesk();
+  const { store } = useServices();
   const last = useRef<{ state: State; select: typeof select; value: Value } | null>(null);
   return useSyncExternalStore(store.subscribe, () => {
     const state = store.get();

@@ -1,6 +1,6 @@
-/** JSON over HTTP: one function, one error. Knows nothing of what is asked for. */
+/** JSON over HTTP: one function, one error. It does not know the routes. */
 
-/** What the server refused, in its own words; `status` 0: it did not answer at all. */
+/** A request that the server refused, with the server's text. `status` 0: the server did not answer. */
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
@@ -14,42 +14,38 @@ export class ApiError extends Error {
     this.problem = problem;
   }
 
-  /** Whether asking again may help: nobody answered, or they were busy with themselves. */
-  get isPassing(): boolean {
-    return this.status === 0 || this.status === 502 || this.status === 503 || this.status === 504;
-  }
 }
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
-export interface Asked {
-  /** A value that is sent as JSON, or a Blob that is sent as it is, under its own type. */
+export interface RequestOptions {
+  /** A value that is sent as JSON, or a Blob that is sent unchanged with its own type. */
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
 
-/** The answer of a route, or ApiError. */
-export async function request<Answer>(method: Method, path: string, asked: Asked = {}): Promise<Answer> {
-  const response = await send(method, path, asked);
+/** The body of the response; throws ApiError. */
+export async function request<Body>(method: Method, path: string, options: RequestOptions = {}): Promise<Body> {
+  const response = await send(method, path, options);
   if (!response.ok) throw await problemOf(response);
-  return (response.status === 204 ? undefined : await response.json()) as Answer;
+  return (response.status === 204 ? undefined : await response.json()) as Body;
 }
 
-/** The bare response, for streams. Raises ApiError only where nobody answered. */
-export async function send(method: Method, path: string, asked: Asked = {}): Promise<Response> {
-  const headers: Record<string, string> = { accept: "application/json", ...asked.headers };
+/** The response itself, for streams. Throws ApiError only if the server does not answer. */
+export async function send(method: Method, path: string, options: RequestOptions = {}): Promise<Response> {
+  const headers: Record<string, string> = { accept: "application/json", ...options.headers };
   const init: RequestInit = { method, headers, credentials: "same-origin", cache: "no-store", redirect: "error" };
-  if (asked.body instanceof Blob) init.body = asked.body;
-  else if (asked.body !== undefined) {
+  if (options.body instanceof Blob) init.body = options.body;
+  else if (options.body !== undefined) {
     headers["content-type"] = "application/json";
-    init.body = JSON.stringify(asked.body);
+    init.body = JSON.stringify(options.body);
   }
-  if (asked.signal) init.signal = asked.signal;
+  if (options.signal) init.signal = options.signal;
   try {
     return await fetch(path, init);
   } catch (error) {
-    if (asked.signal?.aborted) throw error;
+    if (options.signal?.aborted) throw error;
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
 }
@@ -68,7 +64,7 @@ export function asProblem(status: number, text: string): ApiError {
   }
 }
 
-/** A path with a query, leaving out what is null or empty. */
+/** A path with a query, without parameters that are null or empty. */
 export function withQuery(path: string, query: Record<string, string | number | null | undefined>): string {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = new URLSearchParams(given.map(([name, value]): [string, string] => [name, String(value)])).toString();

@@ -1,28 +1,39 @@
-/** The routes that the page uses, each as a function. */
-import { type Asked, request, withQuery } from "./client";
+/** The routes of the API that the page uses, one function for each. */
+import { type RequestOptions, request, withQuery } from "./client";
 import type {
   Accepted,
   Again,
   Agent,
   Conversation,
   Edit,
+  FileText,
+  Key,
+  KnowledgePage,
   Me,
   Message,
   ModelName,
+  MonthlyUsage,
+  NewAgent,
+  NewKey,
   NewTurn,
-  Page,
+  ListPage,
+  PageItem,
   StoredFile,
+  Table,
+  TableRow,
   Turn,
+  Workspace,
+  WorkspacePatch,
 } from "./types";
 
 export const me = () => request<Me>("GET", "/v1/me");
-export const models = () => request<Page<ModelName>>("GET", "/v1/models");
+export const models = () => request<ListPage<ModelName>>("GET", "/v1/models");
 export const openapi = () => request<{ paths: Record<string, unknown> }>("GET", "/openapi.json");
 
 export const conversations = (query: { q?: string; cursor?: string | null; limit?: number }) =>
-  request<Page<Conversation>>("GET", withQuery("/v1/conversations", query));
-export const conversation = (id: string, asked?: Asked) =>
-  request<Conversation>("GET", `/v1/conversations/${id}`, asked);
+  request<ListPage<Conversation>>("GET", withQuery("/v1/conversations", query));
+export const conversation = (id: string, options?: RequestOptions) =>
+  request<Conversation>("GET", `/v1/conversations/${id}`, options);
 export const createConversation = (body: object) => request<Conversation>("POST", "/v1/conversations", { body });
 export const changeConversation = (id: string, body: object) =>
   request<Conversation>("PATCH", `/v1/conversations/${id}`, { body });
@@ -31,10 +42,10 @@ export const restoreConversation = (id: string) => request<Conversation>("POST",
 export const messages = (
   id: string,
   query: { order: "asc" | "desc"; limit?: number; cursor?: string | null },
-  asked?: Asked,
-) => request<Page<Message>>("GET", withQuery(`/v1/conversations/${id}/messages`, query), asked);
+  options?: RequestOptions,
+) => request<ListPage<Message>>("GET", withQuery(`/v1/conversations/${id}/messages`, query), options);
 
-/** Turns are asked in the background and followed by themselves, so that leaving the page does not stop them. */
+/** Turns run in the background and are followed with a second request, so that leaving the page does not stop them. */
 export const ask = (body: NewTurn, idempotencyKey: string) =>
   request<Accepted>("POST", "/v1/turns", {
     body: { ...body, background: true },
@@ -53,14 +64,50 @@ export const edit = (conversationId: string, turnId: string, body: Edit, idempot
 export const turn = (id: string) => request<Turn>("GET", `/v1/turns/${id}`);
 export const cancel = (id: string) => request<Turn>("POST", `/v1/turns/${id}/cancel`);
 
-export interface Upload {
+export interface PromisedFile {
   file: StoredFile;
   upload: { method: string; url: string; headers: Record<string, string>; expires_at: number };
 }
 export const promiseFile = (body: { name: string; size: number; mime_type: string; conversation_id?: string }) =>
-  request<Upload>("POST", "/v1/files", { body });
+  request<PromisedFile>("POST", "/v1/files", { body });
 export const completeFile = (id: string) => request<StoredFile>("POST", `/v1/files/${id}/complete`);
 export const deleteFile = (id: string) => request<undefined>("DELETE", `/v1/files/${id}`);
 
+// --- settings and sources
+
+export const usage = () => request<MonthlyUsage>("GET", "/v1/usage");
 export const agents = (cursor?: string | null) =>
-  request<Page<Agent>>("GET", withQuery("/v1/agents", { limit: 100, cursor }));
+  request<ListPage<Agent>>("GET", withQuery("/v1/agents", { limit: 100, cursor }));
+export const createAgent = (body: NewAgent) => request<Agent>("POST", "/v1/agents", { body });
+export const replaceAgent = (id: string, body: NewAgent) => request<Agent>("PUT", `/v1/agents/${id}`, { body });
+export const deleteAgent = (id: string) => request<undefined>("DELETE", `/v1/agents/${id}`);
+
+export const keys = () => request<ListPage<Key>>("GET", "/v1/keys");
+export const createKey = (body: NewKey) => request<Key>("POST", "/v1/keys", { body });
+export const revokeKey = (id: string) => request<undefined>("DELETE", `/v1/keys/${id}`);
+
+export const workspaces = () => request<ListPage<Workspace>>("GET", "/v1/workspaces");
+export const changeWorkspace = (id: string, body: Partial<WorkspacePatch>) =>
+  request<Workspace>("PATCH", `/v1/workspaces/${id}`, { body });
+
+export const pages = (q: string, cursor: string | null) =>
+  request<ListPage<PageItem>>("GET", withQuery("/v1/pages", { q, cursor, limit: 100 }));
+export const readPage = (id: string) => request<KnowledgePage>("GET", `/v1/pages/${id}`);
+export const createPage = (body: { title: string; content: string }) => request<KnowledgePage>("POST", "/v1/pages", { body });
+export const replacePage = (id: string, body: { title: string; content: string }) => request<KnowledgePage>("PUT", `/v1/pages/${id}`, { body });
+export const deletePage = (id: string) => request<undefined>("DELETE", `/v1/pages/${id}`);
+
+const asCsv = (file: File) => new Blob([file], { type: "text/csv" });
+export const tables = (cursor: string | null) => request<ListPage<Table>>("GET", withQuery("/v1/tables", { cursor, limit: 100 }));
+export const readTable = (id: string) => request<Table>("GET", `/v1/tables/${id}`);
+export const importTable = (name: string, file: File) => request<Table>("POST", withQuery("/v1/tables", { name }), { body: asCsv(file) });
+export const importRows = (id: string, file: File) => request<{ rows: number }>("POST", `/v1/tables/${id}/rows`, { body: asCsv(file) });
+export const deleteTable = (id: string) => request<undefined>("DELETE", `/v1/tables/${id}`);
+export const rows = (id: string, query: { q?: string; cursor?: string | null; sort?: string }) =>
+  request<ListPage<TableRow>>("GET", withQuery(`/v1/tables/${id}/rows`, { limit: 50, ...query }));
+/** Rows by number, from this one on. */
+export const rowsFrom = (id: string, row: number, limit: number) =>
+  request<ListPage<TableRow>>("GET", withQuery(`/v1/tables/${id}/rows`, { from_row: row, limit }));
+
+export const readFile = (id: string) => request<StoredFile>("GET", `/v1/files/${id}`);
+export const readText = (id: string) => request<FileText>("GET", `/v1/files/${id}/text`);

@@ -45,7 +45,7 @@ export type Again = Schemas["Again"];
 export type Edit = Schemas["Edit"];
 export type IfBusy = NonNullable<NewTurn["if_busy"]>;
 
-export interface Page<Item> {
+export interface ListPage<Item> {
   data: Item[];
   next_cursor: string | null;
 }

@@ -1,50 +1,47 @@
-/** Where messages are written: text, files, the agent and the model, and the button that sends, queues or stops. */
+/** The form for the next message: text, files, agent and model, and the buttons that send, queue, interrupt or stop. */
 import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
 
-import { keep, kept } from "../../effects/kept";
-import { isBusy } from "../../state/select";
-import { type Attaching, NEW } from "../../state/state";
+import { readStored, writeStored } from "../../effects/storage";
+import { isBusy } from "../../state/selectors";
+import { type FileUpload, NEW } from "../../state/state";
 import type { FileRef, IfBusy } from "../../wire/types";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
-import { AttachingList } from "./AttachingList";
-import { Choices } from "./Choices";
-import { Paperclip } from "./Paperclip";
-import { pasting } from "./pasting";
+import { AttachButton, pasteHandler, UploadList } from "./attachments";
 
-const NONE: readonly Attaching[] = [];
+const NONE: readonly FileUpload[] = [];
 
 export const Composer = memo(function Composer({ threadId }: { threadId: string }) {
-  const desk = useDesk();
+  const { notices, threads, uploads, outbox } = useServices();
   const busy = useSelect((state) => isBusy(state.threads[threadId]));
   const live = useSelect((state) => state.threads[threadId]?.live?.id ?? null);
-  const attaching = useSelect((state) => state.attaching[threadId] ?? NONE);
+  const attached = useSelect((state) => state.uploads[threadId] ?? NONE);
   const [text, setText] = useDraft(threadId);
   const [choice, setChoice] = useState<{ agentId: string | null; model: string | null }>({ agentId: null, model: null });
   const area = useRef<HTMLTextAreaElement>(null);
-  useGrowing(area, text);
+  useTextHeight(area, text);
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   }, [threadId]);
 
-  const isUploading = attaching.some((one) => one.stored === null && one.error === null);
-  const files = attaching.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
+  const isUploading = attached.some((one) => one.stored === null && one.error === null);
+  const files = attached.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
   const isEmpty = text.trim() === "" && files.length === 0;
   const canSend = !isEmpty && !isUploading;
 
   const submit = (ifBusy: IfBusy) => {
-    if (isUploading) desk.say(words.composer.waitForUploads);
+    if (isUploading) notices.show(words.composer.waitForUploads);
     if (!canSend) return;
-    // The first turn's choice becomes the conversation's; later turns take it from there.
+    // The choice of the first turn becomes that of the conversation, which later turns use.
     const { agentId, model } = threadId === NEW ? choice : { agentId: null, model: null };
-    void desk.ask({ text: text.trim(), attachments: files, agentId, model, ifBusy });
-    desk.uploads.attached(threadId);
+    void outbox.send({ text: text.trim(), attachments: files, agentId, model, ifBusy });
+    uploads.attached(threadId);
     setText("");
   };
-  // The button goes with the answer; whoever pressed it goes on writing.
+  // The button disappears with the answer, so the focus goes to the text.
   const stop = () => {
-    void desk.stop(threadId);
+    void threads.stop(threadId);
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   };
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
@@ -52,7 +49,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
     event.preventDefault();
     submit((event.ctrlKey || event.metaKey) && busy ? "interrupt" : "enqueue");
   };
-  const attach = (files: readonly File[]) => desk.uploads.attach(threadId, files);
+  const attach = (files: readonly File[]) => uploads.attach(threadId, files);
 
   return (
     <form
@@ -62,7 +59,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
         submit("enqueue");
       }}
     >
-      <AttachingList attaching={attaching} />
+      <UploadList uploads={attached} />
       <textarea
         id="message"
         ref={area}
@@ -73,12 +70,12 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
         aria-describedby="message-keys"
         onChange={(event) => setText(event.target.value)}
         onKeyDown={onKeyDown}
-        onPaste={pasting(attach)}
+        onPaste={pasteHandler(attach)}
       />
       <div className="composer-foot">
-        <Paperclip onFiles={attach} />
-        <Choices threadId={threadId} choice={choice} onChoice={setChoice} isNew={threadId === NEW} />
-        <span id="message-keys" className="unseen">
+        <AttachButton onFiles={attach} />
+        <ModelChoice threadId={threadId} choice={choice} onChoice={setChoice} isNew={threadId === NEW} />
+        <span id="message-keys" className="visually-hidden">
           {words.composer.keys}
         </span>
         <span className="composer-gap" />
@@ -109,25 +106,82 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   );
 });
 
-/** The text of one conversation's next message, kept while it is not sent. */
+/** The text of the next message, stored in this browser until it is sent. */
 function useDraft(threadId: string): [string, (text: string) => void] {
   const name = `draft:${threadId}`;
-  const [draft, setDraft] = useState(() => ({ threadId, text: kept<string>(name) ?? "" }));
-  const current = draft.threadId === threadId ? draft : { threadId, text: kept<string>(name) ?? "" };
+  const [draft, setDraft] = useState(() => ({ threadId, text: readStored<string>(name) ?? "" }));
+  const current = draft.threadId === threadId ? draft : { threadId, text: readStored<string>(name) ?? "" };
   if (current !== draft) setDraft(current);
   const change = (text: string) => {
     setDraft({ threadId, text });
-    keep(name, text);
+    writeStored(name, text);
   };
   return [current.text, change];
 }
 
-/** As tall as its text, up to the height that the style sheet allows. */
-function useGrowing(area: React.RefObject<HTMLTextAreaElement | null>, text: string): void {
+/** Makes the field as tall as its text, up to the maximum in the style sheet. */
+function useTextHeight(area: React.RefObject<HTMLTextAreaElement | null>, text: string): void {
   useLayoutEffect(() => {
     const element = area.current;
     if (!element || CSS.supports("field-sizing", "content")) return;
     element.style.height = "auto";
     element.style.height = `${element.scrollHeight}px`;
   }, [area, text]);
+}
+
+interface ChoiceProps {
+  threadId: string;
+  isNew: boolean;
+  choice: { agentId: string | null; model: string | null };
+  onChoice: (choice: ChoiceProps["choice"]) => void;
+}
+
+/** Which agent and model answer. In a new conversation the choice belongs to the first turn, later to the conversation. */
+function ModelChoice({ threadId, isNew, choice, onChoice }: ChoiceProps) {
+  const { threads } = useServices();
+  const agents = useSelect((state) => state.agents);
+  const models = useSelect((state) => state.models);
+  const fallback = useSelect((state) => state.me?.model ?? "");
+  const conversation = useSelect((state) => state.threads[threadId]?.conversation ?? null);
+  const agentId = isNew ? choice.agentId : (conversation?.agent_id ?? null);
+  const model = isNew ? choice.model : (conversation?.model ?? null);
+  const agent = agents.find((one) => one.id === agentId);
+  const names = new Set(models.map((one) => one.id));
+  if (model) names.add(model);
+
+  const chooseAgent = (value: string) => {
+    if (isNew) onChoice({ ...choice, agentId: value || null });
+    else if (value) void threads.choose(threadId, { agent_id: value });
+  };
+  const chooseModel = (value: string) => {
+    if (isNew) onChoice({ ...choice, model: value || null });
+    else if (value) void threads.choose(threadId, { model: value });
+  };
+  return (
+    <>
+      {(agents.length > 0 || agentId) && (
+        <span className="choice">
+          <select aria-label={words.composer.agent} value={agentId ?? ""} onChange={(event) => chooseAgent(event.target.value)} title={words.composer.agent}>
+            {(isNew || !agentId) && <option value="">{words.composer.noAgent}</option>}
+            {agentId && !agent && <option value={agentId}>{words.composer.agent}</option>}
+            {agents.map((one) => (
+              <option key={one.id} value={one.id}>
+                {one.name}
+              </option>
+            ))}
+          </select>
+        </span>
+      )}
+      <span className="choice">
+        <select aria-label={words.composer.model} value={model ?? ""} onChange={(event) => chooseModel(event.target.value)} title={words.composer.model}>
+          {(isNew || !model) && <option value="">{agent?.model ? words.composer.agentModel : words.composer.defaultModel(fallback)}</option>}
+          {[...names].map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </span>
+    </>
+  );
 }

@@ -1,14 +1,13 @@
 /** Draws markdown tokens as elements, one by one. There is no innerHTML anywhere. */
 import type { Token, Tokens } from "marked";
-import { createElement, Fragment, memo, type ReactNode, useMemo, useRef } from "react";
+import { createElement, Fragment, memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 
 import { words } from "../../words";
-import { Code } from "./Code";
-import { Maths } from "./Maths";
+import { CopyButton } from "../CopyButton";
 import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, pieces, safeHref } from "./parse";
 
 export interface Cites {
-  /** What stands for `[number]`; null: it cites nothing, and is plain text. */
+  /** The element for `[number]`, or null if no source has this number; then it stays plain text. */
   draw: (number: number) => ReactNode;
 }
 
@@ -37,7 +36,7 @@ export function Markdown({ text, isGrowing = false, cites }: Props) {
 interface BlockProps {
   token: Token;
   cites: Cites | undefined;
-  /** Whether more of it may still come. */
+  /** Whether the block may still grow. */
   isOpen: boolean;
 }
 
@@ -54,7 +53,7 @@ function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean): Rea
     case "def":
       return null;
     case "heading":
-      // The page itself has the first two levels.
+      // The page itself uses the first two levels.
       return createElement(`h${Math.min((token as Tokens.Heading).depth + 2, 6)}`, null, inline(token.tokens, cites));
     case "paragraph":
       return <p>{inline(token.tokens, cites)}</p>;
@@ -141,7 +140,7 @@ function drawInline(token: Token, cites: Cites | undefined): ReactNode {
     case "link":
       return drawLink((token as Tokens.Link).href, inline(token.tokens, cites));
     case "image": {
-      // A picture from elsewhere would tell its server who reads this, so it is offered, not loaded.
+      // A remote image would tell its server who reads this, so the page shows a link and does not load it.
       const image = token as Tokens.Image;
       return drawLink(image.href, `${decodeEntities(image.text) || words.thread.remoteImage} ↗`);
     }
@@ -152,7 +151,7 @@ function drawInline(token: Token, cites: Cites | undefined): ReactNode {
   }
 }
 
-/** Long texts as several nodes: one that grows changes only its last, and what is selected before it stays selected. */
+/** A long text as several nodes. While it grows, only the last node changes, so a selection in the others stays. */
 function drawText(text: string): ReactNode {
   return <>{pieces(decodeEntities(text))}</>;
 }
@@ -170,3 +169,72 @@ function drawLink(href: string, text: ReactNode): ReactNode {
 function drawCitation(token: CitationToken, cites: Cites | undefined): ReactNode {
   return cites?.draw(token.number) ?? token.raw;
 }
+
+// --- code and formulas
+
+type Coloured = { language: string; text: string; nodes: ReactNode };
+
+/** Longer code is not coloured: it would take too long. */
+const MAX_CHARS = 60_000;
+/** A growing block is coloured again when nothing was added for this long. */
+const PAUSE_MS = 120;
+
+/** A code block: its language, a button that copies it, and colours once the highlighter has been loaded. */
+const Code = memo(function Code({ text, language, isOpen }: { text: string; language: string; isOpen: boolean }) {
+  const coloured = useColoured(text, language, isOpen);
+  return (
+    <figure className="code">
+      <figcaption>
+        <span>{language || "text"}</span>
+        <CopyButton text={text} label={words.thread.copyCode} />
+      </figcaption>
+      <pre tabIndex={0} aria-label={language || "code"} role="region">
+        <code>
+          {coloured.nodes}
+          {coloured.rest}
+        </code>
+      </pre>
+    </figure>
+  );
+});
+
+/** The coloured code, and the rest that was added since and is not coloured yet. */
+function useColoured(text: string, language: string, isOpen: boolean): { nodes: ReactNode; rest: string } {
+  const [coloured, setColoured] = useState<Coloured | null>(null);
+  useEffect(() => {
+    if (!language || text.length > MAX_CHARS) return undefined;
+    let isCurrent = true;
+    const timer = setTimeout(() => {
+      void import("./highlight").then(({ paint }) => {
+        const nodes = isCurrent ? paint(text, language) : null;
+        if (nodes !== null) setColoured({ language, text, nodes });
+      });
+    }, isOpen ? PAUSE_MS : 0);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [text, language, isOpen]);
+  if (!coloured || coloured.language !== language || !text.startsWith(coloured.text)) return { nodes: null, rest: text };
+  return { nodes: coloured.nodes, rest: text.slice(coloured.text.length) };
+}
+
+/** A formula: its source until the typesetter has been loaded, and also where it cannot be set. */
+const Maths = memo(function Maths({ text, isBlock }: { text: string; isBlock: boolean }) {
+  const element = useRef<HTMLSpanElement>(null);
+  useEffect(() => {
+    let isCurrent = true;
+    void import("./typeset").then(({ typeset }) => {
+      if (isCurrent && element.current) typeset(element.current, text, isBlock);
+    });
+    return () => {
+      isCurrent = false;
+    };
+  }, [text, isBlock]);
+  // KaTeX changes the children of the element behind React's back, so each formula gets a new element.
+  return (
+    <span key={text} ref={element} className={isBlock ? "maths is-block" : "maths"}>
+      {text}
+    </span>
+  );
+});

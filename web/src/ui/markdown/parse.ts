@@ -1,6 +1,6 @@
 /**
- * Markdown → tokens. What a model writes is never HTML here: tags are shown as the text they are, and whoever draws
- * the tokens makes elements of them one by one.
+ * Markdown → tokens. Nothing here produces HTML: tags in a text of a model stay text, and Markdown.tsx turns each token
+ * into an element.
  */
 import { Marked, type Token, type Tokens, type TokensList } from "marked";
 
@@ -64,8 +64,8 @@ export interface Parsed {
 }
 
 /**
- * The same for a text that grows: what came before the last block cannot change any more, so only the rest is read
- * again. Link definitions are the exception, and they are put right when the text is complete and parsed whole.
+ * Parse a text that grows. The blocks before the last one cannot change any more, so only the rest is parsed again. Link
+ * definitions are the exception: they take effect when the text is complete and parsed as a whole.
  */
 export function parseGrowing(before: Parsed | null, text: string): Parsed {
   if (before === null || !text.startsWith(before.text)) return { text, tokens: parse(text) };
@@ -74,7 +74,7 @@ export function parseGrowing(before: Parsed | null, text: string): Parsed {
   while (kept >= 0 && before.tokens[kept]?.type === "space") kept -= 1;
   const stable = before.tokens.slice(0, Math.max(kept, 0));
   const begin = stable.reduce((sum, token) => sum + token.raw.length, 0);
-  // Tokens must account for every character, or the place to go on from is unknown (tabs and CR are rewritten).
+  // If the tokens do not add up to the text, the offset is unknown: the lexer rewrites tabs and CR.
   if (!text.startsWith(stable.map((token) => token.raw).join(""))) return { text, tokens: parse(text) };
   const rest: TokensList = marked.lexer(text.slice(begin));
   return { text, tokens: [...stable, ...rest] };
@@ -82,7 +82,7 @@ export function parseGrowing(before: Parsed | null, text: string): Parsed {
 
 const PIECE_CHARS = 48;
 
-/** A text cut after spaces, into the same pieces however much more of it comes. */
+/** The text in pieces, cut after spaces. A longer text begins with the same pieces. */
 export function pieces(text: string): string[] {
   const cut: string[] = [];
   let begin = 0;
@@ -101,7 +101,7 @@ const NAMED: Readonly<Record<string, string>> = {
   delta: "δ", pi: "π", sigma: "σ", omega: "ω", Delta: "Δ", Sigma: "Σ", Omega: "Ω", sum: "∑", radic: "√", asymp: "≈",
 };
 
-/** Character references as the characters they stand for. */
+/** Replaces character references (`&amp;`) by their characters. */
 export function decodeEntities(text: string): string {
   if (!text.includes("&")) return text;
   return text.replace(/&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z]\w{1,30}));/g, (whole, decimal?: string, hex?: string, name?: string) => {
@@ -111,7 +111,7 @@ export function decodeEntities(text: string): string {
   });
 }
 
-/** An address that a click may open: the web or mail, absolute, and nothing else. */
+/** The URL if a click may open it, else null. Allowed are absolute http, https and mailto URLs. */
 export function safeHref(href: string): string | null {
   try {
     const url = new URL(decodeEntities(href).trim());

@@ -1,32 +1,33 @@
-/** One agent in full: instructions, model, tools, MCP servers, skills, the sandbox and its environment. */
+/** The form of one agent: instructions, model, tools, MCP servers, skills, sandbox and environment. */
 import { useRef, useState } from "react";
 
-import { type AgentDraft, draftOf, newHttpTool, newMcpServer, specOf } from "../../state/agent";
+import { errorText } from "../../effects/notices";
+import { createAgent, replaceAgent } from "../../effects/requests";
 import { readSkillFolder, readSkillZip } from "../../effects/skills";
-import { sentence } from "../../effects/office";
-import { createAgent, replaceAgent } from "../../effects/settings";
+import { type AgentFields, fieldsOf, newHttpTool, newMcpServer, specOf } from "../../state/agentForm";
 import type { Agent, Skill } from "../../wire/types";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useSelect, useServices } from "../context";
+import { Field, SelectField, SwitchField } from "../forms";
 import { Icon } from "../Icon";
-import { Choice, Field, Refusal, Switch, useTrying } from "./parts";
+import { ErrorText, useSubmit } from "../requestState";
 
 export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () => void }) {
-  const desk = useDesk();
+  const { notices } = useServices();
   const models = useSelect((state) => state.models);
-  const [draft, setDraft] = useState<AgentDraft>(() => draftOf(agent));
-  const { isTrying, refusal, attempt, refuse } = useTrying();
-  const change = (changes: Partial<AgentDraft>) => setDraft((before) => ({ ...before, ...changes }));
+  const [fields, setFields] = useState<AgentFields>(() => fieldsOf(agent));
+  const { isSubmitting, error, submit, setError } = useSubmit();
+  const change = (changes: Partial<AgentFields>) => setFields((before) => ({ ...before, ...changes }));
   const save = async () => {
-    const spec = specOf(draft);
-    if (typeof spec === "string") return refuse(spec);
-    const saved = await attempt(async () => {
+    const spec = specOf(fields);
+    if (typeof spec === "string") return setError(spec);
+    const saved = await submit(async () => {
       const { warnings } = await (agent ? replaceAgent(agent.id, spec) : createAgent(spec));
-      desk.say(warnings?.length ? words.settings.savedBut(warnings.join(" ")) : words.settings.saved, warnings?.length ? "error" : "info");
+      notices.show(warnings?.length ? words.settings.savedBut(warnings.join(" ")) : words.settings.saved, warnings?.length ? "error" : "info");
     });
     if (saved) onDone();
   };
-  const names = [...new Set([...models.map((one) => one.id), ...(draft.model ? [draft.model] : [])])];
+  const names = [...new Set([...models.map((one) => one.id), ...(fields.model ? [fields.model] : [])])];
   return (
     <form
       className="card"
@@ -36,34 +37,34 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
       }}
     >
       <h2>{agent ? words.settings.editAgent(agent.name) : words.settings.newAgent}</h2>
-      <Field label={words.settings.agentName} value={draft.name} onChange={(name) => change({ name })} isRequired />
-      <Field label={words.settings.agentInstructions} hint={words.settings.agentInstructionsHint} rows={7} value={draft.instructions} onChange={(instructions) => change({ instructions })} />
-      <Choice label={words.settings.agentModel} value={draft.model} onChange={(model) => change({ model })}>
+      <Field label={words.settings.agentName} value={fields.name} onChange={(name) => change({ name })} isRequired />
+      <Field label={words.settings.agentInstructions} hint={words.settings.agentInstructionsHint} rows={7} value={fields.instructions} onChange={(instructions) => change({ instructions })} />
+      <SelectField label={words.settings.agentModel} value={fields.model} onChange={(model) => change({ model })}>
         <option value="">{words.settings.serverModel}</option>
         {names.map((name) => (
           <option key={name} value={name}>
             {name}
           </option>
         ))}
-      </Choice>
-      <Field label={words.settings.agentTools} hint={words.settings.agentToolsHint} value={draft.tools} onChange={(tools) => change({ tools })} />
-      <HttpTools draft={draft} onChange={change} />
-      <McpServers draft={draft} onChange={change} />
-      <Skills skills={draft.skills} onChange={(skills) => change({ skills })} />
-      <Switch label={words.settings.sandbox} hint={words.settings.sandboxHint} isOn={draft.sandbox} onChange={(sandbox) => change({ sandbox })} />
-      {draft.sandbox && (
+      </SelectField>
+      <Field label={words.settings.agentTools} hint={words.settings.agentToolsHint} value={fields.tools} onChange={(tools) => change({ tools })} />
+      <HttpTools fields={fields} onChange={change} />
+      <McpServers fields={fields} onChange={change} />
+      <Skills skills={fields.skills} onChange={(skills) => change({ skills })} />
+      <SwitchField label={words.settings.sandbox} hint={words.settings.sandboxHint} isOn={fields.sandbox} onChange={(sandbox) => change({ sandbox })} />
+      {fields.sandbox && (
         <>
-          <Field label={words.settings.variables} rows={3} isCode value={draft.variables} onChange={(variables) => change({ variables })} />
-          <Field label={words.settings.setupScript} rows={4} isCode value={draft.setupScript} onChange={(setupScript) => change({ setupScript })} />
+          <Field label={words.settings.variables} rows={3} isCode value={fields.variables} onChange={(variables) => change({ variables })} />
+          <Field label={words.settings.setupScript} rows={4} isCode value={fields.setupScript} onChange={(setupScript) => change({ setupScript })} />
         </>
       )}
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="form-foot">
         <button type="button" className="button" onClick={onDone}>
           {words.cancel}
         </button>
-        <button type="submit" className="button is-main" disabled={isTrying || !draft.name.trim()}>
-          {isTrying ? words.saving : words.save}
+        <button type="submit" className="button is-main" disabled={isSubmitting || !fields.name.trim()}>
+          {isSubmitting ? words.saving : words.save}
         </button>
       </div>
     </form>
@@ -71,48 +72,48 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
 }
 
 interface ListProps {
-  draft: AgentDraft;
-  onChange: (changes: Partial<AgentDraft>) => void;
+  fields: AgentFields;
+  onChange: (changes: Partial<AgentFields>) => void;
 }
 
-function HttpTools({ draft, onChange }: ListProps) {
-  const update = (at: number, changes: Partial<AgentDraft["httpTools"][number]>) =>
-    onChange({ httpTools: draft.httpTools.map((tool, place) => (place === at ? { ...tool, ...changes } : tool)) });
+function HttpTools({ fields, onChange }: ListProps) {
+  const update = (at: number, changes: Partial<AgentFields["httpTools"][number]>) =>
+    onChange({ httpTools: fields.httpTools.map((tool, place) => (place === at ? { ...tool, ...changes } : tool)) });
   return (
     <fieldset className="group">
       <legend>{words.settings.httpTools}</legend>
-      {draft.httpTools.map((tool, at) => (
+      {fields.httpTools.map((tool, at) => (
         <div key={at} className="group-item">
           <div className="field-row">
             <Field label={words.settings.toolName} value={tool.name} onChange={(name) => update(at, { name })} isRequired />
-            <Choice label={words.settings.toolMethod} value={tool.method} onChange={(method) => update(at, { method: method as typeof tool.method })}>
+            <SelectField label={words.settings.toolMethod} value={tool.method} onChange={(method) => update(at, { method: method as typeof tool.method })}>
               {["GET", "POST", "PUT", "PATCH", "DELETE"].map((method) => (
                 <option key={method}>{method}</option>
               ))}
-            </Choice>
+            </SelectField>
           </div>
           <Field label={words.settings.toolUrl} type="url" value={tool.url} onChange={(url) => update(at, { url })} isRequired />
           <Field label={words.settings.toolDescription} value={tool.description} onChange={(description) => update(at, { description })} />
           <Field label={words.settings.toolSchema} rows={4} isCode value={tool.schema} onChange={(schema) => update(at, { schema })} />
           <Field label={words.settings.mcpHeaders} rows={2} isCode value={tool.headers} onChange={(headers) => update(at, { headers })} />
-          <Switch label={words.settings.toolIdempotent} isOn={tool.idempotent} onChange={(idempotent) => update(at, { idempotent })} />
-          <Remove name={tool.name} onRemove={() => onChange({ httpTools: draft.httpTools.filter((_, place) => place !== at) })} />
+          <SwitchField label={words.settings.toolIdempotent} isOn={tool.idempotent} onChange={(idempotent) => update(at, { idempotent })} />
+          <Remove name={tool.name} onRemove={() => onChange({ httpTools: fields.httpTools.filter((_, place) => place !== at) })} />
         </div>
       ))}
-      <button type="button" className="button" onClick={() => onChange({ httpTools: [...draft.httpTools, newHttpTool] })}>
+      <button type="button" className="button" onClick={() => onChange({ httpTools: [...fields.httpTools, newHttpTool] })}>
         {words.settings.addHttpTool}
       </button>
     </fieldset>
   );
 }
 
-function McpServers({ draft, onChange }: ListProps) {
-  const update = (at: number, changes: Partial<AgentDraft["mcpServers"][number]>) =>
-    onChange({ mcpServers: draft.mcpServers.map((server, place) => (place === at ? { ...server, ...changes } : server)) });
+function McpServers({ fields, onChange }: ListProps) {
+  const update = (at: number, changes: Partial<AgentFields["mcpServers"][number]>) =>
+    onChange({ mcpServers: fields.mcpServers.map((server, place) => (place === at ? { ...server, ...changes } : server)) });
   return (
     <fieldset className="group">
       <legend>{words.settings.mcpServers}</legend>
-      {draft.mcpServers.map((server, at) => (
+      {fields.mcpServers.map((server, at) => (
         <div key={at} className="group-item">
           {server.kept ? (
             <p>{words.settings.mcpCommand(server.name)}</p>
@@ -123,10 +124,10 @@ function McpServers({ draft, onChange }: ListProps) {
               <Field label={words.settings.mcpHeaders} rows={2} isCode value={server.headers} onChange={(headers) => update(at, { headers })} />
             </>
           )}
-          <Remove name={server.name} onRemove={() => onChange({ mcpServers: draft.mcpServers.filter((_, place) => place !== at) })} />
+          <Remove name={server.name} onRemove={() => onChange({ mcpServers: fields.mcpServers.filter((_, place) => place !== at) })} />
         </div>
       ))}
-      <button type="button" className="button" onClick={() => onChange({ mcpServers: [...draft.mcpServers, newMcpServer] })}>
+      <button type="button" className="button" onClick={() => onChange({ mcpServers: [...fields.mcpServers, newMcpServer] })}>
         {words.settings.addMcpServer}
       </button>
     </fieldset>
@@ -136,7 +137,7 @@ function McpServers({ draft, onChange }: ListProps) {
 function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (skills: readonly Skill[]) => void }) {
   const folder = useRef<HTMLInputElement>(null);
   const zip = useRef<HTMLInputElement>(null);
-  const [refusal, setRefusal] = useState<string | null>(null);
+  const [error, setRefusal] = useState<string | null>(null);
   const add = async (read: () => Promise<Skill | string>) => {
     setRefusal(null);
     try {
@@ -144,7 +145,7 @@ function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (ski
       if (typeof skill === "string") setRefusal(skill);
       else onChange([...skills.filter((one) => one.name !== skill.name), skill]);
     } catch (error) {
-      setRefusal(sentence(error));
+      setRefusal(errorText(error));
     }
   };
   return (
@@ -158,11 +159,11 @@ function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (ski
           <Remove name={skill.name} onRemove={() => onChange(skills.filter((one) => one !== skill))} />
         </div>
       ))}
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="group-foot">
         <input
           ref={folder}
-          className="unseen"
+          className="visually-hidden"
           type="file"
           multiple
           tabIndex={-1}
@@ -177,7 +178,7 @@ function Skills({ skills, onChange }: { skills: readonly Skill[]; onChange: (ski
         />
         <input
           ref={zip}
-          className="unseen"
+          className="visually-hidden"
           type="file"
           accept=".zip,application/zip"
           tabIndex={-1}

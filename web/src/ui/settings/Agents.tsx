@@ -1,28 +1,29 @@
-/** Agents: list, make, change, delete. */
+/** Agents: list, create, edit, delete. */
 import { useState } from "react";
 
-import { agents, deleteAgent } from "../../effects/settings";
+import { agents, deleteAgent } from "../../effects/requests";
 import type { Agent } from "../../wire/types";
 import { words } from "../../words";
-import { useDesk } from "../context";
+import { useServices } from "../context";
+import { ConfirmButton } from "../forms";
 import { Icon } from "../Icon";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
 import { AgentForm } from "./AgentForm";
-import { Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
 
 const load = () => agents();
 
 export function Agents({ isAdmin }: { isAdmin: boolean }) {
-  const desk = useDesk();
+  const { session } = useServices();
   const found = useLoaded(load);
   const [edited, setEdited] = useState<Agent | "new" | null>(null);
-  const { refusal, attempt } = useTrying();
+  const { error, submit } = useSubmit();
   const changed = () => {
     setEdited(null);
     found.reload();
-    void desk.loadChoices();
+    void session.loadChoices();
   };
   if (edited !== null) return <AgentForm agent={edited === "new" ? null : edited} onDone={changed} />;
-  if (!found.value) return <Loading error={found.error} onRetry={found.reload} />;
+  if (!found.value) return <LoadStatus error={found.error} onRetry={found.reload} />;
   return (
     <>
       <div className="intro">
@@ -33,25 +34,25 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
           </button>
         )}
       </div>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       {!found.value.data.length && <p className="faint">{words.settings.noAgents}</p>}
       <ul className="items">
         {found.value.data.map((agent) => (
           <li key={agent.id} className="item">
             <div className="item-text">
               <strong>{agent.name}</strong>
-              <span className="faint">{gist(agent)}</span>
+              <span className="faint">{summary(agent)}</span>
             </div>
             {isAdmin && (
               <>
                 <button type="button" className="button" onClick={() => setEdited(agent)} aria-label={words.settings.editAgent(agent.name)}>
                   <Icon name="pencil" />
                 </button>
-                <Sure
+                <ConfirmButton
                   label={words.menu.delete}
                   ariaLabel={words.settings.deleteAgent(agent.name)}
                   question={words.settings.deleteAgentSure}
-                  onSure={() => void attempt(() => deleteAgent(agent.id)).then(changed)}
+                  onConfirm={() => void submit(() => deleteAgent(agent.id)).then(changed)}
                 />
               </>
             )}
@@ -62,8 +63,8 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
   );
 }
 
-/** In a line. Members are told the model alone. */
-function gist({ model, tools = [], mcp_servers = [], instructions = "" }: Agent): string {
+/** A summary in one line. The server tells members only the model. */
+function summary({ model, tools = [], mcp_servers = [], instructions = "" }: Agent): string {
   const names = [...tools.map((tool) => (typeof tool === "string" ? tool : String(tool["name"]))), ...mcp_servers.map((server) => String(server["name"]))];
   return [model, names.join(", "), instructions.split("\n")[0]?.slice(0, 140)].filter(Boolean).join(" · ");
 }

@@ -1,54 +1,55 @@
-/** Service keys: make, copy once, revoke. */
+/** Service keys: create, copy once, revoke. */
 import { useState } from "react";
 
-import { createKey, keys, revokeKey } from "../../effects/settings";
+import { createKey, keys, revokeKey } from "../../effects/requests";
 import type { Key } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
-import { Field, Loading, Refusal, Sure, useLoaded, useTrying } from "./parts";
-import { numberOf } from "./Usage";
+import { ConfirmButton, Field } from "../forms";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
+import { limitFromText } from "./Usage";
 
 export function Keys() {
   const found = useLoaded(keys);
-  const [made, setMade] = useState<Key | null>(null);
+  const [created, setCreated] = useState<Key | null>(null);
   return (
     <>
       <p className="faint">{words.settings.keysIntro}</p>
-      {made?.key ? (
-        <section className="card is-made" aria-live="polite">
-          <h2>{made.name}</h2>
+      {created?.key ? (
+        <section className="card is-new" aria-live="polite">
+          <h2>{created.name}</h2>
           <p>{words.settings.keyMade}</p>
           <div className="secret">
-            <code>{made.key}</code>
-            <CopyButton text={made.key} label={words.settings.copyKey} />
+            <code>{created.key}</code>
+            <CopyButton text={created.key} label={words.settings.copyKey} />
           </div>
           <div className="form-foot">
-            <button type="button" className="button is-main" onClick={() => setMade(null)}>
+            <button type="button" className="button is-main" onClick={() => setCreated(null)}>
               {words.settings.keyDone}
             </button>
           </div>
         </section>
       ) : (
         <NewKey
-          onMade={(key) => {
-            setMade(key);
+          onCreated={(key) => {
+            setCreated(key);
             found.reload();
           }}
         />
       )}
-      {found.value ? <KeyList all={found.value.data} onRevoked={found.reload} /> : <Loading error={found.error} onRetry={found.reload} />}
+      {found.value ? <KeyList all={found.value.data} onRevoked={found.reload} /> : <LoadStatus error={found.error} onRetry={found.reload} />}
     </>
   );
 }
 
-function NewKey({ onMade }: { onMade: (key: Key) => void }) {
+function NewKey({ onCreated }: { onCreated: (key: Key) => void }) {
   const [name, setName] = useState("");
   const [monthly, setMonthly] = useState("");
   const [rate, setRate] = useState("");
-  const { isTrying, refusal, attempt } = useTrying();
+  const { isSubmitting, error, submit } = useSubmit();
   const make = () =>
-    attempt(async () => {
-      onMade(await createKey({ name: name.trim(), monthly_message_limit: numberOf(monthly), requests_per_minute: numberOf(rate), allowed_tools: null }));
+    submit(async () => {
+      onCreated(await createKey({ name: name.trim(), monthly_message_limit: limitFromText(monthly), requests_per_minute: limitFromText(rate), allowed_tools: null }));
     });
   return (
     <form
@@ -64,9 +65,9 @@ function NewKey({ onMade }: { onMade: (key: Key) => void }) {
         <Field label={words.settings.keyMonthly} hint={words.settings.limitHint} type="number" value={monthly} onChange={setMonthly} />
         <Field label={words.settings.keyRate} hint={words.settings.limitHint} type="number" value={rate} onChange={setRate} />
       </div>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="form-foot">
-        <button type="submit" className="button is-main" disabled={isTrying || !name.trim()}>
+        <button type="submit" className="button is-main" disabled={isSubmitting || !name.trim()}>
           {words.settings.newKey}
         </button>
       </div>
@@ -75,24 +76,24 @@ function NewKey({ onMade }: { onMade: (key: Key) => void }) {
 }
 
 function KeyList({ all, onRevoked }: { all: readonly Key[]; onRevoked: () => void }) {
-  const { refusal, attempt } = useTrying();
+  const { error, submit } = useSubmit();
   if (!all.length) return <p className="faint">{words.settings.noKeys}</p>;
   return (
     <>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <ul className="items">
         {all.map((key) => (
           <li key={key.id} className={key.revoked_at ? "item is-gone" : "item"}>
             <div className="item-text">
               <strong>{key.name}</strong>
-              <span className="faint">{gist(key)}</span>
+              <span className="faint">{summary(key)}</span>
             </div>
             {!key.revoked_at && (
-              <Sure
+              <ConfirmButton
                 label={words.settings.revoke}
                 ariaLabel={words.settings.revokeNamed(key.name)}
                 question={words.settings.revokeSure}
-                onSure={() => void attempt(() => revokeKey(key.id)).then(onRevoked)}
+                onConfirm={() => void submit(() => revokeKey(key.id)).then(onRevoked)}
               />
             )}
           </li>
@@ -102,7 +103,7 @@ function KeyList({ all, onRevoked }: { all: readonly Key[]; onRevoked: () => voi
   );
 }
 
-function gist(key: Key): string {
+function summary(key: Key): string {
   return [
     words.settings.keyCreated(dateInWords(key.created_at)),
     key.revoked_at ? words.settings.keyRevoked(dateInWords(key.revoked_at)) : "",

@@ -1,30 +1,31 @@
-/** Pages: texts that agents search and cite. Everybody reads them here, admins write them. */
+/** Pages, which agents search and cite. Every member can read them here; admins write them. */
 import { useCallback, useEffect, useState } from "react";
 
-import { createPage, deletePage, pages, readPage, replacePage } from "../../effects/settings";
-import { pathOf, type Place, type Route } from "../../state/route";
+import { createPage, deletePage, pages, readPage, replacePage } from "../../effects/requests";
+import { pathOf, type KnowledgeItem, type Route } from "../../state/route";
 import type { KnowledgePage, PageItem } from "../../wire/types";
 import { dateInWords, sizeInWords, words } from "../../words";
+import { ConfirmButton, Field } from "../forms";
 import { Icon } from "../Icon";
-import { PageText } from "../reading/PageText";
-import { BackLink } from "../reading/parts";
+import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requestState";
 import { RouteLink } from "../RouteLink";
-import { Field, Loading, More, Refusal, Sure, useListed, useTrying } from "./parts";
+import { PageView } from "../source/PageView";
+import { BackLink } from "../source/SourceHeader";
 
 const ALL: Route = { page: "settings", section: "pages" };
 
 const pageRoute = (page: PageItem): Route => ({
   ...ALL,
-  place: { kind: "page", id: page.id, ...(page.snippet ? { passage: { quote: page.snippet, ...(page.place ? { part: page.place } : {}) } } : {}) },
+  item: { kind: "page", id: page.id, ...(page.snippet ? { passage: { quote: page.snippet, ...(page.place ? { part: page.place } : {}) } } : {}) },
 });
 
-export function Pages({ isAdmin, place }: { isAdmin: boolean; place: Place | undefined }) {
+export function Pages({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeItem | undefined }) {
   const [query, setQuery] = useState("");
-  const found = useListed(useCallback((cursor: string | null) => pages(query.trim(), cursor), [query]));
+  const found = useLoadedList(useCallback((cursor: string | null) => pages(query.trim(), cursor), [query]));
   const [edited, setEdited] = useState<KnowledgePage | "new" | null>(null);
-  const { refusal, attempt } = useTrying();
-  const opened = place?.kind === "page" ? place : null;
-  const address = opened ? pathOf({ ...ALL, place: opened }) : "";
+  const { error, submit } = useSubmit();
+  const opened = item?.kind === "page" ? item : null;
+  const address = opened ? pathOf({ ...ALL, item: opened }) : "";
   useEffect(() => setEdited(null), [address]);
   if (edited !== null)
     return (
@@ -38,7 +39,7 @@ export function Pages({ isAdmin, place }: { isAdmin: boolean; place: Place | und
     );
   if (opened)
     return (
-      <PageText
+      <PageView
         id={opened.id}
         passage={opened.passage}
         tools={(page) => (
@@ -64,9 +65,9 @@ export function Pages({ isAdmin, place }: { isAdmin: boolean; place: Place | und
         )}
       </div>
       <Field label={words.settings.searchPages} value={query} onChange={setQuery} />
-      <Refusal text={refusal} />
-      {!found.items && <Loading error={found.error} onRetry={found.reload} />}
-      {found.items?.length === 0 && <p className="faint">{query ? words.history.noneFound(query) : words.settings.noPages}</p>}
+      <ErrorText text={error} />
+      {!found.items && <LoadStatus error={found.error} onRetry={found.reload} />}
+      {found.items?.length === 0 && <p className="faint">{query ? words.conversations.noneFound(query) : words.settings.noPages}</p>}
       <ul className="items">
         {found.items?.map((page) => (
           <li key={page.id} className="item">
@@ -76,21 +77,21 @@ export function Pages({ isAdmin, place }: { isAdmin: boolean; place: Place | und
             </div>
             {isAdmin && (
               <>
-                <button type="button" className="button" onClick={() => void attempt(async () => setEdited(await readPage(page.id)))} aria-label={words.settings.editPage(page.title)}>
+                <button type="button" className="button" onClick={() => void submit(async () => setEdited(await readPage(page.id)))} aria-label={words.settings.editPage(page.title)}>
                   <Icon name="pencil" />
                 </button>
-                <Sure
+                <ConfirmButton
                   label={words.menu.delete}
                   ariaLabel={words.settings.deletePage(page.title)}
                   question={words.settings.deleteSure}
-                  onSure={() => void attempt(() => deletePage(page.id)).then(found.reload)}
+                  onConfirm={() => void submit(() => deletePage(page.id)).then(found.reload)}
                 />
               </>
             )}
           </li>
         ))}
       </ul>
-      <More list={found} label={words.settings.morePages} />
+      <MoreButton list={found} label={words.settings.morePages} />
     </>
   );
 }
@@ -98,10 +99,10 @@ export function Pages({ isAdmin, place }: { isAdmin: boolean; place: Place | und
 function PageForm({ page, onDone }: { page: KnowledgePage | null; onDone: () => void }) {
   const [title, setTitle] = useState(page?.title ?? "");
   const [content, setContent] = useState(page?.content ?? "");
-  const { isTrying, refusal, attempt } = useTrying();
+  const { isSubmitting, error, submit } = useSubmit();
   const save = async () => {
     const body = { title: title.trim(), content };
-    if (await attempt(() => (page ? replacePage(page.id, body) : createPage(body)), words.settings.saved)) onDone();
+    if (await submit(() => (page ? replacePage(page.id, body) : createPage(body)), words.settings.saved)) onDone();
   };
   return (
     <form
@@ -114,13 +115,13 @@ function PageForm({ page, onDone }: { page: KnowledgePage | null; onDone: () => 
       <h2>{page ? words.settings.editPage(page.title) : words.settings.newPage}</h2>
       <Field label={words.settings.pageTitle} value={title} onChange={setTitle} isRequired />
       <Field label={words.settings.pageContent} rows={16} value={content} onChange={setContent} />
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="form-foot">
         <button type="button" className="button" onClick={onDone}>
           {words.cancel}
         </button>
-        <button type="submit" className="button is-main" disabled={isTrying || !title.trim()}>
-          {isTrying ? words.saving : words.save}
+        <button type="submit" className="button is-main" disabled={isSubmitting || !title.trim()}>
+          {isSubmitting ? words.saving : words.save}
         </button>
       </div>
     </form>

@@ -1,36 +1,36 @@
-/** The settings area: what the server offers and the reader's role allows. Loaded when it is opened. */
+/** The settings: the sections that the server offers and the user's role allows. Loaded when they are opened. */
 import { useEffect, useRef } from "react";
 
-import { type Place, SECTIONS, type Section } from "../../state/route";
-import { isAdmin } from "../../state/select";
+import { type KnowledgeItem, SECTIONS, type Section } from "../../state/route";
+import { isAdmin } from "../../state/selectors";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
+import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
 import { Agents } from "./Agents";
 import { Keys } from "./Keys";
 import { Pages } from "./Pages";
 import { Tables } from "./Tables";
-import { Usage } from "./Usage";
+import { UsageSection } from "./Usage";
 
-/** Sections that not every server has, by the route that tells. */
+/** Sections that not every server has, and the route that a server must have for them. */
 const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables" };
 const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys"]);
 
 interface Props {
   section: Section;
-  /** What of the section is opened. */
-  place: Place | undefined;
+  /** The page or table that is opened in the section. */
+  item: KnowledgeItem | undefined;
   onMenu: () => void;
 }
 
-export default function Settings({ section, place, onMenu }: Props) {
-  const desk = useDesk();
+export default function Settings({ section, item, onMenu }: Props) {
+  const { navigation } = useServices();
   const paths = useSelect((state) => state.paths);
   const admin = useSelect(isAdmin);
   const offered = SECTIONS.filter((one) => (NEEDS[one] === undefined || paths.has(NEEDS[one])) && (admin || !FOR_ADMINS.has(one)));
   const shown = offered.includes(section) ? section : "usage";
   const current = useRef<HTMLAnchorElement>(null);
-  // On a small screen the tabs are wider than it.
+  // On a small screen the tabs have to be scrolled.
   useEffect(() => {
     current.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [shown]);
@@ -51,7 +51,7 @@ export default function Settings({ section, place, onMenu }: Props) {
             aria-current={one === shown ? "page" : undefined}
             onClick={(event) => {
               event.preventDefault();
-              desk.go({ page: "settings", section: one });
+              navigation.go({ page: "settings", section: one });
             }}
           >
             {words.settings.sections[one]}
@@ -59,11 +59,11 @@ export default function Settings({ section, place, onMenu }: Props) {
         ))}
       </nav>
       <div className="settings-body">
-        {shown === "usage" && <Usage isAdmin={admin} />}
+        {shown === "usage" && <UsageSection isAdmin={admin} />}
         {shown === "agents" && <Agents isAdmin={admin} />}
         {shown === "keys" && <Keys />}
-        {shown === "pages" && <Pages isAdmin={admin} place={place} />}
-        {shown === "tables" && <Tables isAdmin={admin} place={place} />}
+        {shown === "pages" && <Pages isAdmin={admin} item={item} />}
+        {shown === "tables" && <Tables isAdmin={admin} item={item} />}
       </div>
     </main>
   );

@@ -1,42 +1,43 @@
-/** Tables: rows that agents search; made from CSV files by admins, looked through here by everybody. */
+/** Tables, which agents search. Every member can read them here; admins import them from CSV files. */
 import { useEffect, useRef } from "react";
 
-import { deleteTable, importRows, importTable, tables } from "../../effects/settings";
-import type { Place, Route } from "../../state/route";
+import { deleteTable, importRows, importTable, tables } from "../../effects/requests";
+import type { KnowledgeItem, Route } from "../../state/route";
 import { words } from "../../words";
-import { BackLink } from "../reading/parts";
-import { TableRows } from "../reading/TableRows";
+import { ConfirmButton } from "../forms";
+import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requestState";
 import { RouteLink } from "../RouteLink";
-import { Loading, More, Refusal, Sure, useListed, useTrying } from "./parts";
+import { BackLink } from "../source/SourceHeader";
+import { TableView } from "../source/TableView";
 
 const ALL: Route = { page: "settings", section: "tables" };
 
-export function Tables({ isAdmin, place }: { isAdmin: boolean; place: Place | undefined }) {
-  const found = useListed(tables);
-  const { isTrying, refusal, attempt } = useTrying();
-  const opened = place?.kind === "table" ? place : null;
+export function Tables({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeItem | undefined }) {
+  const found = useLoadedList(tables);
+  const { isSubmitting, error, submit } = useSubmit();
+  const opened = item?.kind === "table" ? item : null;
   const { reload } = found;
-  // Rows may have been added to what was open.
+  // The table that was open may have more rows now.
   useEffect(() => {
     if (!opened) reload();
   }, [opened, reload]);
   if (opened)
     return (
       <>
-        <Refusal text={refusal} />
-        <TableRows
+        <ErrorText text={error} />
+        <TableView
           id={opened.id}
           row={opened.row}
           tools={(table, again) => (
             <>
               <BackLink route={ALL} />
-              {isAdmin && table && <CsvButton label={words.settings.addRows} isBusy={isTrying} onFile={(file) => void attempt(() => importRows(table.id, file)).then(again)} />}
+              {isAdmin && table && <CsvButton label={words.settings.addRows} isBusy={isSubmitting} onFile={(file) => void submit(() => importRows(table.id, file)).then(again)} />}
             </>
           )}
         />
       </>
     );
-  if (!found.items) return <Loading error={found.error} onRetry={found.reload} />;
+  if (!found.items) return <LoadStatus error={found.error} onRetry={found.reload} />;
   return (
     <>
       <div className="intro">
@@ -44,34 +45,34 @@ export function Tables({ isAdmin, place }: { isAdmin: boolean; place: Place | un
         {isAdmin && (
           <CsvButton
             label={words.settings.newTable}
-            isBusy={isTrying}
-            onFile={(file) => void attempt(() => importTable(file.name.replace(/\.csv$/i, ""), file)).then(found.reload)}
+            isBusy={isSubmitting}
+            onFile={(file) => void submit(() => importTable(file.name.replace(/\.csv$/i, ""), file)).then(found.reload)}
           />
         )}
       </div>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       {!found.items.length && <p className="faint">{words.settings.noTables}</p>}
       <ul className="items">
         {found.items.map((table) => (
           <li key={table.id} className="item">
             <div className="item-text">
-              <RouteLink route={{ ...ALL, place: { kind: "table", id: table.id } }}>{table.name}</RouteLink>
+              <RouteLink route={{ ...ALL, item: { kind: "table", id: table.id } }}>{table.name}</RouteLink>
               <span className="faint">
                 {words.settings.rowCount(table.row_count)} · {table.columns.map((column) => column.name).join(", ")}
               </span>
             </div>
             {isAdmin && (
-              <Sure
+              <ConfirmButton
                 label={words.menu.delete}
                 ariaLabel={words.settings.deleteTable(table.name)}
                 question={words.settings.deleteSure}
-                onSure={() => void attempt(() => deleteTable(table.id)).then(found.reload)}
+                onConfirm={() => void submit(() => deleteTable(table.id)).then(found.reload)}
               />
             )}
           </li>
         ))}
       </ul>
-      <More list={found} label={words.settings.moreTables} />
+      <MoreButton list={found} label={words.settings.moreTables} />
     </>
   );
 }
@@ -82,7 +83,7 @@ function CsvButton({ label, isBusy, onFile }: { label: string; isBusy: boolean; 
     <>
       <input
         ref={picker}
-        className="unseen"
+        className="visually-hidden"
         type="file"
         accept=".csv,text/csv"
         tabIndex={-1}

@@ -1,16 +1,17 @@
-/** What this month has used, and the limits of the workspace. */
+/** The usage of this month, and the limits of the workspace. */
 import { useEffect, useState } from "react";
 
+import { changeWorkspace, usage, workspaces } from "../../effects/requests";
 import type { Workspace } from "../../wire/types";
-import { changeWorkspace, usage, workspaces } from "../../effects/settings";
 import { words } from "../../words";
-import { useDesk, useSelect } from "../context";
-import { Choice, Field, Loading, Refusal, useLoaded, useTrying } from "./parts";
+import { useSelect, useServices } from "../context";
+import { Field, SelectField } from "../forms";
+import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
 
-export function Usage({ isAdmin }: { isAdmin: boolean }) {
+export function UsageSection({ isAdmin }: { isAdmin: boolean }) {
   const month = useLoaded(usage);
   const found = useLoaded(workspaces);
-  if (!month.value) return <Loading error={month.error} onRetry={month.reload} />;
+  if (!month.value) return <LoadStatus error={month.error} onRetry={month.reload} />;
   const { messages, by_source: by, input_tokens: read, output_tokens: written, limit } = month.value;
   const own = found.value?.data[0];
   return (
@@ -44,24 +45,24 @@ export function Usage({ isAdmin }: { isAdmin: boolean }) {
 }
 
 function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => void }) {
-  const desk = useDesk();
+  const { session } = useServices();
   const models = useSelect((state) => state.models);
   const [name, setName] = useState(workspace.name);
   const [model, setModel] = useState(workspace.model ?? "");
-  const [all, setAll] = useState(numberText(workspace.monthly_message_limit));
-  const [each, setEach] = useState(numberText(workspace.user_monthly_message_limit));
-  const { isTrying, refusal, attempt } = useTrying();
+  const [all, setAll] = useState(limitAsText(workspace.monthly_message_limit));
+  const [each, setEach] = useState(limitAsText(workspace.user_monthly_message_limit));
+  const { isSubmitting, error, submit } = useSubmit();
   useEffect(() => setName(workspace.name), [workspace.name]);
   const save = () =>
-    attempt(async () => {
+    submit(async () => {
       await changeWorkspace(workspace.id, {
         name: name.trim(),
         model: model || null,
-        monthly_message_limit: numberOf(all),
-        user_monthly_message_limit: numberOf(each),
+        monthly_message_limit: limitFromText(all),
+        user_monthly_message_limit: limitFromText(each),
       });
       onSaved();
-      void desk.loadChoices();
+      void session.loadChoices();
     }, words.settings.saved);
   return (
     <form
@@ -73,30 +74,30 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
     >
       <h2>{words.settings.workspace}</h2>
       <Field label={words.settings.workspaceName} value={name} onChange={setName} isRequired />
-      <Choice label={words.settings.workspaceModel} value={model} onChange={setModel}>
+      <SelectField label={words.settings.workspaceModel} value={model} onChange={setModel}>
         <option value="">{words.settings.serverModel}</option>
         {[...new Set([...models.map((one) => one.id), ...(workspace.model ? [workspace.model] : [])])].map((one) => (
           <option key={one} value={one}>
             {one}
           </option>
         ))}
-      </Choice>
+      </SelectField>
       <div className="field-row">
         <Field label={words.settings.workspaceLimit} hint={words.settings.limitHint} type="number" value={all} onChange={setAll} />
         <Field label={words.settings.userLimit} hint={words.settings.limitHint} type="number" value={each} onChange={setEach} />
       </div>
-      <Refusal text={refusal} />
+      <ErrorText text={error} />
       <div className="form-foot">
-        <button type="submit" className="button is-main" disabled={isTrying}>
-          {isTrying ? words.saving : words.save}
+        <button type="submit" className="button is-main" disabled={isSubmitting}>
+          {isSubmitting ? words.saving : words.save}
         </button>
       </div>
     </form>
   );
 }
 
-const numberText = (value: number | null): string => (value === null ? "" : String(value));
-export const numberOf = (text: string): number | null => (text.trim() === "" ? null : Number(text));
+const limitAsText = (value: number | null): string => (value === null ? "" : String(value));
+export const limitFromText = (text: string): number | null => (text.trim() === "" ? null : Number(text));
 
 function monthInWords(month: string): string {
   const [year, number] = month.split("-").map(Number);

@@ -1,4 +1,4 @@
-/** Something folded away. What a reader has opened is still open when its row, gone while it was out of view, is drawn again. */
+/** A part that can be opened. It stays open when its row leaves the view and is drawn again. */
 import { createContext, type ReactNode, useContext, useState } from "react";
 
 const Opened = createContext<Set<string>>(new Set());

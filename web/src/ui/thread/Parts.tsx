@@ -2,22 +2,20 @@
 import { Fragment, memo, useMemo } from "react";
 
 import { sourceOf } from "../../state/sources";
-import type { Part, Source } from "../../wire/types";
-import { words } from "../../words";
+import type { Part, Source, StepPart } from "../../wire/types";
+import { durationInWords, words } from "../../words";
 import { Icon } from "../Icon";
 import { type Cites, Markdown } from "../markdown/Markdown";
-import { Citation } from "./Citation";
 import { Disclosure } from "./Disclosure";
 import { FileList } from "./Files";
-import { anchorOf, Sources } from "./Sources";
-import { Step } from "./Step";
+import { anchorOf, Citation, Sources } from "./Sources";
 
 interface Props {
   turnId: string;
   threadId: string;
   parts: readonly Part[];
   sources: readonly Source[];
-  /** Whether the last part is still being said. */
+  /** Whether the last part is still growing. */
   isGrowing: boolean;
 }
 
@@ -65,7 +63,7 @@ type Group =
   | { type: "steps"; steps: Extract<Part, { type: "step" }>[] }
   | { type: "files"; files: Extract<Part, { type: "file" }>[] };
 
-/** Neighbouring steps, and neighbouring files, stand together. */
+/** Neighbouring steps are drawn as one group, and so are neighbouring files. */
 function grouped(parts: readonly Part[]): Group[] {
   const groups: Group[] = [];
   for (const part of parts) {
@@ -90,4 +88,58 @@ function Reasoning({ name, text, isGrowing }: { name: string; text: string; isGr
       <div className="reasoning-text">{text}</div>
     </Disclosure>
   );
+}
+
+/** Longer texts are cut here. The trace has the whole text. */
+const MAX_CHARS = 20_000;
+
+/** One step, a row that is updated in place: what ran, its arguments, its result, and how long it took. */
+const Step = memo(function Step({ turnId, step }: { turnId: string; step: StepPart }) {
+  return (
+    <Disclosure name={`${turnId}:${step.id}`} className={`step is-${step.status}`} data-step={step.id}>
+      <summary>
+        <span className="step-mark" aria-hidden="true">
+          {step.status === "running" ? <span className="spinner" /> : <Icon name={step.status === "failed" ? "warn" : "check"} />}
+        </span>
+        <span className="step-name">{step.name}</span>
+        <span className="step-gist">{gist(step.args)}</span>
+        <span className="step-end">
+          <span className={step.status === "succeeded" ? "visually-hidden" : undefined}>{words.thread.step[step.status]}</span>
+          {step.durationMs !== undefined && <span className="step-time"> {durationInWords(step.durationMs)}</span>}
+        </span>
+        <Icon name="down" />
+      </summary>
+      <div className="step-body">
+        <Value label={words.thread.stepArguments} value={step.args} />
+        <Value label={words.thread.stepResult} value={step.result} />
+        <Value label={words.thread.stepError} value={step.error} />
+      </div>
+    </Disclosure>
+  );
+});
+
+function Value({ label, value }: { label: string; value: unknown }) {
+  if (value === undefined || value === null || value === "") return null;
+  return (
+    <section>
+      <h3>{label}</h3>
+      <pre tabIndex={0} aria-label={label} role="region">
+        {written(value)}
+      </pre>
+    </section>
+  );
+}
+
+function written(value: unknown): string {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return text.length > MAX_CHARS ? `${text.slice(0, MAX_CHARS)}…` : text;
+}
+
+/** The arguments in one short line, for the closed row. */
+function gist(args: unknown): string {
+  if (typeof args !== "object" || args === null) return typeof args === "string" ? args.slice(0, 120) : "";
+  return Object.values(args)
+    .map((value) => (typeof value === "string" ? value : JSON.stringify(value)))
+    .join(", ")
+    .slice(0, 120);
 }

@@ -1,0 +1,155 @@
+"""What the browser tests share: a server that serves the page, a browser profile, and the actions of a user."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from playwright.async_api import BrowserContext, Page, expect
+from turnkeep.api.identity.service_keys import SigninLinks
+
+from tests.api.harness import ApiServer, Client, Scripts
+from turnkeep.tools.functions import tool
+from turnkeep.tools.ports import Outcome
+from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.events import Source
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+TIMEOUT_MS = 60_000
+"""Ten times longer than any test needs, for a busy machine."""
+
+expect.set_options(timeout=TIMEOUT_MS)
+
+
+class Harness:
+    """One server and one browser profile. It records problems: console errors, and requests to other servers."""
+
+    def __init__(self, server: ApiServer, context: BrowserContext, lookup_allowed: asyncio.Event | None = None) -> None:
+        self.server = server
+        self.context = context
+        self.lookup_allowed = lookup_allowed or asyncio.Event()
+        """The tool `lookup` waits for this event."""
+        self.console_errors: list[str] = []
+        self.foreign_requests: list[str] = []
+        """Requests to any server but this one."""
+        context.on("request", lambda request: self._check_request(request.url))
+        context.on("weberror", lambda error: self.console_errors.append(str(error.error)))
+        context.on("console", self._check_console)
+        context.set_default_timeout(TIMEOUT_MS)
+
+    @property
+    def scripts(self) -> Scripts:
+        return self.server.scripts
+
+    async def open_page(self, path: str = "/") -> Page:
+        """A new tab, signed in with a link like that of `turnkeep serve`."""
+        page = await self.context.new_page()
+        token = SigninLinks(self.server.runtime.settings.data_dir).make()
+        signin = f"{self.server.url}/signin?token={token}"
+        if path == "/":
+            await page.goto(signin)
+            await expect(page.get_by_label("Message", exact=True)).to_be_visible()
+        else:
+            # Only the cookie is needed. To load `/` first would double the time of these tests' first step.
+            await self.context.request.get(signin, max_redirects=0)
+            await page.goto(f"{self.server.url}{path}")
+        return page
+
+    async def api(self) -> Client:
+        """The API, as the same user."""
+        operator = await self.server.operator()
+        return await self.server.client(operator.key, turnkeep_user="local")
+
+    def _check_request(self, url: str) -> None:
+        if not url.startswith((self.server.url, "blob:", "data:")):
+            self.foreign_requests.append(url)
+
+    def _check_console(self, message: Any) -> None:
+        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
+            self.console_errors.append(f"{message.type}: {message.text}")
+
+    def check_no_problems(self) -> None:
+        """The page wrote no error to the console and sent no request to another server."""
+        assert self.console_errors == []
+        assert self.foreign_requests == []
+
+
+class ChatPage:
+    """The page object of a chat: its parts by the names that a user sees."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.message_box = page.get_by_label("Message", exact=True)
+        self.answers = page.get_by_role("article", name="Assistant")
+        self.questions = page.get_by_role("article", name="You")
+        self.conversations = page.get_by_role("navigation", name="Conversations")
+
+    @classmethod
+    async def open(cls, harness: Harness, path: str = "/") -> Self:
+        return cls(await harness.open_page(path))
+
+    async def send(self, text: str) -> None:
+        await self.message_box.fill(text)
+        await self.message_box.press("Enter")
+
+    async def wait_settled(self, count: int = 1) -> None:
+        """Wait until the thread has `count` answers and none is being written."""
+        await expect(self.answers).to_have_count(count)
+        await expect(self.page.locator("[aria-busy=true]")).to_have_count(0)
+
+    async def drawn_html(self) -> str:
+        """The HTML of the messages, without the time of day."""
+        html: str = await self.page.get_by_role("log").evaluate(
+            """log => {
+              const copy = log.cloneNode(true);
+              for (const each of copy.querySelectorAll('.when')) each.remove();
+              return [...copy.querySelectorAll('article')].map((each) => each.outerHTML).join('\\n');
+            }"""
+        )
+        return html
+
+
+async def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+    """Poll until the condition holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - the browser sends no event for it
+            await asyncio.sleep(0.02)
+
+
+ALMANAC = Source(title="Almanac", snippet="Rain in the morning.", url="https://example.org/almanac")
+
+
+def make_tools(lookup_allowed: asyncio.Event) -> ToolRegistry:
+    """Two tools that every agent has: `lookup` waits for the event and cites a source, `broken` fails."""
+
+    @tool
+    async def lookup(place: str) -> Outcome:
+        await lookup_allowed.wait()
+        return Outcome(result={"sky": "rain", "place": place}, sources=(ALMANAC,))
+
+    @tool
+    async def broken(place: str = "") -> Outcome:
+        return Outcome(error="The station does not answer.")
+
+    return ToolRegistry([lookup, broken], offered_to_all=["lookup", "broken"])
+
+
+def png(width: int = 64, height: int = 48, colour: tuple[int, int, int] = (47, 111, 94)) -> bytes:
+    """A PNG of one colour."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    made = BytesIO()
+    Image.new("RGB", (width, height), colour).save(made, "PNG")
+    return made.getvalue()

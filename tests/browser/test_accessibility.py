@@ -1,0 +1,227 @@
+"""Every screen works with a keyboard, a screen reader, a phone and the dark theme."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.harness import ROOT, ChatPage, Harness
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Call, Fail, Pause, Think
+
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+SERIOUS = """async () => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  return violations.filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, nodes }) => id + ": " + nodes.map((node) => node.html + " " + node.failureSummary).join("\\n"));
+}"""
+
+
+async def check_with_axe(page: Page) -> None:
+    # Evaluated, because the content security policy refuses a script element.
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE.read_text(encoding="utf-8"))
+    assert await page.evaluate(SERIOUS) == []
+
+
+async def greeting(harness: Harness, chat: ChatPage) -> None:
+    await expect(chat.page.get_by_role("heading", name="What shall we work on?")).to_be_visible()
+
+
+async def answer(harness: Harness, chat: ChatPage) -> None:
+    harness.lookup_allowed.set()
+    harness.scripts.say(Think("Hm."), "Let me look.", Call("lookup", {"place": "Bern"}), Call("broken", {}))
+    harness.scripts.say(
+        "# Rain\n\nIt rains [1].\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nprint(1)\n```\n\n$x^2$"
+    )
+    await chat.send("Weather?")
+    await chat.wait_settled()
+    await chat.page.locator(".step summary").first.click()
+    await expect(chat.page.locator(".katex").first).to_be_attached()
+
+
+async def streaming_answer(harness: Harness, chat: ChatPage) -> None:
+    harness.scripts.say(Think("Well"), "Half an answer", Pause(60))
+    await chat.send("Slowly")
+    await expect(chat.answers.get_by_text("Half an answer")).to_be_visible()
+    await chat.send("The next one")
+    await expect(chat.page.get_by_text("Queued")).to_be_visible()
+    await chat.message_box.fill("And another")
+
+
+async def failure(harness: Harness, chat: ChatPage) -> None:
+    harness.scripts.say("Half ", Fail(ProviderFailed("Out of order.")))
+    await chat.send("Try")
+    await expect(chat.page.get_by_role("note")).to_be_visible()
+
+
+async def search(harness: Harness, chat: ChatPage) -> None:
+    await chat.send("Something to find")
+    await chat.wait_settled()
+    await chat.page.get_by_role("searchbox").fill("find")
+    await expect(chat.page.locator(".entry mark").first).to_be_visible()
+    await chat.page.get_by_role("button", name="Delete “Something to find”").click()
+    await expect(chat.page.get_by_role("button", name="Undo")).to_be_visible()
+
+
+def settings(section: str) -> Callable[[Harness, ChatPage], Awaitable[None]]:
+    async def open_section(harness: Harness, chat: ChatPage) -> None:
+        client = await harness.api()
+        await client.post("/v1/agents", json={"name": "Librarian", "instructions": "You know books."})
+        admin = await harness.server.user(client, "boss", role="admin")
+        await admin.post("/v1/keys", json={"name": "backend"})
+        await chat.page.goto(f"{harness.server.url}/settings/{section}")
+        if section == "agents":
+            await chat.page.get_by_role("button", name="Edit Librarian").click()
+            await chat.page.get_by_role("button", name="Add an HTTP tool").click()
+            await chat.page.get_by_role("button", name="Add an MCP server").click()
+        await expect(chat.page.locator(".card").first).to_be_visible()
+
+    return open_section
+
+
+async def pages(harness: Harness, chat: ChatPage) -> None:
+    client = await harness.api()
+    await client.post("/v1/pages", json={"title": "Harbour", "content": "# Tides\n\nTwice a day."})
+    await chat.page.goto(f"{harness.server.url}/settings/pages")
+    await expect(chat.page.get_by_text("Harbour")).to_be_visible()
+    await check_with_axe(chat.page)
+    await chat.page.get_by_role("button", name="Edit Harbour").click()
+    await expect(chat.page.locator(".card").first).to_be_visible()
+
+
+async def tables(harness: Harness, chat: ChatPage) -> None:
+    client = await harness.api()
+    await client.post("/v1/tables", json={"name": "Boats", "columns": [{"name": "Length", "type": "number"}]})
+    await chat.page.goto(f"{harness.server.url}/settings/tables")
+    await expect(chat.page.get_by_text("Boats")).to_be_visible()
+
+
+SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
+    "greeting": greeting,
+    "answer": answer,
+    "writing": streaming_answer,
+    "failure": failure,
+    "search": search,
+    "usage": settings("usage"),
+    "agents": settings("agents"),
+    "keys": settings("keys"),
+    "pages": pages,
+    "tables": tables,
+}
+
+
+class TestAccessibility:
+    @pytest.mark.parametrize("screen", SCREENS)
+    async def test_axe_finds_nothing_serious_in_light_or_dark(self, harness: Harness, screen: str) -> None:
+        chat = await ChatPage.open(harness)
+        await SCREENS[screen](harness, chat)
+        for scheme in ("light", "dark"):
+            await chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            await chat.page.wait_for_timeout(200)
+            await check_with_axe(chat.page)
+
+    async def test_axe_finds_nothing_serious_on_the_sign_in_page(self, harness: Harness) -> None:
+        page = await harness.context.new_page()
+        await page.goto(harness.server.url)
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        await check_with_axe(page)
+
+    async def test_everything_can_be_done_with_the_keyboard(self, harness: Harness) -> None:
+        harness.scripts.say("First answer.")
+        chat = await ChatPage.open(harness)
+        page = chat.page
+        await expect(chat.message_box).to_be_focused()
+        await page.keyboard.type("Hello")
+        await page.keyboard.press("Enter")
+        await chat.wait_settled()
+        await expect(page.get_by_role("status").filter(has_text="The answer is complete.")).to_be_attached()
+        harness.scripts.say("Second answer.")
+        await self.reach(page, "Answer again")
+        await page.keyboard.press("Enter")
+        await expect(chat.answers.get_by_text("Second answer.")).to_be_visible()
+        await chat.wait_settled()
+        await self.reach(page, "Rename “Hello”")
+        await page.keyboard.press("Enter")
+        await page.keyboard.type("Greetings")
+        await page.keyboard.press("Enter")
+        await expect(chat.conversations.locator(".entry-title")).to_have_text("Greetings")
+        await self.reach(page, "Delete “Greetings”")
+        await page.keyboard.press("Enter")
+        await self.reach(page, "Undo")
+        await page.keyboard.press("Enter")
+        await expect(chat.conversations.locator(".entry-title")).to_have_text("Greetings")
+        await page.keyboard.press("Control+Shift+o")
+        await expect(chat.message_box).to_be_focused()
+
+    async def reach(self, page: Page, name: str) -> None:
+        """Press Tab until the control of that name has the focus."""
+        for _ in range(60):
+            await page.keyboard.press("Tab")
+            focused = "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent"
+            if await page.evaluate(focused) == name:
+                return
+        raise AssertionError(f"Tab does not reach {name!r}")
+
+
+class TestPhone:
+    async def test_the_list_is_behind_a_button_and_nothing_is_too_wide(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        await chat.page.set_viewport_size({"width": 360, "height": 740})
+        harness.scripts.say(
+            "| "
+            + " | ".join("abcdefghij")
+            + " |\n|"
+            + "---|" * 10
+            + "\n\n"
+            + "W" * 300
+            + "\n\n```\n"
+            + "x" * 300
+            + "\n```"
+        )
+        await chat.send("Something very wide: " + "M" * 200)
+        await chat.wait_settled()
+        await self.check_width(chat.page)
+        await expect(chat.conversations).not_to_be_in_viewport()
+        await chat.message_box.focus()
+        await chat.page.keyboard.press("Control+k")
+        await expect(chat.page.get_by_label("Search")).to_be_focused()
+        await chat.page.keyboard.press("Escape")
+        await expect(chat.conversations).not_to_be_in_viewport()
+        await expect(chat.message_box).to_be_focused()
+        await chat.page.get_by_role("button", name="Open the list of conversations").click()
+        await expect(chat.conversations).to_be_in_viewport()
+        await expect(chat.page.get_by_role("button", name="Close the list of conversations")).to_be_focused()
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await expect(chat.conversations).not_to_be_in_viewport()
+        await self.check_width(chat.page)
+        await chat.page.goto(f"{harness.server.url}/settings/agents")
+        await chat.page.get_by_role("button", name="New agent").click()
+        await self.check_width(chat.page)
+        await chat.page.goto(f"{harness.server.url}/settings/tables")
+        await expect(chat.page.get_by_role("button", name="New table from a CSV file")).to_be_visible()
+        await self.check_width(chat.page)
+
+    async def check_width(self, page: Page) -> None:
+        """No part of the page has to be scrolled sideways."""
+        wide = await page.evaluate(
+            """() => [...document.querySelectorAll('body, .layout, main, .thread-list, .composer, .settings-body')]
+                 .filter((each) => each.scrollWidth > each.clientWidth + 1)
+                 .map((each) => each.className || each.tagName)"""
+        )
+        assert wide == []
+
+
+class TestTheme:
+    async def test_the_dark_theme_follows_the_system_and_can_be_chosen(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        colour = "getComputedStyle(document.body).backgroundColor"
+        light = await chat.page.evaluate(colour)
+        await chat.page.emulate_media(color_scheme="dark")
+        dark = await chat.page.evaluate(colour)
+        assert dark != light
+        await chat.page.get_by_label("Appearance").select_option("light")
+        assert await chat.page.evaluate(colour) == light
+        await chat.page.reload()
+        await expect(chat.message_box).to_be_visible()
+        assert await chat.page.evaluate(colour) == light

@@ -1,0 +1,262 @@
+"""The user sends a message and reads the answer while it is written."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Route, expect
+
+from tests.api.harness import settings_for
+from tests.browser.harness import ChatPage, Harness
+from turnkeep.config import Settings
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Call, Fail, Pause, Think, Until
+
+WATCH_COLOURS = """() => {
+  window.pale = 0;
+  const look = () => { if (!document.querySelector(".code .hljs-keyword")) window.pale += 1; };
+  new MutationObserver(look).observe(document.querySelector(".thread"), { subtree: true, childList: true, characterData: true });
+}"""  # noqa: E501
+
+
+class TestSend:
+    async def test_a_message_is_shown_answered_and_listed(self, harness: Harness) -> None:
+        harness.scripts.say("It is ", Pause(0.05), "**sunny** in Bern.")
+        chat = await ChatPage.open(harness)
+        await chat.send("How is the weather?")
+        await expect(chat.questions.get_by_text("How is the weather?")).to_be_visible()
+        await chat.wait_settled()
+        await expect(chat.answers.locator("strong")).to_have_text("sunny")
+        await expect(chat.conversations.get_by_role("link", name="How is the weather?")).to_be_visible()
+        assert "/c/conv_" in chat.page.url
+
+    async def test_the_answer_is_drawn_as_it_streams_with_a_cursor(self, harness: Harness) -> None:
+        go_on = asyncio.Event()
+        harness.scripts.say("The first half, ", Until(go_on.wait), "and the second.")
+        chat = await ChatPage.open(harness)
+        await chat.send("Slowly, please.")
+        await expect(chat.page.locator(".prose.is-growing")).to_have_text("The first half,")
+        await expect(chat.page.get_by_role("button", name="Stop the answer")).to_be_visible()
+        go_on.set()
+        await chat.wait_settled()
+        await expect(chat.answers.locator(".prose")).to_have_text("The first half, and the second.")
+        await expect(chat.page.locator(".is-growing")).to_have_count(0)
+
+    async def test_shift_enter_makes_a_new_line(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        await chat.message_box.fill("one")
+        await chat.message_box.press("Shift+Enter")
+        await chat.message_box.press_sequentially("two")
+        await chat.message_box.press("Enter")
+        await chat.wait_settled()
+        assert await chat.questions.locator(".bubble").inner_text() == "one\ntwo"
+
+    async def test_a_draft_stays_with_its_conversation_also_when_it_was_new(self, harness: Harness) -> None:
+        is_typed = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            await is_typed.wait()
+            await route.continue_()
+
+        chat = await ChatPage.open(harness)
+        await chat.page.route("**/v1/turns", hold)
+        await chat.send("First")
+        await expect(chat.page.get_by_text("Sending…")).to_be_visible()
+        await chat.message_box.fill("not yet sent")
+        is_typed.set()
+        await chat.wait_settled()
+        await expect(chat.message_box).to_have_value("not yet sent")
+        first = chat.page.url
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await expect(chat.message_box).to_have_value("")
+        await chat.message_box.fill("another draft")
+        await chat.page.wait_for_timeout(300)
+        await chat.page.goto(first)
+        await expect(chat.message_box).to_have_value("not yet sent")
+        await chat.page.goto(harness.server.url)
+        await expect(chat.message_box).to_have_value("another draft")
+
+
+class TestContent:
+    async def test_tables_code_maths_and_lists(self, harness: Harness) -> None:
+        painted = asyncio.Event()
+        harness.scripts.say(
+            "| a | b |\n|---|--:|\n| 1 | 2 |\n\n```python\ndef f():\n",
+            Until(painted.wait),
+            "    return 1\n```\n\n",
+            "$$\\frac{1}{2}$$\n\n- x\n- [x] y\n",
+        )
+        chat = await ChatPage.open(harness)
+        await chat.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await chat.send("Show me")
+        await expect(chat.answers.locator(".hljs-keyword")).to_have_text("def")
+        await chat.page.evaluate(WATCH_COLOURS)
+        painted.set()
+        await chat.wait_settled()
+        await expect(chat.answers.get_by_role("cell")).to_have_text(["1", "2"])
+        await expect(chat.answers.locator(".hljs-keyword")).to_have_text(["def", "return"])
+        assert await chat.page.evaluate("window.pale") == 0
+        await expect(chat.answers.locator(".katex-mathml").first).to_be_attached()
+        await expect(chat.answers.locator("li")).to_have_count(2)
+        await chat.page.get_by_role("button", name="Copy the code").click()
+        copied = await chat.page.evaluate("navigator.clipboard.readText()")
+        assert copied == "def f():\n    return 1"
+
+    async def test_steps_are_updated_in_place_and_sources_are_cited(self, harness: Harness) -> None:
+        harness.scripts.say(
+            Think("I should look."),
+            "Let me look.",
+            Call("lookup", {"place": "Bern"}),
+            Call("broken", {"place": "Basel"}),
+        )
+        harness.scripts.say("It rains [1].")
+        chat = await ChatPage.open(harness)
+        await chat.send("Weather?")
+        step = chat.page.locator(".step").first
+        await expect(step).to_contain_text("lookup")
+        await expect(step).to_contain_text("running")
+        await expect(chat.answers.get_by_text("Thinking…")).to_be_visible()
+        harness.lookup_allowed.set()
+        await chat.wait_settled()
+        await expect(chat.page.locator(".step")).to_have_count(2)
+        await expect(chat.page.locator(".step.is-succeeded .step-time")).to_contain_text("s")
+        await expect(chat.page.locator(".step.is-failed")).to_contain_text("broken")
+        await step.locator("summary").click()
+        await expect(step.get_by_role("region", name="Arguments")).to_contain_text('"place": "Bern"')
+        await expect(step.get_by_role("region", name="Result")).to_contain_text("rain")
+        await expect(chat.answers.get_by_text("I should look.")).to_be_hidden()
+        # With the keyboard: the step that was opened above may still move it away from the pointer.
+        await chat.answers.locator("summary", has_text="Thoughts").press("Enter")
+        await expect(chat.answers.get_by_text("I should look.")).to_be_visible()
+        await chat.page.get_by_role("link", name="Source 1").click()
+        await expect(chat.page.locator(".sources li").first).to_be_focused()
+        await expect(chat.page.get_by_role("link", name="Almanac")).to_have_attribute(
+            "rel", "noopener noreferrer nofollow"
+        )
+
+    async def test_a_reload_draws_exactly_the_same(self, harness: Harness) -> None:
+        harness.lookup_allowed.set()
+        harness.scripts.say(Think("Hm."), "Let me look.", Call("lookup", {"place": "Bern"}), Call("broken", {}))
+        harness.scripts.say("# Rain\n\nIt rains [1] in `Bern`.\n\n1. one\n2. two\n\n```js\nlet x = 1\n```\n")
+        chat = await ChatPage.open(harness)
+        # Until the reload the page has only the stream.
+        await chat.page.route("**/messages?*", lambda route: route.abort())
+        await chat.send("Weather?")
+        await chat.wait_settled()
+        await expect(chat.answers.locator(".hljs-keyword")).to_be_visible()
+        live = await chat.drawn_html()
+        await chat.page.unroute("**/messages?*")
+        await chat.page.reload()
+        await chat.wait_settled()
+        await expect(chat.answers.locator(".hljs-keyword")).to_be_visible()
+        assert await chat.drawn_html() == live
+
+
+class TestStop:
+    async def test_keeps_the_text_so_far_and_says_that_the_answer_was_stopped(self, harness: Harness) -> None:
+        harness.scripts.say("The beginning ", Pause(60), "and the end.")
+        chat = await ChatPage.open(harness)
+        await chat.send("ChatPage for long")
+        await expect(chat.answers.get_by_text("The beginning")).to_be_visible()
+        await chat.message_box.fill("a draft")
+        await chat.page.get_by_role("button", name="Stop the answer").click()
+        await expect(chat.page.get_by_text("You stopped this answer.")).to_be_visible()
+        await expect(chat.message_box).to_be_focused()
+        await chat.wait_settled()
+        live = await chat.drawn_html()
+        await chat.page.reload()
+        await expect(chat.page.get_by_text("You stopped this answer.")).to_be_visible()
+        assert await chat.drawn_html() == live
+
+    async def test_before_the_first_word_offers_to_try_again(self, harness: Harness) -> None:
+        harness.scripts.say(Pause(60))
+        harness.scripts.say("Now it works.")
+        chat = await ChatPage.open(harness)
+        await chat.send("Hello?")
+        await expect(chat.answers.get_by_text("Thinking…")).to_be_visible()
+        await chat.page.get_by_role("button", name="Stop the answer").click()
+        await chat.page.get_by_role("button", name="Try again").click()
+        await expect(chat.answers.get_by_text("Now it works.")).to_be_visible()
+
+
+class TestFailure:
+    async def test_a_failed_answer_says_why_and_can_be_tried_again(self, harness: Harness) -> None:
+        harness.scripts.say("Half an ", Fail(ProviderFailed("The model is out of order.")))
+        harness.scripts.say("A whole answer.")
+        chat = await ChatPage.open(harness)
+        await chat.send("Try")
+        await expect(chat.page.get_by_role("note")).to_contain_text("The model is out of order.")
+        await chat.page.reload()
+        await expect(chat.page.get_by_role("note")).to_contain_text("The model is out of order.")
+        await chat.page.get_by_role("button", name="Try again").click()
+        await expect(chat.answers.get_by_text("A whole answer.")).to_be_visible()
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> Settings:
+        return settings_for(tmp_path, max_body_bytes=2_000)
+
+    async def test_a_refused_message_stays_and_says_why(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        await chat.send("long " * 1_000)
+        await expect(chat.questions.get_by_role("alert")).to_contain_text("This message was not sent. The body is over")
+        await chat.page.get_by_role("button", name="Remove", exact=True).click()
+        await expect(chat.questions).to_have_count(0)
+
+
+class TestQueue:
+    async def test_a_second_message_waits_and_is_answered_next(self, harness: Harness) -> None:
+        go_on = asyncio.Event()
+        harness.scripts.say("First ", Until(go_on.wait), "answer.")
+        harness.scripts.say("Second answer.")
+        chat = await ChatPage.open(harness)
+        await chat.send("One")
+        await expect(chat.answers.get_by_text("First")).to_be_visible()
+        await chat.send("Two")
+        await expect(chat.page.get_by_text("Queued")).to_be_visible()
+        await chat.page.reload()
+        await expect(chat.page.get_by_text("Queued")).to_be_visible()
+        go_on.set()
+        await expect(chat.answers.get_by_text("Second answer.")).to_be_visible()
+        await chat.wait_settled(2)
+        assert await chat.questions.locator(".bubble").all_inner_texts() == ["One", "Two"]
+
+    async def test_an_interrupting_message_ends_the_answer(self, harness: Harness) -> None:
+        harness.scripts.say("First ", Pause(60), "answer.")
+        harness.scripts.say("Second answer.")
+        chat = await ChatPage.open(harness)
+        await chat.send("One")
+        await expect(chat.answers.get_by_text("First")).to_be_visible()
+        await chat.message_box.fill("Two")
+        await chat.page.get_by_role("button", name="Interrupt this answer and send now").click()
+        await expect(chat.answers.get_by_text("Second answer.")).to_be_visible()
+        await expect(chat.page.get_by_text("You stopped this answer.")).to_be_visible()
+
+    async def test_queued_messages_stay_behind_an_interrupting_message(self, harness: Harness) -> None:
+        go_on = asyncio.Event()
+        harness.scripts.say("First ", Pause(60), "answer.")
+        harness.scripts.say("Urgent ", Until(go_on.wait), "answer.")
+        harness.scripts.say("Last answer.")
+        chat = await ChatPage.open(harness)
+        await chat.send("One")
+        await expect(chat.answers.get_by_text("First")).to_be_visible()
+        await chat.send("Two")
+        await expect(chat.page.get_by_text("Queued")).to_be_visible()
+        await chat.message_box.fill("Now")
+        await chat.page.get_by_role("button", name="Interrupt this answer and send now").click()
+        await expect(chat.answers.get_by_text("Urgent")).to_be_visible()
+        await expect(chat.page.get_by_text("Queued")).to_be_visible()
+        go_on.set()
+        await expect(chat.answers.get_by_text("Last answer.")).to_be_visible()
+        await chat.wait_settled(3)
+        assert await chat.questions.locator(".bubble").all_inner_texts() == ["One", "Now", "Two"]
+
+    async def test_a_queued_message_can_be_cancelled(self, harness: Harness) -> None:
+        harness.scripts.say("First ", Pause(60), "answer.")
+        chat = await ChatPage.open(harness)
+        await chat.send("One")
+        await expect(chat.answers.get_by_text("First")).to_be_visible()
+        await chat.send("Two")
+        await chat.page.get_by_role("button", name="Do not send").click()
+        await expect(chat.questions).to_have_count(1)
+        await chat.page.get_by_role("button", name="Stop the answer").click()
+        await chat.wait_settled()

@@ -1,0 +1,51 @@
+/** The route in the state and the address in the browser: both always name the same place of the page. */
+import { pathOf, type Route, routeOf } from "../state/route";
+import type { Store } from "../state/store";
+
+type Listener = (route: Route, previous: Route) => void;
+
+export class Navigation {
+  #store: Store;
+  #listeners: Listener[] = [];
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** Follow the browser's back and forward buttons. */
+  start(): void {
+    addEventListener("popstate", () => this.show(routeOf(location.pathname, location.hash)));
+  }
+
+  /** Called after each change of the route by the user, with the route before it. */
+  onShow(listener: Listener): void {
+    this.#listeners.push(listener);
+  }
+
+  /** Go to a route, as a link does: the back button leads back. */
+  go(route: Route): void {
+    const here = location.pathname + location.hash;
+    if (pathOf(route) !== here) history.pushState({ from: here }, "", pathOf(route));
+    this.show(route);
+  }
+
+  /** Leave for `route`. If the user came from there, this goes back, so that the back button does not lead here again. */
+  close(route: Route): void {
+    const { from } = (history.state ?? {}) as { from?: string };
+    if (from === pathOf(route)) history.back();
+    else this.go(route);
+  }
+
+  /** Give what is shown another address. Nothing is loaded for it. */
+  replace(route: Route): void {
+    history.replaceState(null, "", pathOf(route));
+    this.#store.dispatch({ type: "route", route });
+  }
+
+  /** Show a route whose address the browser already has. */
+  show(route: Route): void {
+    const { route: previous } = this.#store.get();
+    this.#store.dispatch({ type: "route", route });
+    for (const listener of this.#listeners) listener(route, previous);
+  }
+}

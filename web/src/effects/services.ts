@@ -1,0 +1,42 @@
+/** Everything that the page can do, wired once. Components reach it through `ui/context`. */
+import type { Store } from "../state/store";
+import { Branches } from "./branches";
+import { Connection } from "./connection";
+import { Conversations } from "./conversations";
+import { Navigation } from "./navigation";
+import { Notices } from "./notices";
+import { Outbox } from "./outbox";
+import { Session } from "./session";
+import { TabChannel } from "./tabChannel";
+import { Threads } from "./threads";
+import { Uploads } from "./uploads";
+
+export interface Services {
+  readonly store: Store;
+  readonly session: Session;
+  readonly connection: Connection;
+  readonly notices: Notices;
+  readonly navigation: Navigation;
+  readonly tabs: TabChannel;
+  /** The list of conversations. */
+  readonly conversations: Conversations;
+  /** Conversations that are open, and the turn that is followed. */
+  readonly threads: Threads;
+  readonly uploads: Uploads;
+  readonly outbox: Outbox;
+  readonly branches: Branches;
+}
+
+export function createServices(store: Store): Services {
+  const session = new Session(store);
+  const connection = new Connection(store);
+  const notices = new Notices(store, session);
+  const navigation = new Navigation(store);
+  const tabs = new TabChannel();
+  const uploads = new Uploads({ store, notices, navigation });
+  const conversations = new Conversations({ store, session, notices, navigation, tabs });
+  const threads = new Threads({ store, session, connection, notices, navigation, conversations });
+  const outbox = new Outbox({ store, session, connection, navigation, threads, uploads, tabs });
+  const branches = new Branches({ store, connection, notices, threads, uploads, outbox, tabs });
+  return { store, session, connection, notices, navigation, tabs, conversations, threads, uploads, outbox, branches };
+}

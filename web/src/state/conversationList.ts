@@ -1,0 +1,131 @@
+/** The list of conversations: its loaded part, a search, and changes that the server has not confirmed yet. */
+import type { Conversation, ListPage } from "../wire/types";
+
+export interface ConversationList {
+  readonly query: string;
+  readonly status: "loading" | "ready" | "failed";
+  readonly items: readonly Conversation[];
+  readonly cursor: string | null;
+  readonly isLoadingMore: boolean;
+  /** The conversation that was just deleted here and can be restored with one click. */
+  readonly removed: Conversation | null;
+}
+
+export type ConversationListAction =
+  | { type: "conversations/searched"; query: string }
+  | { type: "conversations/loaded"; query: string; page: ListPage<Conversation> }
+  | { type: "conversations/refreshed"; query: string; page: ListPage<Conversation> }
+  | { type: "conversations/loading-more" }
+  | { type: "conversations/more"; query: string; page: ListPage<Conversation> }
+  | { type: "conversations/failed" }
+  | { type: "conversations/changed"; conversation: Conversation }
+  | { type: "conversations/renamed"; id: string; title: string | null }
+  | { type: "conversations/removed"; id: string }
+  | { type: "conversations/restored"; conversation: Conversation }
+  | { type: "conversations/forgot-removed" };
+
+export const newConversationList: ConversationList = {
+  query: "",
+  status: "loading",
+  items: [],
+  cursor: null,
+  isLoadingMore: false,
+  removed: null,
+};
+
+export function reduceConversationList(list: ConversationList, action: ConversationListAction): ConversationList {
+  switch (action.type) {
+    case "conversations/searched":
+      return { ...list, query: action.query, status: "loading", cursor: null };
+    case "conversations/loaded":
+      if (action.query !== list.query) return list;
+      return { ...list, status: "ready", items: action.page.data, cursor: action.page.next_cursor, isLoadingMore: false };
+    case "conversations/refreshed": {
+      if (action.query !== list.query) return list;
+      const fresh = new Set(action.page.data.map((one) => one.id));
+      const last = action.page.data.at(-1);
+      const older = last ? list.items.filter((one) => !fresh.has(one.id) && one.updated_at < last.updated_at) : [];
+      const cursor = older.length ? list.cursor : action.page.next_cursor;
+      return { ...list, status: "ready", items: [...action.page.data, ...(action.page.next_cursor ? older : [])], cursor };
+    }
+    case "conversations/loading-more":
+      return { ...list, isLoadingMore: true };
+    case "conversations/more": {
+      if (action.query !== list.query) return list;
+      const known = new Set(list.items.map((one) => one.id));
+      const more = action.page.data.filter((one) => !known.has(one.id));
+      return { ...list, items: [...list.items, ...more], cursor: action.page.next_cursor, isLoadingMore: false };
+    }
+    case "conversations/failed":
+      return { ...list, status: list.items.length ? "ready" : "failed", isLoadingMore: false };
+    case "conversations/changed": {
+      const isKnown = list.items.some((one) => one.id === action.conversation.id);
+      if (!isKnown) {
+        // A conversation that is older than the loaded ones will be loaded later.
+        const last = list.items.at(-1);
+        const isInside = list.cursor === null || last === undefined || action.conversation.updated_at >= last.updated_at;
+        if (list.query || list.status !== "ready" || !isInside) return list;
+        return { ...list, items: byUpdate([...list.items, action.conversation]) };
+      }
+      const items = list.items.map((one) => (one.id === action.conversation.id ? { ...action.conversation, ...snippetOf(one) } : one));
+      return { ...list, items: list.query ? items : byUpdate(items) };
+    }
+    case "conversations/renamed":
+      return {
+        ...list,
+        items: list.items.map((one) => (one.id === action.id ? { ...one, title: action.title } : one)),
+      };
+    case "conversations/removed":
+      return {
+        ...list,
+        removed: list.items.find((one) => one.id === action.id) ?? list.removed,
+        items: list.items.filter((one) => one.id !== action.id),
+      };
+    case "conversations/restored": {
+      const items = byUpdate([...list.items.filter((one) => one.id !== action.conversation.id), action.conversation]);
+      return { ...list, items, removed: null };
+    }
+    case "conversations/forgot-removed":
+      return { ...list, removed: null };
+    default:
+      return action satisfies never;
+  }
+}
+
+export type Age = "today" | "yesterday" | "week" | "month" | "older";
+
+/** Conversations in groups by age, newest first. */
+export function byAge(items: readonly Conversation[], now: Date): { age: Age; items: Conversation[] }[] {
+  const groups: { age: Age; items: Conversation[] }[] = [];
+  for (const item of items) {
+    const age = ageOf(item.updated_at, now);
+    const last = groups.at(-1);
+    if (last?.age === age) last.items.push(item);
+    else groups.push({ age, items: [item] });
+  }
+  return groups;
+}
+
+function ageOf(time: number, now: Date): Age {
+  const midnight = (daysAgo: number) => new Date(now.getFullYear(), now.getMonth(), now.getDate() - daysAgo).getTime();
+  if (time >= midnight(0)) return "today";
+  if (time >= midnight(1)) return "yesterday";
+  if (time >= midnight(7)) return "week";
+  return time >= midnight(30) ? "month" : "older";
+}
+
+/** The pieces of a snippet. Matches are between `**`. */
+export function snippetPieces(snippet: string): { text: string; isMatch: boolean }[] {
+  return snippet
+    .split("**")
+    .map((text, place) => ({ text, isMatch: place % 2 === 1 }))
+    .filter((piece) => piece.text !== "");
+}
+
+function byUpdate(items: readonly Conversation[]): Conversation[] {
+  return [...items].sort((a, b) => b.updated_at - a.updated_at);
+}
+
+function snippetOf(one: Conversation): Partial<Conversation> {
+  return one.snippet === undefined ? {} : { snippet: one.snippet };
+}

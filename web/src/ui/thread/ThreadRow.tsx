@@ -1,0 +1,122 @@
+/** One row of a thread: a message, the answer that is being written, or an outgoing message. */
+import { memo, useState } from "react";
+
+import { messageText } from "../../state/message";
+import type { MessageRow } from "../../state/selectors";
+import type { OutgoingMessage } from "../../state/thread";
+import type { Message } from "../../wire/types";
+import { words } from "../../words";
+import { useSelect, useServices } from "../context";
+import { CopyButton } from "../CopyButton";
+import { Icon } from "../Icon";
+import { AssistantMessage, TurnEnding, VersionSwitch } from "./AssistantMessage";
+import { FileList } from "./Files";
+import { MessageEditor } from "./MessageEditor";
+
+interface Props {
+  row: MessageRow;
+  threadId: string;
+  isBusy: boolean;
+}
+
+export const ThreadRow = memo(function ThreadRow({ row, threadId, isBusy }: Props) {
+  switch (row.kind) {
+    case "older":
+      return <div className="older">{words.thread.older}</div>;
+    case "live":
+      return <AssistantMessage threadId={threadId} isBusy={isBusy} row={row} />;
+    case "outgoing":
+      return <OutgoingRow threadId={threadId} outgoing={row.outgoing} />;
+    case "ending":
+      return (
+        <article className="message is-assistant" aria-label={words.thread.assistant}>
+          <TurnEnding threadId={threadId} turnId={row.turnId} status={row.status} failure={row.failure} isBusy={isBusy} />
+          <div className="actions">
+            <VersionSwitch threadId={threadId} turnId={row.turnId} siblings={row.siblings} isBusy={isBusy} />
+          </div>
+        </article>
+      );
+    case "message":
+      if (row.message.role === "assistant") return <AssistantMessage threadId={threadId} isBusy={isBusy} row={row} />;
+      return <UserMessage message={row.message} threadId={threadId} isBusy={isBusy} />;
+    default:
+      return row satisfies never;
+  }
+});
+
+function UserMessage({ message, threadId, isBusy }: { message: Message; threadId: string; isBusy: boolean }) {
+  const { branches } = useServices();
+  const edit = useSelect((state) => state.threads[threadId]?.edits[message.turn_id]);
+  const [isOpenedHere, setIsOpenedHere] = useState(false);
+  const text = messageText(message.content);
+  if (message.role === "system")
+    return (
+      <article className="message is-system" aria-label={words.thread.system}>
+        <div className="bubble">{text}</div>
+      </article>
+    );
+  const openEditor = () => {
+    setIsOpenedHere(true);
+    branches.openEdit(threadId, message);
+  };
+  return (
+    <article className="message is-user" aria-label={words.thread.you} data-turn={message.turn_id}>
+      {edit ? (
+        <MessageEditor threadId={threadId} turnId={message.turn_id} edit={edit} isBusy={isBusy} isNew={isOpenedHere} />
+      ) : (
+        <>
+          <FileList files={message.attachments} label={words.thread.attachments} />
+          <div className="question">
+            {text && <div className="bubble">{text}</div>}
+            <div className="actions">
+              <CopyButton text={text} label={words.thread.copyMessage} />
+              <button type="button" className="tool" data-opens="editor" onClick={openEditor} aria-label={words.thread.edit} title={words.thread.edit}>
+                <Icon name="pencil" />
+              </button>
+            </div>
+          </div>
+        </>
+      )}
+    </article>
+  );
+}
+
+function OutgoingRow({ threadId, outgoing }: { threadId: string; outgoing: OutgoingMessage }) {
+  const { outbox } = useServices();
+  const { turn_id: turnId } = outgoing;
+  return (
+    <article className="message is-user is-waiting" aria-label={words.thread.you}>
+      <FileList files={outgoing.attachments} label={words.thread.attachments} />
+      {outgoing.text && <div className="bubble">{outgoing.text}</div>}
+      <div className="outgoing-foot">
+        {outgoing.status === "sending" && <span>{words.thread.sending}</span>}
+        {outgoing.status === "queued" && <span>{outgoing.branch ? words.thread.queuedBranch[outgoing.branch] : words.thread.queued}</span>}
+        {outgoing.status === "refused" && (
+          <span className="is-failure" role="alert">
+            {words.thread.refused} {outgoing.error?.message}
+          </span>
+        )}
+        {outgoing.status === "queued" && turnId && (
+          <button type="button" className="link" onClick={() => void outbox.cancelQueued(threadId, turnId, outgoing.key)}>
+            {words.thread.unqueue}
+          </button>
+        )}
+        {outgoing.status === "refused" && (
+          <>
+            <button type="button" className="link" onClick={() => void outbox.sendAgain(threadId, outgoing.key)}>
+              {words.retry}
+            </button>
+            <button type="button" className="link" onClick={() => outbox.remove(threadId, outgoing.key)}>
+              {words.remove}
+            </button>
+          </>
+        )}
+        {outgoing.status === "sending" && (
+          <button type="button" className="link" onClick={() => outbox.remove(threadId, outgoing.key)}>
+            {words.cancel}
+          </button>
+        )}
+      </div>
+    </article>
+  );
+}

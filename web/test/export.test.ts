@@ -1,0 +1,26 @@
+/** The Markdown export names the author of each message. */
+import { expect, test } from "vitest";
+
+import { messageAsMarkdown } from "../src/effects/export";
+import type { Message } from "../src/wire/types";
+
+const message = (role: Message["role"]): Message => ({
+  id: "msg_1",
+  conversation_id: "conv_1",
+  turn_id: "turn_1",
+  role,
+  content: [{ type: "text", text: "Be brief." }],
+  attachments: [],
+  sources: [],
+  usage: null,
+  status: "succeeded",
+  created_at: 0,
+});
+
+test.each([
+  ["user", "## You"],
+  ["assistant", "## Assistant"],
+  ["system", "## Instructions"],
+] as const)("a message of the %s is under %s", (role, heading) => {
+  expect(messageAsMarkdown(message(role))).toBe(`${heading}\n\nBe brief.`);
+});

@@ -1,0 +1,197 @@
+/** Outgoing messages: sent, repeated, removed, and stored for a reload. */
+import { beforeEach, describe, expect, test, vi } from "vitest";
+
+import { createServices, type Services } from "../src/effects/services";
+import { signIn } from "../src/effects/session";
+import { newState } from "../src/state/state";
+import { createStore } from "../src/state/store";
+import type { OutgoingMessage } from "../src/state/thread";
+import { ApiError } from "../src/wire/client";
+import * as routes from "../src/wire/routes";
+import type { Me } from "../src/wire/types";
+
+vi.mock("../src/wire/routes");
+
+const accepts = (turnId: string) => Promise.resolve({ turn_id: turnId, conversation_id: "conv_1", events_url: "" });
+
+const user = { user_id: "user_1", workspace_id: "ws_1" } as Me;
+
+function storage(name: "localStorage" | "sessionStorage" = "sessionStorage") {
+  const stored = new Map<string, string>();
+  vi.stubGlobal(name, {
+    getItem: (item: string) => stored.get(item) ?? null,
+    setItem: (item: string, value: string) => stored.set(item, value),
+    removeItem: (item: string) => stored.delete(item),
+  });
+  return stored;
+}
+
+function signInAs(me: Me) {
+  vi.mocked(routes.me).mockResolvedValue(me);
+  vi.mocked(routes.openapi).mockResolvedValue({ paths: {} });
+  for (const route of [routes.models, routes.agents, routes.conversations, routes.conversation, routes.messages]) vi.mocked(route as () => Promise<never>).mockReturnValue(new Promise(() => undefined));
+}
+
+beforeEach(() => {
+  vi.resetAllMocks();
+  vi.stubGlobal("navigator", { onLine: true });
+});
+
+test("a queued edit is stored for other tabs as a message of another page", () => {
+  const stored = storage("localStorage");
+  const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+  const outgoing: OutgoingMessage = { key: "own", text: "Dogs?", attachments: [], agent_id: null, model: null, if_busy: "enqueue", branch: "edit", status: "queued", turn_id: "t2", error: null, created_at: 1 };
+  services.outbox.addQueued("conv_1", outgoing);
+  expect(JSON.parse(stored.get("turnkeep:queued:conv_1") ?? "")).toMatchObject([{ key: "t2", branch: "edit", turn_id: "t2" }]);
+  expect(services.store.get().threads["conv_1"]?.outbox).toEqual([outgoing]);
+  vi.unstubAllGlobals();
+});
+
+describe("an outgoing message", () => {
+  const outgoingOf = (services: Services) => services.store.get().threads["conv_1"]?.outbox[0];
+
+  test("that is removed before the server responses is not sent again", async () => {
+    vi.useFakeTimers();
+    const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    vi.mocked(routes.ask).mockRejectedValue(new ApiError(0, "unreachable", "No answer."));
+    const asking = services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+    await vi.advanceTimersByTimeAsync(100);
+    services.outbox.remove("conv_1", outgoingOf(services)?.key ?? "");
+    await vi.advanceTimersByTimeAsync(10_000);
+    await asking;
+    expect(routes.ask).toHaveBeenCalledTimes(1);
+    vi.useRealTimers();
+  });
+
+  test("that is removed while the server accepts it is cancelled there", async () => {
+    const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    let answer: (accepted: Awaited<ReturnType<typeof accepts>>) => void = () => undefined;
+    vi.mocked(routes.ask).mockReturnValue(new Promise((resolve) => (answer = resolve)));
+    const asking = services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+    services.outbox.remove("conv_1", outgoingOf(services)?.key ?? "");
+    answer(await accepts("t2"));
+    await asking;
+    expect(routes.cancel).toHaveBeenCalledWith("t2");
+  });
+
+  test.each([
+    { ...user, user_id: "user_2" },
+    { ...user, workspace_id: "ws_2" },
+  ])("is deleted when another user signs in", async (other) => {
+    const stored = storage();
+    const before = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    before.store.dispatch({ type: "session", session: "signed_in", me: user });
+    vi.mocked(routes.ask).mockReturnValue(new Promise(() => undefined));
+    void before.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+    expect(stored.size).toBe(1);
+
+    const after = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    signInAs(other);
+    await signIn(after);
+    expect(routes.ask).toHaveBeenCalledTimes(1);
+    expect(outgoingOf(after)).toBeUndefined();
+    expect(stored.size).toBe(0);
+    vi.unstubAllGlobals();
+  });
+
+  test("is sent again after a reload, under the same key, until the server has accepted it", async () => {
+    const stored = storage();
+    const before = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    before.store.dispatch({ type: "session", session: "signed_in", me: user });
+    vi.mocked(routes.ask).mockReturnValue(new Promise(() => undefined));
+    void before.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+
+    const after = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    signInAs(user);
+    vi.mocked(routes.ask).mockRejectedValue(new ApiError(422, "invalid_request", "No."));
+    await signIn(after);
+    await vi.waitFor(() => expect(outgoingOf(after)).toMatchObject({ text: "Hello", status: "refused" }));
+    const [first, second] = vi.mocked(routes.ask).mock.calls;
+    expect(second).toEqual(first);
+    after.outbox.remove("conv_1", outgoingOf(after)?.key ?? "");
+    expect(stored.size).toBe(0);
+    vi.unstubAllGlobals();
+  });
+});
+
+describe("a second message in a new conversation", () => {
+  type Accepted = Awaited<ReturnType<typeof accepts>>;
+
+  /** A page that has sent two messages, and the responses to its requests, to be given one by one. */
+  function sendTwo() {
+    const responses: { resolve: (accepted: Accepted) => void; reject: (error: unknown) => void }[] = [];
+    vi.mocked(routes.ask).mockImplementation(() => new Promise((resolve, reject) => responses.push({ resolve, reject })));
+    vi.mocked(routes.conversation).mockReturnValue(new Promise(() => undefined));
+    // Another conversation is in view, so no turn is followed.
+    const services = createServices(createStore(newState({ page: "chat", conversationId: null })));
+    const sending = ["one", "two"].map((text) => services.outbox.send({ text, attachments: [], agentId: null, model: null, ifBusy: "reject" }));
+    services.store.dispatch({ type: "route", route: { page: "chat", conversationId: "conv_9" } });
+    const bodies = () => vi.mocked(routes.ask).mock.calls.map(([body]) => body);
+    const outbox = (id: string) => services.store.get().threads[id]?.outbox.map((one) => `${one.text} ${one.status}`);
+    return { services, responses, sending, bodies, outbox };
+  }
+
+  test("waits for the first and is sent to the same conversation", async () => {
+    const { responses, sending, bodies, outbox } = sendTwo();
+    expect(bodies()).toMatchObject([{ message: "one", if_busy: "reject" }]);
+    responses[0]?.resolve(await accepts("t1"));
+    await sending[0];
+    expect(bodies()[1]).toMatchObject({ message: "two", conversation_id: "conv_1", if_busy: "enqueue" });
+    responses[1]?.resolve(await accepts("t2"));
+    await sending[1];
+    expect(outbox("conv_1")).toEqual(["two queued"]);
+    expect(routes.cancel).not.toHaveBeenCalled();
+  });
+
+  test("shows its refusal in the conversation that the first one created", async () => {
+    const { services, responses, sending, outbox } = sendTwo();
+    responses[0]?.resolve(await accepts("t1"));
+    await sending[0];
+    responses[1]?.reject(new ApiError(422, "invalid_request", "No."));
+    await sending[1];
+    expect(outbox("conv_1")).toEqual(["two refused"]);
+    expect(services.store.get().threads["new"]).toBeUndefined();
+  });
+
+  test("creates the conversation if the first is refused", async () => {
+    const { responses, sending, bodies, outbox } = sendTwo();
+    responses[0]?.reject(new ApiError(422, "invalid_request", "No."));
+    await sending[0];
+    expect(bodies()[1]).not.toHaveProperty("conversation_id");
+    responses[1]?.resolve(await accepts("t2"));
+    await sending[1];
+    expect(outbox("conv_1")).toEqual(["one refused"]);
+  });
+
+  test("creates the conversation if the first is removed, and is not sent if it is removed too", async () => {
+    const { services, responses, sending, bodies } = sendTwo();
+    const keys = services.store.get().threads["new"]?.outbox.map((one) => one.key) ?? [];
+    services.outbox.remove("new", keys[0] ?? "");
+    responses[0]?.resolve(await accepts("t1"));
+    await sending[0];
+    expect(routes.cancel).toHaveBeenCalledWith("t1");
+    expect(bodies()[1]).not.toHaveProperty("conversation_id");
+
+    const other = sendTwo();
+    for (const { key } of other.services.store.get().threads["new"]?.outbox ?? []) other.services.outbox.remove("new", key);
+    other.responses[0]?.resolve(await accepts("t3"));
+    await Promise.all(other.sending);
+    expect(other.responses).toHaveLength(1);
+  });
+
+  test("is sent again after a reload with the same body", async () => {
+    storage();
+    const { services, responses, sending, bodies } = sendTwo();
+    services.store.dispatch({ type: "session", session: "signed_in", me: user });
+    responses[0]?.resolve(await accepts("t1"));
+    await sending[0];
+    expect(bodies()).toHaveLength(2);
+
+    signInAs(user);
+    await signIn(createServices(createStore(newState({ page: "chat", conversationId: "conv_9" }))));
+    const [, second, again] = vi.mocked(routes.ask).mock.calls;
+    expect(again).toEqual(second);
+    expect(again?.[0].conversation_id).toBe("conv_1");
+    vi.unstubAllGlobals();
+  });
+});
