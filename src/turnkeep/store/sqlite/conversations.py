@@ -1,7 +1,7 @@
 """Conversations on SQLite: how they are created, listed, read, changed, deleted and purged."""
 
-from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
-from turnkeep.ids import ConversationId, check_id, new_conversation_id
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import AgentId, ConversationId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
@@ -13,18 +13,21 @@ from turnkeep.store.commands import (
     Page,
     Purged,
 )
-from turnkeep.store.rows import json_or_null, to_conversation
+from turnkeep.store.rows import conversation_record, to_conversation
+from turnkeep.store.rules.conversations import (
+    Ahead,
+    Head,
+    changed,
+    check_head,
+    check_new,
+    insertion,
+    new_conversation,
+)
+from turnkeep.store.rules.refusals import check_service, no_conversation
 from turnkeep.store.sqlite import history
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
-from turnkeep.store.sqlite.ownership import (
-    check_service,
-    conversation_for_write,
-    in_workspace,
-    no_conversation,
-    no_turn,
-    owner_of,
-)
+from turnkeep.store.sqlite.ownership import in_workspace, owner_of
 from turnkeep.store.sqlite.search import SqliteSearch, refresh_title
 
 QUERY_CHARS = 1_000
@@ -129,77 +132,38 @@ def _create(
 def insert_conversation(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> None:
-    owner = in_workspace(principal)
-    if session.row("workspace_exists", owner) is None:
-        raise NotFound("No such workspace.")
-    if new.agent_id is not None and session.row("agent_exists", owner | {"agent": new.agent_id}) is None:
-        raise NotFound("No such agent.")
-    session.run(
-        "insert_conversation",
-        owner
-        | {
-            "id": conversation_id,
-            "user": principal.user_id,
-            "kind": new.kind,
-            "agent": new.agent_id,
-            "model": new.model,
-            "workflow": new.workflow_id,
-            "title": new.title,
-            "preview": None,
-            "metadata": json_or_null(new.metadata),
-            "message_count": 0,
-            "turn_count": 0,
-            "next_ordinal": 1,
-            "head": None,
-            "created_at": session.now,
-            "updated_at": session.now,
-        },
-    )
+    has_workspace = session.row("workspace_exists", in_workspace(principal)) is not None
+    check_new(has_workspace=has_workspace, has_agent=_has_agent(session, principal, new.agent_id))
+    conversation = new_conversation(principal, new, conversation_id, session.now)
+    session.run("insert_conversation", insertion(conversation, principal.org_id))
+
+
+def _has_agent(session: Session, principal: Principal, agent_id: AgentId | None) -> bool:
+    """Also if none is named."""
+    return agent_id is None or session.row("agent_exists", in_workspace(principal) | {"agent": agent_id}) is not None
 
 
 def _change(
     session: Session, principal: Principal, conversation_id: ConversationId, wanted: ConversationChange
 ) -> Conversation:
     """Change what is given. A new head shows that turn's branch; refused while a turn runs or waits."""
-    _, _, _, running, waiting = conversation_for_write(session, principal, conversation_id)
-    if wanted.agent_id is not None:
-        agent = in_workspace(principal) | {"agent": wanted.agent_id}
-        if session.row("agent_exists", agent) is None:
-            raise NotFound("No such agent.")
-    turns, messages = 0, 0
+    before = history.own_conversation(session, principal, conversation_id)
+    check_new(has_workspace=True, has_agent=_has_agent(session, principal, wanted.agent_id))
+    more_turns, more_messages = 0, 0
     if wanted.head_turn_id is not None:
-        place = session.row("turn_place", {"turn": wanted.head_turn_id, "conversation": conversation_id})
-        if place is None:
-            raise no_turn()
-        ahead = running or waiting
-        if ahead is not None:
-            raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
-        if place[4] is None:
-            raise InvalidRequest("Only a turn that has run and ended can become the head.")
-        turns, messages = show_chain(session, conversation_id, wanted.head_turn_id)
-    is_moved = wanted.title is not None or wanted.head_turn_id is not None
-    session.run(
-        "change_conversation",
-        {
-            "conversation": conversation_id,
-            "title": wanted.title,
-            "model": "" if "model" in wanted.without else wanted.model,
-            "agent": "" if "agent_id" in wanted.without else wanted.agent_id,
-            "has_metadata": wanted.metadata is not None,
-            "metadata": json_or_null(wanted.metadata),
-            "head": wanted.head_turn_id,
-            "turns": turns,
-            "messages": messages,
-            "updated_at": session.now if is_moved else None,
-        },
-    )
+        head = session.row("turn_as_head", {"conversation": conversation_id, "turn": wanted.head_turn_id})
+        ahead = session.row("turn_ahead", {"conversation": conversation_id})
+        check_head(Head(*head) if head else None, Ahead(*ahead) if ahead else None)
+        more_turns, more_messages = show_chain(session, conversation_id, wanted.head_turn_id)
+    after = changed(before, wanted, session.now, more_turns=more_turns, more_messages=more_messages)
+    session.run("change_conversation", conversation_record(after))
     if wanted.title is not None:
         refresh_title(session, conversation_id, wanted.title)
     return by_id(session, conversation_id)
 
 
 def _delete(session: Session, principal: Principal, conversation_id: ConversationId) -> None:
-    _, _, _, running, _ = conversation_for_write(session, principal, conversation_id)
+    running = history.own_conversation(session, principal, conversation_id).running_turn_id
     which = {"conversation": conversation_id, "now": session.now}
     session.run("delete_conversation", which)
     session.run("delete_files_with", which)
@@ -213,7 +177,8 @@ def _restore(session: Session, principal: Principal, conversation_id: Conversati
     found = session.row("restorable_conversation", owner_of(principal) | which)
     if found is None:
         raise no_conversation()
-    if found[0]:
+    (is_deleted,) = found
+    if is_deleted:
         session.run("restore_conversation", which)
         session.run("restore_files", which)
     return by_id(session, conversation_id)

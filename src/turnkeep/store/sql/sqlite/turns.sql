@@ -127,18 +127,6 @@ INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, p
                    created_at, started_at, settled_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, 'succeeded', 1, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18);
 
--- name: insert_imported_turn
-INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id,
-                   ordinal, active, status, attempt, failures, last_seq, cancel_requested_at, background,
-                   principal_ref, snapshot, source, model, metadata, month,
-                   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
-                   error, created_at, started_at, settled_at)
-VALUES (:id, :org, :workspace, :conversation, :user, :key, :parent,
-        :ordinal, :active, :status, :attempt, :failures, :last_seq, :cancel_requested_at, :background,
-        :ref, :snapshot, :source, :model, :metadata, :month,
-        :input, :output, :cache_read, :cache_write,
-        :error, :created_at, :started_at, :settled_at);
-
 -- name: append_facts
 -- What an append depends on, in one look (`rules.appends.AppendFacts`, in the order of its fields).
 SELECT c.head_turn_id, c.next_ordinal, r.id, r.started_at,
