@@ -20,6 +20,7 @@ from turnkeep.model.parts import Part
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
 from turnkeep.model.turns import Turn, TurnError
 from turnkeep.model.usage import Usage
+from turnkeep.store.commands import TokenBinding
 
 Row = Sequence[Any]
 
@@ -404,3 +405,8 @@ def to_row(row: Row) -> TableRow:
     """A row of a table from `number, cells, created_at, updated_at`."""
     values = dict(zip(TableRow.__struct_fields__, row, strict=True))
     return TableRow(**values | {"cells": _cells(values["cells"])})
+
+
+def to_binding(row: Row) -> TokenBinding:
+    """What a one-time token was made for, from the fields of `TokenBinding` in their order."""
+    return TokenBinding(**dict(zip(TokenBinding.__struct_fields__, row, strict=True)))

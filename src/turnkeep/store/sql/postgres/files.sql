@@ -1,8 +1,5 @@
 -- The rows of the file bags.
 
--- name: now
-SELECT turnkeep.now_ms()
-
 -- name: lock_bag
 -- While it is locked, nobody else chooses names in this bag.
 SELECT 1 FROM turnkeep.conversations c
