@@ -8,6 +8,7 @@ import asyncpg
 import msgspec
 from msgspec import structs
 
+from turnkeep.errors import Unavailable
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
 from turnkeep.model.events import LogLine, Recorded
 from turnkeep.model.messages import Message
@@ -19,11 +20,10 @@ from turnkeep.store.checks import check_adopt, check_claim, check_usage
 from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.io.errors import OVER_LIMIT, counted_of
+from turnkeep.store.postgres.records import message_record, turn_record
 from turnkeep.store.rows import (
-    MESSAGE_COLUMNS,
     json_or_null,
     json_text,
-    message_values,
     to_message,
     to_recorded,
     to_replayed,
@@ -36,7 +36,8 @@ from turnkeep.store.rules.quota import call_mark
 from turnkeep.store.rules.refusals import check_service, no_turn
 
 ALL = 2**31 - 1
-_MESSAGE_NAMES = MESSAGE_COLUMNS.split(", ")
+_CLAIM_TRIES = 100
+"""So often another request may change the conversation between the two statements of a claim."""
 _place = itemgetter("ordinal", "turn_sequence")
 _claim_facts = msgspec.json.Decoder(ClaimFacts).decode
 
@@ -52,24 +53,22 @@ class PostgresTurns:
         ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
 
         async def work(statements: Statements, is_repeat: bool) -> Claimed:
-            asked = json_text(_asked(claim))
-            [found] = await statements.fetch("claim_facts", asked)
-            while True:
+            for _ in range(_CLAIM_TRIES):
+                [found] = await statements.fetch("claim_facts", json_text(_asked(claim)))
                 facts = structs.replace(_claim_facts(found["facts"]), now=found["now"])
                 decided = claims.decide(claim, facts, ids, is_repeat=is_repeat)
                 if isinstance(decided, Repeat):
                     [row] = await statements.fetch("turn_by_id", decided.turn_id)
                     return decided.claimed(to_turn(row))
-                document = json_text(_claim_document(claim, decided))
                 try:
-                    [changed] = await statements.fetch("write_claim", asked, found["facts"], document)
+                    [written] = await statements.fetch("write_claim", *_claim_values(claim, decided, found["facts"]))
                 except asyncpg.PostgresError as exc:
                     if exc.sqlstate == OVER_LIMIT:
                         quota.check(decided.limits, counted_of(exc))
                     raise
-                if changed["facts"] is None:
+                if written["is_written"]:
                     return decided.claimed()
-                found = changed
+            raise Unavailable("Too many requests change this conversation at once. Try again.")
 
         return await self._database.run(work)
 
@@ -216,30 +215,34 @@ def _asked(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claim_document(claim: Claim, new: NewTurn) -> dict[str, Any]:
-    """What `write_claim` writes."""
-    turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
-    scopes = quota.scopes(turn.workspace_id, turn.user_id, claim.principal.key_id)
-    return {
-        "turn": turn_values(turn) | claims.turn_columns(claim, new),
-        "message": dict(zip(_MESSAGE_NAMES, message_values(new.question), strict=True)) | {"org_id": org_id},
-        "event": json_text(new.began),
-        "conversation": _new_conversation(claim, turn) if claim.conversation_id is None else None,
-        "title": new.title,
-        "preview": new.preview,
-        "attachments": [
-            {"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments
-        ]
-        or None,
-        "cancels": entry.cancels,
-        "cancel_error": json_text(queue.CANCELLED),
-        "cancel_event": json_text(queue.CANCELLED_EVENT),
-        "stops": entry.stops,
-        "moves": entry.moves or None,
-        "is_branch": new.place is not None and new.place.is_branch,
-        "scopes": [{"scope": scope, "scope_id": scope_id} for scope, scope_id in scopes],
-        "limits": new.limits,
-    }
+def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
+    """What `write_claim` is given."""
+    turn, entry = new.turn, new.entry
+    attached = [{"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments]
+    return (
+        turn_record(turn_values(turn) | claims.turn_columns(claim, new)),
+        message_record(new.question, claim.principal.org_id),
+        json_text(new.began),
+        facts,
+        json_text(
+            {
+                "conversation": _new_conversation(claim, turn) if claim.conversation_id is None else None,
+                "title": new.title,
+                "preview": new.preview,
+                "attachments": attached or None,
+                "owner": owner_of(claim.principal)[2],
+                "cancels": entry.cancels,
+                "cancel_error": json_text(queue.CANCELLED),
+                "cancel_event": json_text(queue.CANCELLED_EVENT),
+                "stops": entry.stops,
+                "moves": entry.moves or None,
+                "is_branch": new.place is not None and new.place.is_branch,
+                "workspace_limit": new.limits.workspace,
+                "user_limit": new.limits.user,
+                "key_limit": new.limits.key,
+            }
+        ),
+    )
 
 
 def _new_conversation(claim: Claim, turn: Turn) -> dict[str, Any]:

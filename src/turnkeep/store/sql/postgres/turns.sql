@@ -5,8 +5,8 @@
 SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts($1) AS facts
 
 -- name: write_claim
--- Write the claim as it was decided. Other facts than those it was decided on: nothing is written, and they are returned.
-SELECT turnkeep.now_ms() AS now, turnkeep.write_claim($1, $2, $3) AS facts
+-- Write the claim as it was decided; false, with nothing written, if it was decided on other facts.
+SELECT turnkeep.write_claim($1, $2, $3, $4, $5) AS is_written
 
 -- name: append
 SELECT turnkeep.append($1, $2)

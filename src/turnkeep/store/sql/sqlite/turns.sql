@@ -46,16 +46,18 @@ SELECT json_object(
          WHERE b.id = :beside AND b.conversation_id = :conversation)));
 
 -- name: attachment_facts
--- The files that a claim may attach, and the names that its conversation has already: two documents.
-SELECT (SELECT json_group_array(json_object(
+-- The files that a claim may attach, and the names that its conversation has already (`rules.attachments.Attachable`).
+SELECT json_object(
+    'files', json((
+        SELECT json_group_array(json_object(
                    'id', f.id, 'name', f.name, 'mime_type', f.mime_type, 'size', f.size, 'status', f.status,
                    'conversation_id', f.conversation_id, 'saved_at', f.saved_at))
           FROM files f
          WHERE f.id IN (SELECT value FROM json_each(:files)) AND f.org_id = :org AND f.workspace_id = :workspace
-           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user)),
-       (SELECT json_group_array(f.name_key)
-          FROM files f
-         WHERE f.conversation_id = :conversation AND f.deleted_at IS NULL);
+           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user))),
+    'taken_names', json((
+        SELECT json_group_array(f.name_key) FROM files f
+         WHERE f.conversation_id = :conversation AND f.deleted_at IS NULL)));
 
 -- name: conversation_for_write
 -- The conversation as a write needs it, if the principal may see it. No row: it does not exist for them.
