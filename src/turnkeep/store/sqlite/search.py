@@ -11,18 +11,21 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.conversations import Hit
-from turnkeep.model.display import words_of
+from turnkeep.model.display import parts_of, words_of
+from turnkeep.model.messages import Message
+from turnkeep.model.parts import Part
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery, parse_query, tokens_of
+from turnkeep.model.searching import SearchQuery, parse_query, snippet, tokens_of
 from turnkeep.store.commands import Page, page_of
-from turnkeep.store.cursors import list_cursor, list_of
+from turnkeep.store.cursors import decode_cursor, list_cursor, list_of
 from turnkeep.store.fulltext import fts_text
-from turnkeep.store.rows import json_text, to_message
-from turnkeep.store.sqlite import history
+from turnkeep.store.rows import json_text, to_conversation, to_message
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.ownership import owner_of
 
+LATEST = 2**62
+"""Later than every change."""
 CHUNK_TURNS = 100
 INDEXED_BEFORE_SEARCH = 500
 
@@ -34,13 +37,13 @@ class SqliteSearch(StoreThreads):
         """Candidates from the index, filtered by their owner there; what is shown comes through the client path."""
         wanted = parse_query(query)
         of = list_of(query)
-        before = history.list_key(cursor, of)
+        before = list_key(cursor, of)
         if wanted.is_empty:
             return Page(data=())
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
         found = await self._read(_candidates, principal, wanted, before, limit + 1)
         places = await self._read(_newest_matches, wanted, found) if found else {}
-        hits = await self._see(principal, history.my_hits, wanted, found, places)
+        hits = await self._see(principal, _my_hits, wanted, found, places)
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
@@ -97,7 +100,7 @@ def _next_chunk(session: Session, conversation_id: ConversationId, after: int) -
     last = min(end, after + CHUNK_TURNS)
     found = session.rows("rows_to_index", {"conversation": conversation_id, "after": after, "last": last})
     entries = [
-        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(history.content_of(message)))))
+        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(_content_of(message)))))
         for message in map(to_message, found)
     ]
     return Chunk(conversation_id, after, last, last >= end, entries)
@@ -155,3 +158,38 @@ def _newest_matches(
     """The place `(turn_id, turn_sequence)` of the newest matching message of each conversation that has one."""
     found = session.rows("newest_matches", {"query": fts_text(query), "ids": json_text(conversation_ids)})
     return {conversation_id: (turn_id, sequence) for conversation_id, turn_id, sequence, _ in found}
+
+
+def _my_hits(
+    session: Session,
+    query: SearchQuery,
+    conversation_ids: list[ConversationId],
+    places: dict[ConversationId, tuple[str, int]],
+) -> list[Hit]:
+    """What a search found, read as the client sees it, in the order of the ids."""
+    rows = session.rows("my_conversations_by_id", {"ids": json_text(conversation_ids)})
+    found = {conversation.id: conversation for conversation in map(to_conversation, rows)}
+    hits = []
+    for conversation_id in conversation_ids:
+        if conversation_id not in found:
+            continue
+        conversation = found[conversation_id]
+        shown = None
+        if conversation_id in places:
+            turn_id, sequence = places[conversation_id]
+            row = session.row("my_message", {"turn": turn_id, "sequence": sequence})
+            shown = snippet(words_of(_content_of(to_message(row))), query) if row is not None else None
+        if shown is None and conversation.title is not None:
+            shown = snippet(conversation.title, query)
+        hits.append(Hit(conversation=conversation, snippet=shown))
+    return hits
+
+
+def _content_of(message: Message) -> tuple[Part, ...]:
+    """What a reader sees of a visible row."""
+    return message.display if message.display is not None else parts_of(message.blocks)
+
+
+def list_key(cursor: str | None, of: str) -> tuple[int, str]:
+    """Where a page of conversations begins: before this `(updated_at, id)`."""
+    return (LATEST, "") if cursor is None else decode_cursor(cursor, of, tuple[int, str])

@@ -18,8 +18,8 @@ from turnkeep.store.rules.conversations import (
 )
 from turnkeep.store.rules.files import imported_files
 from turnkeep.store.rules.refusals import check_service
-from turnkeep.store.sqlite.conversations import by_id
-from turnkeep.store.sqlite.history import ALL, own_conversation, trace_of
+from turnkeep.store.sqlite.conversations import by_id, own_conversation
+from turnkeep.store.sqlite.history import ALL, trace_of
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.ownership import in_workspace
