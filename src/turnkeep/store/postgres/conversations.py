@@ -1,4 +1,4 @@
-"""Conversations on PostgreSQL: their making, their lists and transcripts, their end."""
+"""Conversations on PostgreSQL: how they are created, listed, read, changed, deleted and purged."""
 
 from operator import itemgetter
 from typing import Any
@@ -176,11 +176,11 @@ class PostgresConversations:
         return await self._database.transact(work)
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
-        doomed = [row[0] for row in await self._database.read("purgeable", deleted_before, limit)]
-        files = dict(map(tuple, await self._database.read("purgeable_files", doomed, deleted_before, limit)))
+        purged = [id_ for (id_,) in await self._database.read("purgeable", deleted_before, limit)]
+        files = dict(map(tuple, await self._database.read("purgeable_files", purged, deleted_before, limit)))
 
         async def work(statements: Statements) -> None:
-            locked = [row[0] for row in await statements.fetch("lock_purgeable", deleted_before, doomed)]
+            locked = [id_ for (id_,) in await statements.fetch("lock_purgeable", deleted_before, purged)]
             for name in _PURGED:
                 await statements.fetch(name, locked)
             await statements.fetch("purge_deleted_files", deleted_before, list(files))
@@ -188,9 +188,9 @@ class PostgresConversations:
         # The keys are read before the purge and reported by what is gone after it, so none is forgotten if an answer is
         # lost in between.
         await self._database.transact(work)
-        left = {row[0] for row in await self._database.read("not_purged", doomed, list(files))}
+        left = {id_ for (id_,) in await self._database.read("not_purged", purged, list(files))}
         return Purged(
-            conversations=len([id_ for id_ in doomed if id_ not in left]),
+            conversations=len([id_ for id_ in purged if id_ not in left]),
             storage_keys=tuple(sorted(key for id_, key in files.items() if id_ not in left)),
         )
 

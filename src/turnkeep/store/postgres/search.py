@@ -1,8 +1,8 @@
-"""Search on PostgreSQL: filling the index, and what a query finds in it.
+"""The search over titles and visible messages on PostgreSQL: how its index is filled, and what a query finds.
 
-Tokens are our own (`searching.py`); PostgreSQL only keeps them, in a tsvector with a GIN index. Candidates come from
-the index on the engine's path, filtered by their owner there, since row-level security would keep it from being used.
-What is shown is read through the client path.
+Tokens are made in Python; PostgreSQL only keeps them, in a tsvector with a GIN index. The engine's path finds
+candidates of the owner, because row-level security would keep that index from being used. What the reader gets is then
+read on the client path.
 """
 
 from turnkeep.ids import ConversationId, WorkspaceId
@@ -38,7 +38,7 @@ class Search:
         await self.index_pending(principal.workspace_id, limit=INDEXED_BEFORE_SEARCH)
         match = tsquery_text(query)
         found = await self._database.read("found_conversations", *owner_of(principal), match, *before, limit)
-        ids = [row[0] for row in found]
+        ids = [conversation_id for (conversation_id,) in found]
         if not ids:
             return []
         rows = await self._database.read_as(principal, "my_found", ids)

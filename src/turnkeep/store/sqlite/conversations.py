@@ -46,7 +46,7 @@ _PURGED = (
     "purge_turns",
     "purge_conversation",
 )
-"""What hangs on a conversation, what depends on others first."""
+"""What belongs to a conversation. What depends on others comes first."""
 
 
 class SqliteConversations(SqliteSearch):
@@ -298,15 +298,15 @@ def _restore(session: Session, principal: Principal, conversation_id: Conversati
 def _purge(session: Session, deleted_before: int, limit: int) -> Purged:
     """Erase whole conversations, and files that were deleted by themselves."""
     keys: list[str] = []
-    doomed = session.rows("purgeable", {"before": deleted_before, "limit": limit})
-    for (conversation_id,) in doomed:
+    purged = session.rows("purgeable", {"before": deleted_before, "limit": limit})
+    for (conversation_id,) in purged:
         which = {"conversation": conversation_id}
         keys.extend(key for (key,) in session.rows("storage_keys", which))
         for name in _PURGED:
             session.run(name, which)
     alone = session.rows("purge_deleted_files", {"before": deleted_before, "limit": limit})
     keys.extend(key for (key,) in alone)
-    return Purged(conversations=len(doomed), storage_keys=tuple(sorted(keys)))
+    return Purged(conversations=len(purged), storage_keys=tuple(sorted(keys)))
 
 
 def by_id(session: Session, conversation_id: ConversationId) -> Conversation:

@@ -1,7 +1,7 @@
-"""The search index: which entries there are, how they come into being, and what a query finds among them.
+"""The search over titles and visible messages on SQLite: how its index is filled, and what a query finds.
 
-Tokens are made by our own rules in Python; SQLite's full-text table only keeps them. It is filled after turns have
-settled, in chunks, so that no turn and no other write waits for it.
+Tokens are made in Python; SQLite's full-text table only keeps them. The index is filled after turns have settled, in
+chunks, so that no turn and no other write waits for it.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class SqliteSearch(StoreThreads):
     """The search over titles and visible messages."""
 
     async def _search(self, principal: Principal, query: str, limit: int, cursor: str | None) -> Page[Hit]:
-        """Candidates from the index, filtered by their owner there; what is shown comes through the client path."""
+        """The index gives candidates of this owner. What the reader gets is then read on the client path."""
         wanted = parse_query(query)
         of = list_of(query)
         before = list_key(cursor, of)
@@ -107,7 +107,7 @@ def _next_chunk(session: Session, conversation_id: ConversationId, after: int) -
 
 
 def _write_chunk(session: Session, chunk: Chunk) -> bool:
-    """Add the entries, unless somebody else has indexed these turns meanwhile (False)."""
+    """Add the entries. False if another worker has indexed these turns meanwhile."""
     which: dict[str, Any] = {"conversation": chunk.conversation_id}
     if not session.run("mark_indexed", which | {"after": chunk.after, "last": chunk.last}):
         return False
@@ -121,9 +121,8 @@ def _write_chunk(session: Session, chunk: Chunk) -> bool:
 def _index_titles(session: Session, conversation_ids: Sequence[ConversationId]) -> None:
     """Let the titles of these conversations be found as they are now."""
     for conversation_id in conversation_ids:
-        row = session.row("title_of", {"conversation": conversation_id})
-        if row is not None and row[0] is not None:
-            refresh_title(session, conversation_id, row[0])
+        for (title,) in session.rows("title_of", {"conversation": conversation_id}):
+            refresh_title(session, conversation_id, title)
 
 
 def refresh_title(session: Session, conversation_id: ConversationId, title: str) -> None:
