@@ -11,9 +11,9 @@ from turnkeep.model.turns import Turn
 from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.naming import name_key
+from turnkeep.store.postgres.history import ALL
 from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
-from turnkeep.store.postgres.turns import ALL
-from turnkeep.store.postgres.writing import entries_of, packed
+from turnkeep.store.postgres.records import entries_of
 from turnkeep.store.renaming import rename
 from turnkeep.store.rows import (
     json_or_null,
@@ -128,9 +128,8 @@ async def _insert(statements: Statements, principal: Principal, exported: Export
 async def _insert_turn(statements: Statements, principal: Principal, trace: TurnTrace) -> None:
     turn = trace.turn
     await statements.fetch("import_turn", *_turn_values(principal, trace))
-    entries = entries_of(trace.rows, [each.event for each in trace.events], trace.logs)
-    place: tuple[list[Any], ...] = ([turn.id], [True], [principal.org_id], [turn.conversation_id], [0])
-    await statements.fetch("import_entries", *place, *packed([entries]))
+    entries = entries_of(turn.id, 0, trace.rows, [each.event for each in trace.events], trace.logs)
+    await statements.fetch("import_entries", [turn.id], entries.rows, entries.events, entries.logs)
 
 
 def _turn_values(principal: Principal, trace: TurnTrace) -> tuple[Any, ...]:

@@ -94,8 +94,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
         $25, $26, $27, $28, $29)
 
 -- name: import_entries
-SELECT turnkeep.write_entries($1, $2, $3, $4, $5, string_to_array($6, E'\x1f', ''),
-                              string_to_array($7, E'\x1f', ''), $8, $9)
+SELECT turnkeep.write_entries($1, $2, $3, $4)
 
 -- name: import_file
 INSERT INTO turnkeep.files
