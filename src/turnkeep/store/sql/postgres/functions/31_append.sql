@@ -1,49 +1,62 @@
 -- Add whole turns that happened elsewhere, each to a conversation of its own; return their ordinals, in order.
 --
--- Turn i is element i of every array but `p_rows`, which holds the rows of all of them. They come in the order of their
--- conversations' ids, which is the lock order. The conversation is changed first, which locks it. The turn is inserted by a
--- later statement, and only if nothing runs or waits there and its id is new. If one of them cannot be appended, TK010 is
--- raised with the facts (`rules.appends.AppendFacts`), which takes everything back; the caller then sends them one by one.
+-- Turn i is element i of every array but `p_rows`, which holds the rows of all of them. Three statements, whatever the
+-- number of turns, as the work of starting a statement is most of the cost. The conversations are changed first, which
+-- locks them, in the order of the turns: that of the conversations' ids. A turn is inserted by a later statement, and only
+-- if nothing runs or waits there and its id is new. If one of them cannot be appended, TK010 is raised with the facts of the
+-- first (`rules.appends.AppendFacts`), which takes everything back; the caller then sends them one by one.
+-- The plans are fixed: loops over the turns that look up each row by its index.
 CREATE FUNCTION turnkeep.append(p_turns turnkeep.turns[], p_owners text[], p_titles text[], p_previews text[],
                                 p_visible integer[], p_rows turnkeep.messages[]) RETURNS integer[]
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
 DECLARE
     v_now      bigint := turnkeep.now_ms();
-    v_turn     turnkeep.turns;
-    v_ordinals integer[] := '{}';
+    v_ordinals integer[];
+    v_inserted integer;
 BEGIN
-    FOR i IN 1 .. array_length(p_turns, 1) LOOP
-        v_turn := p_turns[i];
+    WITH changed AS (
         UPDATE turnkeep.conversations c
-           SET next_ordinal = c.next_ordinal + 1, head_turn_id = v_turn.id, turn_count = c.turn_count + 1,
-               message_count = c.message_count + p_visible[i], updated_at = v_now,
-               title = coalesce(c.title, p_titles[i]), preview = coalesce(c.preview, p_previews[i])
-         WHERE c.id = v_turn.conversation_id AND c.org_id = v_turn.org_id AND c.workspace_id = v_turn.workspace_id
-           AND (p_owners[i] IS NULL OR c.user_id = p_owners[i]) AND c.deleted_at IS NULL
-        RETURNING c.next_ordinal - 1 INTO v_turn.ordinal;
-        IF NOT FOUND THEN
-            PERFORM turnkeep.refuse('TK010', 'no conversation', 'null');
-        END IF;
-        -- While nothing runs, the head is the newest turn of the visible chain.
-        SELECT t.id INTO v_turn.parent_turn_id FROM turnkeep.turns t
-         WHERE t.conversation_id = v_turn.conversation_id AND t.active ORDER BY t.ordinal DESC LIMIT 1;
-        INSERT INTO turnkeep.turns
-        SELECT (v_turn).*
-         WHERE NOT EXISTS (SELECT 1 FROM turnkeep.turns t
-                            WHERE t.conversation_id = v_turn.conversation_id AND t.status = 'running')
-           AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
-                            WHERE t.conversation_id = v_turn.conversation_id AND t.status = 'queued')
-        ON CONFLICT (id) DO NOTHING;
-        IF NOT FOUND THEN
-            PERFORM turnkeep.refuse('TK010', 'not appended', turnkeep.append_facts(v_turn)::text);
-        END IF;
-        v_ordinals[i] := v_turn.ordinal;
-    END LOOP;
+           SET next_ordinal = c.next_ordinal + 1, head_turn_id = n.id, turn_count = c.turn_count + 1,
+               message_count = c.message_count + p_visible[n.ordinality], updated_at = v_now,
+               title = coalesce(c.title, p_titles[n.ordinality]), preview = coalesce(c.preview, p_previews[n.ordinality])
+          FROM unnest(p_turns) WITH ORDINALITY n
+         WHERE c.id = n.conversation_id AND c.org_id = n.org_id AND c.workspace_id = n.workspace_id
+           AND (p_owners[n.ordinality] IS NULL OR c.user_id = p_owners[n.ordinality]) AND c.deleted_at IS NULL
+        RETURNING n.ordinality, c.next_ordinal - 1 AS ordinal
+    )
+    SELECT array_agg(x.ordinal ORDER BY x.ordinality) INTO v_ordinals FROM changed x;
+    IF array_length(v_ordinals, 1) IS DISTINCT FROM array_length(p_turns, 1) THEN
+        PERFORM turnkeep.refuse('TK010', 'no conversation', 'null');
+    END IF;
+    -- While nothing runs, the head is the newest turn of the visible chain.
+    INSERT INTO turnkeep.turns
+           (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, ordinal, active, status,
+            attempt, principal_ref, source, model, month, input_tokens, output_tokens, cache_read_tokens,
+            cache_write_tokens, created_at, started_at, settled_at)
+    SELECT n.id, n.org_id, n.workspace_id, n.conversation_id, n.user_id, n.key_id,
+           (SELECT t.id FROM turnkeep.turns t
+             WHERE t.conversation_id = n.conversation_id AND t.active ORDER BY t.ordinal DESC LIMIT 1),
+           v_ordinals[n.ordinality], n.active, n.status, n.attempt, n.principal_ref, n.source, n.model, n.month,
+           n.input_tokens, n.output_tokens, n.cache_read_tokens, n.cache_write_tokens, n.created_at, n.started_at,
+           n.settled_at
+      FROM unnest(p_turns) WITH ORDINALITY n
+     WHERE NOT EXISTS (SELECT 1 FROM turnkeep.turns t
+                        WHERE t.conversation_id = n.conversation_id AND t.status = 'running' OFFSET 0)
+       AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
+                        WHERE t.conversation_id = n.conversation_id AND t.status = 'queued' OFFSET 0)
+    ON CONFLICT (id) DO NOTHING;
+    GET DIAGNOSTICS v_inserted = ROW_COUNT;
+    IF v_inserted < array_length(p_turns, 1) THEN
+        PERFORM turnkeep.refuse('TK010', 'not appended', turnkeep.append_facts(p_turns[1])::text);
+    END IF;
     INSERT INTO turnkeep.messages SELECT r.* FROM unnest(p_rows) r;
     RETURN v_ordinals;
 END $$;
 
--- Why a turn could not be appended: what keeps its conversation busy, and a turn that has its id already.
+-- Why a turn could not be appended: what keeps its conversation busy, and a turn that has its id already. The head and the
+-- next ordinal are of no interest then.
 CREATE FUNCTION turnkeep.append_facts(p_turn turnkeep.turns) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
     v_running record;
@@ -53,7 +66,7 @@ BEGIN
      WHERE t.conversation_id = p_turn.conversation_id AND t.status = 'running';
     SELECT t.conversation_id, t.ordinal INTO v_known FROM turnkeep.turns t WHERE t.id = p_turn.id;
     RETURN json_build_object(
-        'head_turn_id', p_turn.parent_turn_id, 'next_ordinal', p_turn.ordinal,
+        'head_turn_id', NULL, 'next_ordinal', 0,
         'running', v_running.id, 'started_at', v_running.started_at,
         'first_waiting', (SELECT t.id FROM turnkeep.turns t
                            WHERE t.conversation_id = p_turn.conversation_id AND t.status = 'queued'
