@@ -6,7 +6,15 @@ import pytest
 from turnkeep.store.postgres import records
 
 
-@pytest.mark.parametrize(("table", "columns"), [("turns", records.TURNS), ("messages", records.MESSAGES)])
+@pytest.mark.parametrize(
+    "table, columns",
+    [
+        ("turns", records.TURNS),
+        ("messages", records.MESSAGES),
+        ("turn_events", records.EVENTS),
+        ("turn_logs", records.LOGS),
+    ],
+)
 async def test_the_columns_of_a_row_are_those_of_its_table_in_order(
     uri: str, table: str, columns: tuple[str, ...]
 ) -> None:

@@ -22,6 +22,7 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.leases import cancel_waiting
 from turnkeep.store.postgres.search import Search, title_tokens
 from turnkeep.store.rows import (
     CONVERSATION_COLUMNS,
@@ -157,7 +158,8 @@ class PostgresConversations:
             await _for_write(statements, principal, conversation_id)
             now = (await statements.fetch("now"))[0][0]
             await statements.fetch("delete_conversation", conversation_id, now)
-            await statements.fetch("cancel_all_waiting", conversation_id, now)
+            waiting = [turn_id for (turn_id,) in await statements.fetch("waiting_turns", conversation_id)]
+            await cancel_waiting(statements, waiting, now)
 
         await self._database.transact(work)
 

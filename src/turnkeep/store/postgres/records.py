@@ -4,11 +4,15 @@ The driver sends such a row as a tuple of all columns, in the order in which the
 that order, and a test compares it with the database.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
+from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.events import LogLine, TurnEvent
 from turnkeep.model.messages import Message
-from turnkeep.store.rows import message_values
+from turnkeep.store.rows import event_values, message_values
 
 # fmt: off
 TURNS = (
@@ -22,6 +26,8 @@ MESSAGES = (
     "turn_id", "turn_sequence", "id", "org_id", "conversation_id", "role", "internal", "iteration", "blocks", "display",
     "attachments", "sources", "metadata", "usage", "legacy", "provider", "created_at",
 )
+EVENTS = ("turn_id", "seq", "org_id", "type", "payload")
+LOGS = ("turn_id", "n", "org_id", "after_seq", "level", "message", "ts")
 # fmt: on
 
 Record = tuple[Any, ...]
@@ -32,7 +38,47 @@ def turn_record(columns: Mapping[str, Any]) -> Record:
     return tuple([columns.get(name) for name in TURNS])
 
 
-def message_record(message: Message, org_id: str | None = None) -> Record:
-    """A row of `messages`."""
+def message_record(
+    message: Message, org_id: str | None = None, place: tuple[TurnId, ConversationId] | None = None
+) -> Record:
+    """A row of `messages`, under the turn and the conversation that it names, or else at this `place`."""
     turn_id, sequence, id_, conversation_id, *rest = message_values(message)
+    if place is not None:
+        turn_id, conversation_id = place
     return (turn_id, sequence, id_, org_id, conversation_id, *rest)
+
+
+class Entries(Struct, frozen=True):
+    """Rows, events and log lines of one turn, as rows of their tables. The database fills in the org."""
+
+    rows: list[Record]
+    events: list[Record]
+    logs: list[Record]
+    size: int
+
+
+def entries_of(
+    turn_id: TurnId, after: int, rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]
+) -> Entries:
+    """The events get the numbers after `after`; log lines are numbered from 1, and placed behind those there are."""
+    records = [message_record(row) for row in rows]
+    told = [(turn_id, seq, None, *event_values(event)) for seq, event in enumerate(events, start=after + 1)]
+    lines = [
+        (turn_id, n, None, line.after_seq, line.level, line.message, line.ts) for n, line in enumerate(logs, start=1)
+    ]
+    return Entries(records, told, lines, size_of(records) + size_of(told))
+
+
+def all_entries(entries: Iterable[Entries]) -> tuple[list[Record], list[Record], list[Record]]:
+    """The rows, the events and the log lines of several turns."""
+    those = list(entries)
+    return (
+        [row for each in those for row in each.rows],
+        [event for each in those for event in each.events],
+        [line for each in those for line in each.logs],
+    )
+
+
+def size_of(records: Iterable[Record]) -> int:
+    """How many characters of text these records hold."""
+    return sum(len(value) for record in records for value in record if isinstance(value, str))

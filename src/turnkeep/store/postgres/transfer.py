@@ -10,9 +10,9 @@ from turnkeep.model.turns import Turn
 from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.exports import rename
+from turnkeep.store.postgres.history import ALL
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.search import title_tokens
-from turnkeep.store.postgres.turns import ALL
 from turnkeep.store.rows import json_text, to_conversation, to_file, to_message, to_recorded, to_turn
 from turnkeep.store.rules.conversations import (
     imported_conversation,

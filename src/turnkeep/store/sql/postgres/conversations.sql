@@ -107,8 +107,8 @@ WITH files AS (
 )
 UPDATE turnkeep.conversations c SET deleted_at = $2 WHERE c.id = $1
 
--- name: cancel_all_waiting
-SELECT turnkeep.cancel_all_waiting($1, $2)
+-- name: waiting_turns
+SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = $1 AND t.status = 'queued' ORDER BY t.ordinal
 
 -- name: restorable_conversation
 -- The conversation of this owner, whether it is deleted or not. It stays locked.
