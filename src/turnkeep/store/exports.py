@@ -119,7 +119,7 @@ def exported_from_rows(rows: Sequence[Message], *, title: str | None = None) -> 
 
 
 _NOWHERE = WorkspaceId("")
-"""An import belongs to whoever imports it; until then to nobody."""
+"""An import belongs to the importer. Until then it has no workspace."""
 
 
 def _ended_turn(rows: Sequence[Message], turn_id: TurnId, *, ordinal: int, parent: TurnId | None) -> Turn:

@@ -1,4 +1,4 @@
-"""Full text as both stores keep it: passages and rows as tokens, and a query in the words of either index."""
+"""Full text for both databases: passages and rows as tokens, and a query in the syntax of either index."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,13 @@ from turnkeep.model.knowledge import Cell
 from turnkeep.model.text_search import Passage, SearchQuery, all_tokens_of, loosened, split_passages
 
 CANDIDATES = 2_000
-"""So many matches are ranked. Of a word that occurs in more, the newest ones count."""
+"""Maximum number of matches that are ranked. Of a word with more matches, the newest count."""
 FILTERED = 20_000
-"""So many where filters or an order on columns choose among them."""
+"""The same where filters, or an order by a column, choose among them."""
 ENOUGH = 5
-"""With so many results that hold every word, nobody asks for those that hold some."""
+"""With this many results that hold every word, results that hold only some are not looked for."""
 RANKED = 200
-"""So many results can be paged through."""
+"""Maximum number of results that a reader can page through."""
 TITLE_WEIGHT = 10.0
 
 _QUOTED = re.compile(r"[\\']")
@@ -96,7 +96,7 @@ def tsquery_text(query: SearchQuery, *, any_word: bool = False) -> str:
 
 
 def fts_text(query: SearchQuery, *, any_word: bool = False) -> str:
-    """FTS5's words for it. Tokens hold no quotes, so quoting makes them plain words to it."""
+    """The query in the syntax of FTS5. Tokens hold no quotes, so a quoted token is a plain word."""
     words = [*(f'"{word}"' for word in query.words), *(f'"{prefix}"*' for prefix in query.prefixes)]
     return (" OR " if any_word else " ").join(words)
 

@@ -1,5 +1,6 @@
-"""Filters and sorting on columns, as SQL of either database. Values are always bound; of a column only its number goes
-into the text, so that nothing a caller wrote becomes SQL.
+"""Filters and sorting of table rows, as SQL of either database.
+
+Values are always bound, and of a column only its number goes into the text. So nothing that a caller wrote becomes SQL.
 """
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
 from turnkeep.model.turns import Turn, TurnError
+from turnkeep.store.commands import TokenBinding
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Recorded, Result, Source, TurnEvent
@@ -36,16 +37,13 @@ CONVERSATION_COLUMNS = ", ".join(Conversation.__struct_fields__)
 """`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
 _FIXED = {"id", "workspace_id", "user_id", "kind", "running_turn_id", "created_at", "updated_at", "deleted_at"}
 _CHANGEABLE = [name for name in Conversation.__struct_fields__ if name not in _FIXED]
-CHANGED_CONVERSATION_COLUMNS = ", ".join(_CHANGEABLE)
-"""What a change of a conversation writes, beside `updated_at`."""
-NEW_CONVERSATION_COLUMNS = ", ".join(["id, org_id, workspace_id, user_id, kind, next_ordinal", *_CHANGEABLE])
-"""What a new conversation is inserted with, beside `created_at` and `updated_at`."""
-NEW_TURN_COLUMNS = (
-    "id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, ordinal, active, status, attempt, "
-    "failures, last_seq, cancel_requested_at, background, principal_ref, snapshot, source, model, metadata, month, "
-    "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at"
+CHANGED_CONVERSATION_COLUMNS = ", ".join([*_CHANGEABLE, "updated_at"])
+"""What a change of a conversation writes."""
+NEW_CONVERSATION_COLUMNS = ", ".join(
+    ["id, org_id, workspace_id, user_id, kind, next_ordinal", *_CHANGEABLE, "created_at, updated_at"]
 )
-"""What an imported turn is inserted with."""
+"""What a new conversation is inserted with."""
+IMPORTED_TURN_COLUMNS = f"{TURN_COLUMNS}, org_id, key_id, principal_ref"
 FILE_COLUMNS = ", ".join(File.__struct_fields__)
 NEW_FILE_COLUMNS = (
     "id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size, sha256, "
@@ -62,7 +60,7 @@ TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, create
 COLUMNS = {
     "message": MESSAGE_COLUMNS,
     "turn": TURN_COLUMNS,
-    "new_turn": NEW_TURN_COLUMNS,
+    "imported_turn": IMPORTED_TURN_COLUMNS,
     "conversation": CONVERSATION_COLUMNS,
     "my_conversation": CONVERSATION_COLUMNS,
     "new_conversation": NEW_CONVERSATION_COLUMNS,
@@ -339,18 +337,6 @@ def conversation_record(conversation: Conversation) -> dict[str, Any]:
     return record | {"metadata": json_or_null(conversation.metadata)}
 
 
-def turn_record(turn: Turn) -> dict[str, Any]:
-    """The columns of a turn by their names."""
-    record = structs.asdict(turn)
-    del record["usage"]
-    return record | {
-        "snapshot": json_text(turn.snapshot),
-        "error": None if turn.error is None else json_text(turn.error),
-        "metadata": json_or_null(turn.metadata),
-        **structs.asdict(turn.usage),
-    }
-
-
 def event_values(event: TurnEvent) -> tuple[str, str]:
     """The values of `type, payload`. The content of a result is not stored twice: it is the final row's display."""
     if isinstance(event, Result):
@@ -419,3 +405,8 @@ def to_row(row: Row) -> TableRow:
     """A row of a table from `number, cells, created_at, updated_at`."""
     values = dict(zip(TableRow.__struct_fields__, row, strict=True))
     return TableRow(**values | {"cells": _cells(values["cells"])})
+
+
+def to_binding(row: Row) -> TokenBinding:
+    """What a one-time token was made for, from the fields of `TokenBinding` in their order."""
+    return TokenBinding(**dict(zip(TokenBinding.__struct_fields__, row, strict=True)))

@@ -177,15 +177,14 @@ class TestOnTheDatabase:
         for each in conversations:
             assert (await store.conversation(tenant.ann, each.id)).turn_count == 0
 
-    async def test_a_separator_inside_a_name_is_refused(self, store: PostgresStore, tenant: Tenant) -> None:
+    async def test_a_control_character_inside_a_name_is_kept(self, store: PostgresStore, tenant: Tenant) -> None:
         conversations = [await a_conversation(store, tenant.ann) for _ in range(4)]
         turns = [elsewhere(each.id, model="a\x1fb") for each in conversations]
-        rows = structs.replace(turns[0], model=None, rows=(structs.replace(turns[0].rows[0], provider="a\x1fb"),))
-        with pytest.raises(InvalidRequest):
-            await store.append(tenant.ann, conversations[0].id, rows)
+        turns[0] = structs.replace(turns[0], rows=(structs.replace(turns[0].rows[0], provider="a\x1fb"),))
         appends = (store.append(tenant.ann, turn.rows[0].conversation_id, turn) for turn in turns)
         assert await asyncio.gather(*appends) == [1] * 4
-        assert (await store.export_conversation(tenant.service, conversations[0].id)).turns[0].turn.model == "a\x1fb"
+        [trace] = (await store.export_conversation(tenant.service, conversations[0].id)).turns
+        assert (trace.turn.model, trace.rows[0].provider) == ("a\x1fb", "a\x1fb")
 
     async def test_a_record_with_a_taken_place_fails_alone(self, store: PostgresStore, tenant: Tenant) -> None:
         held = [await begin(store, tenant.ann) for _ in range(8)]

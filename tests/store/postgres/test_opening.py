@@ -10,15 +10,14 @@ import pytest
 from tests import servers
 from tests.servers import execute
 from tests.store.databases import CLIENT_PASSWORD
-from tests.store.factories import a_tenant, finish, transcript_of
+from tests.store.factories import a_claim, a_tenant, begin, finish, transcript_of
 from turnkeep.config import Settings
 from turnkeep.errors import Defect, SchemaMismatch
-from turnkeep.ids import new_conversation_id, new_message_id, new_turn_id
 from turnkeep.runtime import open_store
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.io.roles import client_login, scram_verifier
 from turnkeep.store.postgres.io.statements import statements
-from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
+from turnkeep_client.wire.events import Failure, TurnEvent
 
 
 class TestMigrating:
@@ -49,7 +48,7 @@ class TestMigrating:
             uri,
             "UPDATE turnkeep.migrations_of_functions SET checksum = 'another'; "
             "CREATE FUNCTION turnkeep.leftover() RETURNS int LANGUAGE sql AS 'SELECT 1'; "
-            "DROP FUNCTION turnkeep.promote_waiting()",
+            "DROP FUNCTION turnkeep.promotion_facts(text)",
         )
         await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
         assert {name for name, _ in await catalogue(uri)} == expected
@@ -118,29 +117,32 @@ class TestRoles:
         assert all(len(name) <= 63 for name in names)
 
 
-class TestWhatTheDatabaseWrites:
-    async def test_its_events_are_byte_for_byte_those_of_the_model(self, uri: str) -> None:
-        turn, conversation, message = new_turn_id(), new_conversation_id(), new_message_id()
-        expected: list[tuple[str, TurnEvent]] = [
-            (
-                f"turnkeep.began_json('{turn}', '{conversation}', '{message}', 'queued', 0)",
-                TurnBegan(
-                    turn_id=turn,
-                    conversation_id=conversation,
-                    user_message_id=message,
-                    status="queued",
-                    attempt=0,
-                ),
-            ),
-            ("turnkeep.reset_json(3, 'lease_expired')", Reset(attempt=3, reason="lease_expired")),
-            ("turnkeep.stopped_json()", Failure(code="cancelled", message="Stopped before it began.")),
-        ]
+class TestWhatTheDatabaseHolds:
+    async def test_events_are_stored_byte_for_byte_as_the_model_writes_them(
+        self, uri: str, store: PostgresStore
+    ) -> None:
+        tenant = await a_tenant(store)
+        held = await begin(store, tenant.ann)
+        waiting = await store.claim(a_claim(tenant.ann, conversation_id=held.conversation_id, if_busy="enqueue"))
+        deleted = await store.claim(a_claim(tenant.ann, conversation_id=held.conversation_id, if_busy="enqueue"))
+        await store.request_cancel(tenant.ann, waiting.turn.id)
+        await store.hand_over([held])
+        await store.adopt("another", lease_seconds=30)
+        await store.delete_conversation(tenant.ann, held.conversation_id)
         connection = await asyncpg.connect(uri)
         try:
-            for sql, event in expected:
-                assert await connection.fetchval(f"SELECT {sql}") == msgspec.json.encode(event).decode()
+            rows = await connection.fetch(
+                "SELECT type, payload FROM turnkeep.turn_events WHERE turn_id = ANY ($1::text[])",
+                [held.turn_id, waiting.turn.id, deleted.turn.id],
+            )
         finally:
             await connection.close()
+        assert sorted(row["type"] for row in rows) == ["error", "error", "reset", "turn", "turn", "turn"]
+        for row in rows:
+            event = msgspec.json.decode(row["payload"], type=TurnEvent)
+            assert row["payload"] == msgspec.json.encode(event).decode()
+        ended = {row["payload"] for row in rows if row["type"] == "error"}
+        assert ended == {msgspec.json.encode(Failure(code="cancelled", message="Stopped before it began.")).decode()}
 
     async def test_every_named_query_is_valid_sql(self, uri: str) -> None:
         connection = await asyncpg.connect(uri)

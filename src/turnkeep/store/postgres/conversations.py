@@ -1,14 +1,16 @@
-"""Conversations on PostgreSQL: their making, their lists and transcripts, their end."""
+"""Conversations on PostgreSQL: how they are created, listed, read, changed, deleted and purged."""
 
 from operator import itemgetter
 from typing import Any
 
-from turnkeep.errors import InvalidRequest, NotFound
+from msgspec import structs
+
+from turnkeep.errors import InvalidRequest
 from turnkeep.ids import ConversationId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
-from turnkeep.model.text_search import parse_query, tokens_of
+from turnkeep.model.text_search import parse_query
 from turnkeep.store.checks import check_change, check_limit, check_new_conversation, check_text
 from turnkeep.store.commands import (
     ConversationChange,
@@ -19,21 +21,44 @@ from turnkeep.store.commands import (
     page_of,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
-from turnkeep.store.postgres.io.database import Database, check_service, owner_of
-from turnkeep.store.postgres.search import Search
+from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.leases import cancel_waiting
+from turnkeep.store.postgres.search import Search, title_tokens
 from turnkeep.store.rows import (
     CONVERSATION_COLUMNS,
-    json_or_null,
+    conversation_record,
+    json_text,
     to_conversation,
     to_message,
     to_public_message,
 )
+from turnkeep.store.rules.conversations import (
+    Ahead,
+    Head,
+    changed,
+    check_head,
+    check_new,
+    insertion,
+    new_conversation,
+)
+from turnkeep.store.rules.refusals import check_service, no_conversation, no_workspace
 
 LAST = 2**31 - 1
 LATEST = 2**63 - 1
 QUERY_CHARS = 1_000
-_MESSAGE_WIDTH = 16
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
+
+_PURGED = (
+    "purge_search",
+    "purge_events",
+    "purge_logs",
+    "purge_messages",
+    "purge_tokens",
+    "purge_files",
+    "purge_turns",
+    "purge_conversations",
+)
+"""What belongs to a conversation. What depends on others comes first."""
 
 
 class PostgresConversations:
@@ -45,27 +70,22 @@ class PostgresConversations:
 
     async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation:
         check_new_conversation(new)
-        rows = await self._database.write(
-            "create_conversation",
-            principal.org_id,
-            principal.workspace_id,
-            principal.user_id,
-            new_conversation_id(),
-            new.kind,
-            new.agent_id,
-            new.model,
-            new.workflow_id,
-            new.title,
-            None if new.title is None else tokens_of(new.title),
-            json_or_null(new.metadata),
-        )
-        return to_conversation(rows[0])
+        whose = (principal.org_id, principal.workspace_id)
+        [(has_workspace, has_agent, now)] = await self._database.read("facts_for_new", *whose, new.agent_id)
+        check_new(has_workspace=has_workspace, has_agent=has_agent)
+        conversation = new_conversation(principal, new, new_conversation_id(), now)
+        record = json_text(insertion(conversation, principal.org_id))
+        made = await self._database.write("insert_conversation", record, title_tokens(new.title))
+        # No row: the answer to an earlier try was lost, or the workspace was deleted meanwhile.
+        if not made and not await self._database.read("own_conversation", *owner_of(principal), conversation.id):
+            raise no_workspace()
+        return conversation
 
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         check_id(conversation_id, "conv")
         rows = await self._database.read_as(principal, "my_conversation", conversation_id)
         if not rows:
-            raise NotFound("No such conversation.")
+            raise no_conversation()
         return to_conversation(rows[0])
 
     async def conversation_with_queue(
@@ -74,7 +94,7 @@ class PostgresConversations:
         check_id(conversation_id, "conv")
         rows = await self._database.read_as(principal, "my_conversation_with_queue", conversation_id)
         if not rows:
-            raise NotFound("No such conversation.")
+            raise no_conversation()
         messages = [row[_CONVERSATION_WIDTH:] for row in rows]
         return ConversationWithQueue(
             conversation=to_conversation(rows[0]),
@@ -110,37 +130,69 @@ class PostgresConversations:
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
             check_id(change.head_turn_id, "turn")
-        rows = await self._database.write(
-            "change_conversation",
-            *owner_of(principal),
-            conversation_id,
-            change.title,
-            None if change.title is None else tokens_of(change.title),
-            "" if "model" in change.without else change.model,
-            "" if "agent_id" in change.without else change.agent_id,
-            change.metadata is not None,
-            json_or_null(change.metadata),
-            change.head_turn_id,
-        )
-        return to_conversation(rows[0])
+
+        async def work(statements: Statements) -> Conversation:
+            before = await _for_write(statements, principal, conversation_id)
+            whose = (principal.org_id, principal.workspace_id)
+            [(has_workspace, has_agent, now)] = await statements.fetch("facts_for_new", *whose, change.agent_id)
+            check_new(has_workspace=has_workspace, has_agent=has_agent)
+            more_turns, more_messages = 0, 0
+            if change.head_turn_id is not None:
+                head = await statements.fetch("turn_as_head", conversation_id, change.head_turn_id)
+                ahead = await statements.fetch("turn_ahead", conversation_id)
+                check_head(Head(*head[0]) if head else None, Ahead(*ahead[0]) if ahead else None)
+                shown = await statements.fetch("show_chain", conversation_id, change.head_turn_id)
+                more_turns, more_messages = shown[0]
+            after = changed(before, change, now, more_turns=more_turns, more_messages=more_messages)
+            rows = await statements.fetch("change_conversation", conversation_id, json_text(conversation_record(after)))
+            if change.title is not None:
+                await statements.fetch("index_title", conversation_id, title_tokens(change.title))
+            return to_conversation(rows[0])
+
+        return await self._database.transact(work)
 
     async def delete_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
         check_id(conversation_id, "conv")
-        await self._database.write("delete_conversation", *owner_of(principal), conversation_id)
+
+        async def work(statements: Statements) -> None:
+            await _for_write(statements, principal, conversation_id)
+            now = (await statements.fetch("now"))[0][0]
+            await statements.fetch("delete_conversation", conversation_id, now)
+            waiting = [turn_id for (turn_id,) in await statements.fetch("waiting_turns", conversation_id)]
+            await cancel_waiting(statements, waiting, now)
+
+        await self._database.transact(work)
 
     async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         check_id(conversation_id, "conv")
-        rows = await self._database.write("restore_conversation", *owner_of(principal), conversation_id)
-        return to_conversation(rows[0])
+
+        async def work(statements: Statements) -> Conversation:
+            found = await statements.fetch("restorable_conversation", *owner_of(principal), conversation_id)
+            if not found:
+                raise no_conversation()
+            conversation = to_conversation(found[0])
+            if conversation.deleted_at is not None:
+                await statements.fetch("restore_conversation", conversation_id)
+            return structs.replace(conversation, deleted_at=None)
+
+        return await self._database.transact(work)
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
-        doomed = [row[0] for row in await self._database.read("purgeable", deleted_before, limit)]
-        files = dict(map(tuple, await self._database.read("purgeable_files", doomed, deleted_before, limit)))
-        # The keys are read before and told by what is gone after: so none is forgotten if an answer is lost between.
-        await self._database.write("purge", deleted_before, doomed, list(files))
-        left = {row[0] for row in await self._database.read("not_purged", doomed, list(files))}
+        purged = [id_ for (id_,) in await self._database.read("purgeable", deleted_before, limit)]
+        files = dict(map(tuple, await self._database.read("purgeable_files", purged, deleted_before, limit)))
+
+        async def work(statements: Statements) -> None:
+            locked = [id_ for (id_,) in await statements.fetch("lock_purgeable", deleted_before, purged)]
+            for name in _PURGED:
+                await statements.fetch(name, locked)
+            await statements.fetch("purge_deleted_files", deleted_before, list(files))
+
+        # The keys are read before the purge and reported by what is gone after it, so none is forgotten if an answer is
+        # lost in between.
+        await self._database.transact(work)
+        left = {id_ for (id_,) in await self._database.read("not_purged", purged, list(files))}
         return Purged(
-            conversations=len([id_ for id_ in doomed if id_ not in left]),
+            conversations=len([id_ for id_ in purged if id_ not in left]),
             storage_keys=tuple(sorted(key for id_, key in files.items() if id_ not in left)),
         )
 
@@ -165,10 +217,13 @@ class PostgresConversations:
         rows = await self._database.read_as(
             principal, "my_transcript", conversation_id, is_ascending, *place, limit + 1
         )
-        rows.sort(key=itemgetter(-2, -1), reverse=not is_ascending)
+        if not rows:
+            await self.conversation(principal, conversation_id)  # raises NotFound if there is none to be seen
+        rows.sort(key=itemgetter("ordinal", "turn_sequence"), reverse=not is_ascending)
+        last = rows[limit - 1] if len(rows) > limit else None
         return Page(
             data=tuple([to_public_message(conversation_id, row) for row in rows[:limit]]),
-            next_cursor=encode_cursor(of, *rows[limit - 1][-2:]) if len(rows) > limit else None,
+            next_cursor=None if last is None else encode_cursor(of, last["ordinal"], last["turn_sequence"]),
         )
 
     async def conversation_trace(
@@ -180,13 +235,21 @@ class PostgresConversations:
         of = rows_of(conversation_id)
         place = (0, -1) if cursor is None else _place(cursor, of)
         if not await self._database.read("own_conversation", *owner_of(principal), conversation_id):
-            raise NotFound("No such conversation.")
+            raise no_conversation()
         rows: list[Any] = await self._database.read("conversation_rows", conversation_id, *place, limit + 1)
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(
-            data=tuple(to_message(row[:_MESSAGE_WIDTH]) for row in rows[:limit]),
-            next_cursor=None if last is None else encode_cursor(of, last[_MESSAGE_WIDTH], last[1]),
+            data=tuple(to_message(message) for *message, _ in rows[:limit]),
+            next_cursor=None if last is None else encode_cursor(of, last["ordinal"], last["turn_sequence"]),
         )
+
+
+async def _for_write(statements: Statements, principal: Principal, conversation_id: ConversationId) -> Conversation:
+    """The principal's conversation, which stays locked until the transaction ends."""
+    rows = await statements.fetch("conversation_for_write", *owner_of(principal), conversation_id)
+    if not rows:
+        raise no_conversation()
+    return to_conversation(rows[0])
 
 
 def _place(cursor: str, of: str) -> tuple[int, int]:

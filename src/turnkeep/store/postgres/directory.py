@@ -1,11 +1,11 @@
-"""Tenants on PostgreSQL: workspaces, members, keys, agents, usage and one-time tokens.
+"""The directory on PostgreSQL: orgs, workspaces, members, keys, agents, usage and one-time tokens.
 
 Ids are made before the write begins, so that one whose answer was lost can be repeated.
 """
 
 import hmac
 
-from turnkeep.errors import Conflict, NotFound
+from turnkeep.clock import month_of
 from turnkeep.ids import (
     AgentId,
     KeyId,
@@ -21,16 +21,31 @@ from turnkeep.ids import (
 )
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
-from turnkeep.store.checks import KEY_CHARS, check_agent, check_binding, check_hash, check_json, check_limit, check_text
+from turnkeep.store.checks import KEY_CHARS, check_agent, check_binding, check_hash, check_limit, check_text
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.postgres.io.pool import Rows
-from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
-from turnkeep.store.rules.directory import check_may_go, check_model, check_month, check_name, check_quota, check_role
-from turnkeep_client.wire.usage import KeyUsage, Messages, MonthlyUsage
+from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rules.directory import (
+    DEFAULT_WORKSPACE,
+    check_key_is_new,
+    check_may_go,
+    check_model,
+    check_month,
+    check_name,
+    check_role,
+    check_workspace,
+    key_record,
+    monthly_usage,
+    no_key,
+    no_org,
+    usage_scope,
+    workspace_record,
+)
+from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
+from turnkeep_client.wire.usage import MonthlyUsage
 
-DEFAULT_WORKSPACE = "Default"
 AFTER_EVERY_AGENT = "agent_g"
 """Ids are hexadecimal, so this is behind all of them."""
 
@@ -60,16 +75,14 @@ class PostgresDirectory:
             "insert_workspace", new_workspace_id(), org_id, check_name(name), False, check_model(model)
         )
         if not rows:
-            raise NotFound("No such org.")
+            raise no_org()
         return to_workspace(rows[0])
 
     async def workspace(self, org_id: OrgId, workspace_id: WorkspaceId | None = None) -> Workspace:
-        check_id(org_id, "org")
-        if workspace_id is not None:
-            check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
         rows = await self._database.read("workspace", org_id, workspace_id)
         if not rows:
-            raise NotFound("No such workspace.")
+            raise no_workspace()
         return to_workspace(rows[0])
 
     async def workspaces(self, org_id: OrgId) -> list[Workspace]:
@@ -77,28 +90,18 @@ class PostgresDirectory:
         return [to_workspace(row) for row in await self._database.read("workspaces", org_id)]
 
     async def change_workspace(self, workspace: Workspace) -> Workspace:
-        check_id(workspace.id, "ws")
-        rows = await self._database.write(
-            "change_workspace",
-            workspace.org_id,
-            workspace.id,
-            check_name(workspace.name),
-            check_model(workspace.model),
-            check_quota(workspace.monthly_message_limit),
-            check_quota(workspace.user_monthly_message_limit),
-        )
+        rows = await self._database.write("change_workspace", *workspace_record(workspace).values())
         if not rows:
-            raise NotFound("No such workspace.")
+            raise no_workspace()
         return to_workspace(rows[0])
 
     async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
-        check_id(org_id, "org")
-        check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
 
         async def work(statements: Statements) -> None:
             rows = await statements.fetch("lock_workspace", org_id, workspace_id)
             if not rows:
-                raise NotFound("No such workspace.")
+                raise no_workspace()
             check_may_go(*rows[0])
             for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
                 await statements.fetch(name, workspace_id)
@@ -108,81 +111,56 @@ class PostgresDirectory:
     async def ensure_member(
         self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
     ) -> Member:
-        check_id(org_id, "org")
-        check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
         check_text(external_id, "user", limit=KEY_CHARS)
         check_role(role)
         rows = await self._database.write("ensure_member", new_user_id(), org_id, workspace_id, external_id, role)
         if not rows:
-            raise NotFound("No such workspace.")
+            raise no_workspace()
         return to_member(rows[0])
 
     async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]:
-        check_id(org_id, "org")
-        check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
         return [to_member(row) for row in await self._database.read("members", org_id, workspace_id)]
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
-        check_id(key.id, "key")
-        check_id(key.org_id, "org")
-        if key.workspace_id is not None:
-            check_id(key.workspace_id, "ws")
-        check_json(key.allowed_tools, "allowed_tools")
-        check_hash(secret_hash, "A secret")
-        rows = await self._database.write(
-            "insert_key",
-            key.id,
-            key.org_id,
-            check_name(key.name),
-            secret_hash,
-            check_quota(key.monthly_message_limit),
-            check_quota(key.requests_per_minute),
-            None if key.allowed_tools is None else json_text(key.allowed_tools),
-            key.created_at,
-            key.revoked_at,
-            key.workspace_id,
-        )
-        if rows or await self._database.read("same_key", key.id, key.org_id, secret_hash):
+        record = key_record(key, secret_hash)
+        if await self._database.write("insert_key", *record.values()):
             return
-        if not any(org.id == key.org_id for org in await self.orgs()):
-            raise NotFound("No such org.")
-        if key.workspace_id is not None:
-            await self.workspace(key.org_id, key.workspace_id)
-        raise Conflict("This key exists already.")
+        which = (key.id, key.org_id, key.workspace_id, secret_hash)
+        [(has_org, has_workspace, is_same)] = await self._database.read("facts_for_key", *which)
+        check_key_is_new(has_org=has_org, has_workspace=has_workspace, is_same=is_same)
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         rows = await self._database.read("key_by_hash", secret_hash)
-        if not rows or not hmac.compare_digest(rows[0][-1], secret_hash):
+        if not rows:
             return None
-        return to_key(rows[0])
+        *key, stored_hash = rows[0]
+        return to_key(key) if hmac.compare_digest(stored_hash, secret_hash) else None
 
     async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
-        check_id(org_id, "org")
-        if workspace_id is not None:
-            check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
         return [to_key(row) for row in await self._database.read("keys", org_id, workspace_id)]
 
     async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
-        check_id(org_id, "org")
+        check_workspace(org_id, workspace_id)
         check_id(key_id, "key")
-        if workspace_id is not None:
-            check_id(workspace_id, "ws")
         if not await self._database.write("revoke_key", org_id, key_id, workspace_id):
-            raise NotFound("No such key.")
+            raise no_key()
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
         rows = await self._database.write(
             "insert_agent", new_agent_id(), principal.org_id, principal.workspace_id, _spec(spec)
         )
         if not rows:
-            raise NotFound("No such workspace.")
+            raise no_workspace()
         return to_agent(rows[0])
 
     async def agent(self, principal: Principal, agent_id: AgentId) -> Agent:
         check_id(agent_id, "agent")
         rows = await self._database.read_as(principal, "my_agent", agent_id)
         if not rows:
-            raise NotFound("No such agent.")
+            raise no_agent()
         return to_agent(rows[0])
 
     async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
@@ -199,13 +177,13 @@ class PostgresDirectory:
             "change_agent", principal.org_id, principal.workspace_id, agent_id, _spec(spec)
         )
         if not rows:
-            raise NotFound("No such agent.")
+            raise no_agent()
         return to_agent(rows[0])
 
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
         check_id(agent_id, "agent")
         if not await self._database.write("delete_agent", principal.org_id, principal.workspace_id, agent_id):
-            raise NotFound("No such agent.")
+            raise no_agent()
 
     async def usage(
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
@@ -213,27 +191,15 @@ class PostgresDirectory:
         check_month(month)
         if user_id is not None:
             check_id(user_id, "user")
-        user = principal.user_id or user_id
-        scope = ("workspace", principal.workspace_id) if user is None else ("user", user)
-        rows = await self._database.read("usage", principal.org_id, principal.workspace_id, *scope, month)
-        if not rows:
-            raise NotFound("No such workspace.")
-        of_month, ui, api, input_tokens, output_tokens, limit, user_limit = rows[0]
-        return MonthlyUsage(
-            month=of_month,
-            messages=ui + api,
-            by_source=Messages(ui=ui, api=api),
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            limit=limit if user is None else user_limit,
-            key=await self._key_usage(principal, of_month),
-        )
-
-    async def _key_usage(self, principal: Principal, month: str) -> KeyUsage | None:
-        if principal.role != "service" or principal.key_id is None:
-            return None
-        rows = await self._database.read("key_usage", principal.org_id, principal.key_id, month)
-        return KeyUsage(messages=rows[0][0], limit=rows[0][1]) if rows else None
+        scope, scope_id = usage_scope(principal, user_id)
+        found = await self.workspace(principal.org_id, principal.workspace_id)
+        if month is None:
+            month = month_of((await self._database.read("now"))[0][0])
+        rows = await self._database.read("usage", principal.org_id, scope, scope_id, month)
+        key: Rows = []
+        if principal.role == "service" and principal.key_id is not None:
+            key = await self._database.read("key_usage", principal.org_id, principal.key_id, month)
+        return monthly_usage(month, scope, rows[0] if rows else (0, 0, 0, 0), found, key[0] if key else None)
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         check_binding(binding)
@@ -248,7 +214,7 @@ class PostgresDirectory:
             int(expires_in_seconds * 1000),
         )
         if not rows:
-            raise NotFound("No such turn.")
+            raise no_turn()
 
     async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
         return _binding(await self._database.write("spend_token", token_hash, purpose))
@@ -266,7 +232,4 @@ def _spec(spec: AgentSpec) -> str:
 
 
 def _binding(rows: Rows) -> TokenBinding | None:
-    if not rows:
-        return None
-    purpose, turn_id, attempt = rows[0]
-    return TokenBinding(purpose=purpose, turn_id=turn_id, attempt=attempt)
+    return to_binding(rows[0]) if rows else None

@@ -142,10 +142,10 @@ class PostgresFiles:
         return [(file_id, key) for file_id, key in rows]
 
     async def known_keys(self, storage_keys: Sequence[str]) -> set[str]:
-        return {row[0] for row in await self._database.read("known_storage_keys", list(storage_keys))}
+        return {key for (key,) in await self._database.read("known_storage_keys", list(storage_keys))}
 
     async def pending_files(self, file_ids: Sequence[FileId]) -> set[FileId]:
-        return {row[0] for row in await self._database.read("pending_file_ids", list(file_ids))}
+        return {file_id for (file_id,) in await self._database.read("pending_file_ids", list(file_ids))}
 
     async def _files(self, name: str, *values: Any) -> list[File]:
         return [to_file(row) for row in await self._database.read(name, *values)]
@@ -171,7 +171,7 @@ async def _free_names(statements: Statements, conversation_id: ConversationId | 
     offered = OFFERED
     while True:
         keys = names_to_look_up(names, offered)
-        taken = {row[0] for row in await statements.fetch("taken_names_among", conversation_id, keys)}
+        taken = {key for (key,) in await statements.fetch("taken_names_among", conversation_id, keys)}
         free = free_names(names, taken, offered)
         if free is not None:
             return free

@@ -1,7 +1,7 @@
 """Pages and the text of files on PostgreSQL.
 
-Candidates come from the index on the engine's path, filtered by their owner there, since row-level security would keep
-it from being used. What is shown is read through the client path.
+The engine's path finds candidates of the owner, because row-level security would keep the index from being used. What
+the reader gets is then read on the client path.
 """
 
 from collections.abc import Sequence

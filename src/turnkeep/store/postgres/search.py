@@ -1,14 +1,15 @@
-"""Search on PostgreSQL: filling the index, and what a query finds in it.
+"""The search over titles and visible messages on PostgreSQL: how its index is filled, and what a query finds.
 
-Tokens are our own (`searching.py`); PostgreSQL only keeps them, in a tsvector with a GIN index. Candidates come from
-the index on the engine's path, filtered by their owner there, since row-level security would keep it from being used.
-What is shown is read through the client path.
+Tokens are made in Python; PostgreSQL only keeps them, in a tsvector with a GIN index. The engine's path finds
+candidates of the owner, because row-level security would keep that index from being used. What the reader gets is then
+read on the client path.
 """
 
 from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.conversations import Hit
 from turnkeep.model.principals import Principal
 from turnkeep.model.text_search import SearchQuery, snippet, tokens_of
+from turnkeep.store.fulltext import tsquery_text
 from turnkeep.store.postgres.io.database import Database, owner_of
 from turnkeep.store.rows import to_content, to_conversation
 from turnkeep_client.wire.display import words_of
@@ -35,9 +36,9 @@ class Search:
     async def find(self, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int) -> list[Hit]:
         """Conversations of the principal that match, newest change first, with the place where they match."""
         await self.index_pending(principal.workspace_id, limit=INDEXED_BEFORE_SEARCH)
-        match = _tsquery(query)
+        match = tsquery_text(query)
         found = await self._database.read("found_conversations", *owner_of(principal), match, *before, limit)
-        ids = [row[0] for row in found]
+        ids = [conversation_id for (conversation_id,) in found]
         if not ids:
             return []
         rows = await self._database.read_as(principal, "my_found", ids)
@@ -80,12 +81,12 @@ class Search:
                 after,
                 last,
                 title,
-                None if title is None else tokens_of(title),
+                title_tokens(title),
                 [entry[0] for entry in kept],
                 [entry[1] for entry in kept],
                 [entry[2] for entry in kept],
             )
-            if not answer[0][0]:
+            if not answer:
                 return False
             after = last
             if after >= end:
@@ -98,18 +99,10 @@ class Search:
         places = await self._database.read("found_messages", ids, match)
         if not places:
             return {}
-        turns, sequences = [place[0] for place in places], [place[1] for place in places]
+        turns, sequences = [turn_id for turn_id, _ in places], [sequence for _, sequence in places]
         rows = await self._database.read_as(principal, "my_messages", turns, sequences)
-        return {row[0]: words_of(to_content(row[1], row[2])) for row in rows}
+        return {conversation_id: words_of(to_content(blocks, display)) for conversation_id, blocks, display in rows}
 
 
-def _tsquery(query: SearchQuery) -> str:
-    """Every token must occur, the prefixes as beginnings. Tokens hold only letters, digits and marks; they are quoted
-    all the same, so that nothing depends on it."""
-    words = [_quoted(word) for word in query.words]
-    prefixes = [_quoted(prefix) + ":*" for prefix in query.prefixes]
-    return " & ".join(words + prefixes)
-
-
-def _quoted(token: str) -> str:
-    return "'" + token.replace("\\", "\\\\").replace("'", "''") + "'"
+def title_tokens(title: str | None) -> list[str] | None:
+    return None if title is None else tokens_of(title)

@@ -1,4 +1,7 @@
-"""Tables and their rows on PostgreSQL."""
+"""Tables and their rows on PostgreSQL.
+
+A search chooses rows on the engine's path. What the rows hold is then read on the client path.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -288,7 +291,7 @@ class PostgresTables:
         return await self._database.run(work, in_transaction=True)
 
     async def abandon_import(self, table: KnowledgeTable, *, import_id: str) -> None:
-        await self._database.write("doom_import", table.id, import_id)
+        await self._database.write("abandon_import", table.id, import_id)
         while await self._erase_rows(1, 500):
             pass
 
@@ -299,7 +302,7 @@ class PostgresTables:
         return texts + await self._erase_rows(silent, limit)
 
     async def _erase_rows(self, before: int, limit: int) -> int:
-        """Erase up to so many rows that no reader can see any more; return how many there were."""
+        """Erase up to `limit` rows that no reader can see any more; return how many there were."""
 
         async def work(statements: Statements) -> int:
             erased = 0

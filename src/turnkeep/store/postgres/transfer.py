@@ -1,8 +1,7 @@
-"""Whole conversations that leave for elsewhere, or come from there."""
+"""Whole conversations on PostgreSQL: exported, and imported under new ids."""
 
-from typing import Any
+from collections.abc import Sequence
 
-from turnkeep.errors import NotFound
 from turnkeep.ids import ConversationId, check_id
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.principals import Principal
@@ -10,20 +9,22 @@ from turnkeep.model.turns import Turn
 from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.exports import rename
-from turnkeep.store.postgres.io.database import Database, Statements, check_service, owner_of
-from turnkeep.store.postgres.records import entries_of, packed
-from turnkeep.store.postgres.turns import ALL
-from turnkeep.store.rows import (
-    json_or_null,
-    json_text,
-    to_conversation,
-    to_file,
-    to_message,
-    to_recorded,
-    to_turn,
+from turnkeep.store.postgres.history import ALL
+from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.search import title_tokens
+from turnkeep.store.rows import json_text, to_conversation, to_file, to_message, to_recorded, to_turn
+from turnkeep.store.rules.conversations import (
+    imported_conversation,
+    imported_events,
+    imported_logs,
+    imported_messages,
+    imported_turn,
 )
-from turnkeep.store.rules.names import name_key
+from turnkeep.store.rules.files import imported_files
+from turnkeep.store.rules.refusals import check_service, no_conversation, no_workspace
 from turnkeep_client.wire.events import LogLine, Recorded
+
+TURNS_AT_ONCE = 20
 
 
 class PostgresTransfer:
@@ -39,7 +40,7 @@ class PostgresTransfer:
         async def work(statements: Statements) -> Exported:
             found = await statements.fetch("own_conversation", *owner_of(principal), conversation_id)
             if not found:
-                raise NotFound("No such conversation.")
+                raise no_conversation()
             turns = [to_turn(row) for row in await statements.fetch("conversation_turns", conversation_id)]
             files = await statements.fetch("files_of_conversation", conversation_id)
             return Exported(
@@ -55,10 +56,14 @@ class PostgresTransfer:
         renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
 
         async def work(statements: Statements) -> Conversation:
-            await _insert(statements, principal, renamed)
+            record = json_text(imported_conversation(renamed, principal))
+            if await statements.fetch("insert_conversation", record, title_tokens(renamed.conversation.title)):
+                await _insert_turns(statements, principal, renamed.turns)
+                await statements.fetch("insert_files", json_text(imported_files(renamed.files, principal)))
+            # Else an earlier try was committed and its answer lost, or there is no workspace.
             found = await statements.fetch("own_conversation", *owner_of(principal), renamed.conversation.id)
             if not found:
-                raise NotFound("No such workspace.")
+                raise no_workspace()
             return to_conversation(found[0])
 
         return await self._database.transact(work)
@@ -77,92 +82,16 @@ async def _trace(statements: Statements, turn: Turn) -> TurnTrace:
     )
 
 
-async def _insert(statements: Statements, principal: Principal, exported: Exported) -> None:
-    """Insert what is given as it is; its ids were made for this database. Done already: nothing happens."""
-    conversation = exported.conversation
-    inserted = await statements.fetch(
-        "import_conversation",
-        principal.org_id,
-        principal.workspace_id,
-        principal.user_id,
-        conversation.id,
-        conversation.kind,
-        conversation.agent_id,
-        conversation.model,
-        conversation.workflow_id,
-        conversation.title,
-        conversation.preview,
-        json_or_null(conversation.metadata),
-        conversation.message_count,
-        conversation.turn_count,
-        max((trace.turn.ordinal for trace in exported.turns), default=0) + 1,
-        conversation.head_turn_id,
-        conversation.created_at,
-        conversation.updated_at,
-    )
-    if not inserted:
-        return
-    for trace in exported.turns:
-        await _insert_turn(statements, principal, trace)
-    for file in exported.files:
-        await statements.fetch(
-            "import_file",
-            file.id,
-            principal.org_id,
-            principal.workspace_id,
-            principal.user_id,
-            file.conversation_id,
-            file.message_id,
-            file.name,
-            name_key(file.name),
-            file.mime_type,
-            file.size,
-            file.sha256,
-            file.storage_key,
-            file.source,
-            file.status,
-            file.created_at,
-        )
-
-
-async def _insert_turn(statements: Statements, principal: Principal, trace: TurnTrace) -> None:
-    turn = trace.turn
-    await statements.fetch("import_turn", *_turn_values(principal, trace))
-    entries = entries_of(trace.rows, [each.event for each in trace.events], trace.logs)
-    place: tuple[list[Any], ...] = ([turn.id], [True], [principal.org_id], [turn.conversation_id], [0])
-    await statements.fetch("import_entries", *place, *packed([entries]))
-
-
-def _turn_values(principal: Principal, trace: TurnTrace) -> tuple[Any, ...]:
-    turn, usage = trace.turn, trace.turn.usage
-    return (
-        turn.id,
-        principal.org_id,
-        principal.workspace_id,
-        turn.conversation_id,
-        principal.user_id,
-        principal.key_id,
-        turn.parent_turn_id,
-        turn.ordinal,
-        turn.active,
-        turn.status,
-        turn.attempt,
-        turn.failures,
-        len(trace.events),
-        turn.cancel_requested_at,
-        turn.background,
-        principal.ref,
-        json_text(turn.snapshot),
-        turn.source,
-        turn.model,
-        json_or_null(turn.metadata),
-        turn.month,
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        None if turn.error is None else json_text(turn.error),
-        turn.created_at,
-        turn.started_at,
-        turn.settled_at,
-    )
+async def _insert_turns(statements: Statements, principal: Principal, traces: Sequence[TurnTrace]) -> None:
+    """Insert turns as they are, some at a time: one statement would be too large, and one for each turn too many."""
+    org_id = principal.org_id
+    for start in range(0, len(traces), TURNS_AT_ONCE):
+        some = traces[start : start + TURNS_AT_ONCE]
+        await statements.fetch("import_turns", json_text([imported_turn(each, principal) for each in some]))
+        for name, records in (
+            ("import_messages", [record for each in some for record in imported_messages(each, org_id)]),
+            ("import_events", [record for each in some for record in imported_events(each, org_id)]),
+            ("import_logs", [record for each in some for record in imported_logs(each, org_id)]),
+        ):
+            if records:
+                await statements.fetch(name, json_text(records))

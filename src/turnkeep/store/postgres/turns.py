@@ -1,145 +1,151 @@
-"""Turns on PostgreSQL: claims, leases, stops, and what their workers and readers read."""
+"""Turns on PostgreSQL: claimed, recorded, settled and appended.
+
+A claim loads facts, lets `store/rules` decide, and writes. Record, settle and append are what is written most: they are
+grouped across conversations into one statement and one commit.
+"""
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Any
 
 import asyncpg
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
+from turnkeep.clock import month_of
+from turnkeep.errors import TurnkeepError, Unavailable
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
+from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.messages import Message
-from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.store.checks import check_adopt, check_claim, check_usage
-from turnkeep.store.commands import ROW_LIMIT, Adopted, Claim, Claimed, Renewal, TurnTrace, Window
+from turnkeep.store.checks import check_append, check_claim, check_record, check_settlement, check_usage
+from turnkeep.store.commands import Appended, Claim, Claimed, Receipt, Settled, Settlement
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
-from turnkeep.store.postgres.io.errors import OVER_LIMIT, counted_of
-from turnkeep.store.rows import (
-    MESSAGE_COLUMNS,
-    json_or_null,
-    json_text,
-    message_values,
-    to_message,
-    to_recorded,
-    to_replayed,
-    to_turn,
-    turn_values,
+from turnkeep.store.postgres.io.errors import OVER_LIMIT, RefusedWrite, counted_of
+from turnkeep.store.postgres.io.group_commit import Groups
+from turnkeep.store.postgres.leases import promote_next
+from turnkeep.store.postgres.records import (
+    Entries,
+    Record,
+    all_entries,
+    entries_of,
+    message_record,
+    size_of,
+    turn_record,
 )
-from turnkeep.store.rules import claims, queue, quota
+from turnkeep.store.rows import json_or_null, json_text, to_turn, turn_values
+from turnkeep.store.rules import appends, claims, fence, queue, quota
+from turnkeep.store.rules.appends import AppendFacts
 from turnkeep.store.rules.claims import ClaimFacts, NewIds, NewTurn, Repeat
 from turnkeep.store.rules.quota import call_mark
-from turnkeep.store.rules.refusals import check_service, no_turn
-from turnkeep_client.wire.events import LogLine, Recorded
+from turnkeep_client.wire.events import LogLine, TurnEvent
 from turnkeep_client.wire.usage import Usage
 
-ALL = 2**31 - 1
-_MESSAGE_NAMES = MESSAGE_COLUMNS.split(", ")
-_place = itemgetter("ordinal", "turn_sequence")
+_CLAIM_TRIES = 100
+"""So often another request may change the conversation between the two statements of a claim."""
+
 _claim_facts = msgspec.json.Decoder(ClaimFacts).decode
+_append_facts = msgspec.json.Decoder(AppendFacts | None).decode
+
+
+class _Recording(Struct, frozen=True):
+    held: Held
+    after: int
+    entries: Entries
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The job as the functions `record` and `settle` know it."""
+        return {
+            "turn_id": self.held.turn_id,
+            "attempt": self.held.attempt,
+            "after": self.after,
+            "last": self.after + len(self.entries.events),
+        }
+
+
+class _Settling(_Recording, frozen=True):
+    settlement: Settlement
+
+    @property
+    def document(self) -> dict[str, Any]:
+        settlement = self.settlement
+        return {
+            **super().document,
+            **structs.asdict(settlement.usage),
+            "conversation_id": self.held.conversation_id,
+            "status": settlement.status,
+            "error": None if settlement.error is None else json_text(settlement.error),
+            "has_final": settlement.final is not None,
+        }
+
+
+class _Appending(Struct, frozen=True):
+    conversation_id: ConversationId
+    owner: str | None
+    turn: Record
+    title: str | None
+    preview: str | None
+    visible: int
+    rows: list[Record]
 
 
 class PostgresTurns:
-    """Everything about turns but the grouped writes."""
+    """The verbs that write turns. Record, settle and append answer only after their commit."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._records: Groups[_Recording, Receipt] = Groups(self._flush_records)
+        self._settlements: Groups[_Settling, Settled] = Groups(self._flush_settlements)
+        self._appends: Groups[_Appending, int] = Groups(self._flush_appends)
 
     async def claim(self, claim: Claim) -> Claimed:
         check_claim(claim)
         ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
 
         async def work(statements: Statements, is_repeat: bool) -> Claimed:
-            asked = json_text(_asked(claim))
-            [found] = await statements.fetch("claim_facts", asked)
-            while True:
+            for _ in range(_CLAIM_TRIES):
+                [found] = await statements.fetch("claim_facts", json_text(_asked(claim)))
                 facts = structs.replace(_claim_facts(found["facts"]), now=found["now"])
                 decided = claims.decide(claim, facts, ids, is_repeat=is_repeat)
                 if isinstance(decided, Repeat):
                     [row] = await statements.fetch("turn_by_id", decided.turn_id)
                     return decided.claimed(to_turn(row))
-                document = json_text(_claim_document(claim, decided))
                 try:
-                    [changed] = await statements.fetch("write_claim", asked, found["facts"], document)
+                    [written] = await statements.fetch("write_claim", *_claim_values(claim, decided, found["facts"]))
                 except asyncpg.PostgresError as exc:
                     if exc.sqlstate == OVER_LIMIT:
                         quota.check(decided.limits, counted_of(exc))
                     raise
-                if changed["facts"] is None:
+                if written["is_written"]:
                     return decided.claimed()
-                found = changed
+            raise Unavailable("Too many requests change this conversation at once. Try again.")
 
         return await self._database.run(work)
 
-    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
-        if not held:
-            return []
-        ordered = sorted(held, key=lambda each: each.turn_id)
-        rows = await self._database.write(
-            "renew",
-            [each.turn_id for each in ordered],
-            [each.attempt for each in ordered],
-            _ms(lease_seconds),
-        )
-        kept: dict[tuple[TurnId, int], tuple[bool, int]] = {
-            (turn, attempt): (wanted, written) for turn, attempt, wanted, written in rows
-        }
-        return [_renewal(each, kept.get((each.turn_id, each.attempt))) for each in held]
+    async def record(
+        self,
+        held: Held,
+        *,
+        after: int,
+        rows: Sequence[Message] = (),
+        events: Sequence[TurnEvent] = (),
+        logs: Sequence[LogLine] = (),
+    ) -> Receipt:
+        check_record(held, rows, events, logs)
+        entries = entries_of(held.turn_id, after, rows, events, logs)
+        return await self._records.submit(held.turn_id, _Recording(held, after, entries), size=entries.size)
 
-    async def adopt(
-        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
-    ) -> list[Adopted]:
-        check_adopt(worker, turn_id)
-        rows = await self._database.write("adopt", worker, _ms(lease_seconds), limit, turn_id)
-        adopted = []
-        for is_first_start, *columns in rows:
-            turn = to_turn(columns)
-            adopted.append(Adopted(turn=turn, held=_held(turn), is_first_start=is_first_start))
-        return adopted
+    async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
+        check_settlement(held, settlement)
+        entries = entries_of(held.turn_id, after, settlement.all_rows, settlement.all_events, settlement.logs)
+        job = _Settling(held, after, entries, settlement)
+        return await self._settlements.submit(held.conversation_id, job, size=entries.size)
 
-    async def hand_over(self, held: Sequence[Held]) -> None:
-        if held:
-            ordered = sorted(held, key=lambda each: each.turn_id)
-            await self._database.write(
-                "hand_over", [each.turn_id for each in ordered], [each.attempt for each in ordered]
-            )
-
-    async def release(self, workers: Sequence[str]) -> None:
-        if workers:
-            await self._database.write("release", sorted(workers))
-
-    async def promote_waiting(self) -> list[TurnId]:
-        return [row[0] for row in await self._database.write("promote_waiting")]
-
-    async def request_cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
-        check_id(turn_id, "turn")
-        return to_turn((await self._database.write("request_cancel", *owner_of(principal), turn_id))[0])
-
-    async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
-        if turn_ids:
-            await self._database.write("watch", sorted(turn_ids), _ms(seconds))
-
-    async def cancel_unwatched(self) -> list[TurnId]:
-        return [row[0] for row in await self._database.write("cancel_unwatched")]
-
-    async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
-        check_id(turn_id, "turn")
-        rows = await self._database.read_as(principal, "my_turn", turn_id)
-        if not rows:
-            raise no_turn()
-        return to_turn(rows[0])
-
-    async def claimed_turn(self, turn_id: TurnId) -> Turn:
-        rows = await self._database.read("turn_by_id", check_id(turn_id, "turn"))
-        if not rows:
-            raise no_turn()
-        return to_turn(rows[0])
-
-    async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
-        rows = await self._database.read("running_turn", check_id(turn_id, "turn"), attempt)
-        return to_turn(rows[0]) if rows else None
+    async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
+        check_append(conversation_id, turn)
+        job = _appending(principal, conversation_id, turn)
+        return await self._appends.submit(conversation_id, job, size=size_of(job.rows))
 
     async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
         check_usage(usage)
@@ -155,46 +161,124 @@ class PostgresTurns:
         )
         return bool(rows)
 
-    async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
-        check_id(turn_id, "turn")
-        rows = await self._database.read("events_after", turn_id, after, limit)
-        if rows:
-            return [to_recorded(*row) for row in rows]
-        found = await self._database.read("turn_by_id", turn_id)
-        if not found:
-            return []
-        turn = to_turn(found[0])
-        if turn.last_seq or not turn.is_settled:
-            return []
-        told = events_from_rows(turn, await self.turn_rows(turn_id))
-        return [Recorded(seq=n, event=event) for n, event in enumerate(told, start=1) if n > after][:limit]
+    async def finish_writes(self) -> None:
+        """Wait for everything that has begun."""
+        for groups in (self._records, self._settlements, self._appends):
+            await groups.close()
 
-    async def turn_rows(self, turn_id: TurnId) -> list[Message]:
-        check_id(turn_id, "turn")
-        return [to_message(row) for row in await self._database.read("turn_rows", turn_id)]
+    async def _flush_records(self, jobs: Sequence[_Recording]) -> list[Receipt | TurnkeepError]:
+        ordered = sorted(jobs, key=lambda job: job.held.turn_id)
+        found = await self._database.write_group("record", *_job_values(ordered))
+        answers: dict[TurnId, Receipt | TurnkeepError] = {}
+        for job, row in zip(ordered, found, strict=True):
+            if row["outcome"] in {"held", "known"}:
+                answers[job.held.turn_id] = Receipt(
+                    last_seq=row["last_seq"],
+                    cancel_requested=row["cancel_requested"],
+                    files_written=row["files_written"],
+                )
+            else:
+                answers[job.held.turn_id] = fence.refusal(row["outcome"], job.held, job.after, row["last_seq"])
+        return [answers[job.held.turn_id] for job in jobs]
 
-    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
-        check_id(conversation_id, "conv")
-        rows = await self._database.read("window", conversation_id, turns, row_limit + 1)
-        rows.sort(key=_place)
-        kept = rows[-row_limit:] if len(rows) > row_limit else rows
-        return Window(rows=tuple([to_replayed(conversation_id, row) for row in kept]), is_cut=len(rows) > row_limit)
+    async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
+        ordered = sorted(jobs, key=lambda job: job.held.turn_id)
+        found = await self._database.write_group("settle", *_job_values(ordered), False)
+        answers: dict[ConversationId, Settled | TurnkeepError] = {}
+        for job, (outcome, *columns) in zip(ordered, found, strict=True):
+            if outcome == "waiting":
+                answers[job.held.conversation_id] = await self._settle_and_promote(job)
+            else:
+                answers[job.held.conversation_id] = _settled(job, outcome, columns)
+        return [answers[job.held.conversation_id] for job in jobs]
 
-    async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
-        check_service(principal)
-        check_id(turn_id, "turn")
-        found = await self._database.read("own_turn", *owner_of(principal), turn_id)
-        if not found:
-            raise no_turn()
-        return TurnTrace(
-            turn=to_turn(found[0]),
-            rows=tuple(await self.turn_rows(turn_id)),
-            events=tuple(await self.events(turn_id, limit=ALL)),
-            logs=tuple(
-                LogLine(after_seq=after, level=level, message=message, ts=ts)
-                for after, level, message, ts in await self._database.read("turn_logs", turn_id)
-            ),
-        )
+    async def _settle_and_promote(self, job: _Settling) -> Settled | TurnkeepError:
+        """Settle where another turn waits: in the same transaction the rules decide which one runs next."""
+
+        async def work(statements: Statements) -> Settled | TurnkeepError:
+            [(outcome, *columns)] = await statements.fetch("settle", *_job_values([job]), True)
+            settled = _settled(job, outcome, columns)
+            if outcome != "held" or isinstance(settled, TurnkeepError):
+                return settled
+            return structs.replace(settled, promoted=await promote_next(statements, job.held.conversation_id))
+
+        try:
+            return await self._database.transact(work)
+        except TurnkeepError as exc:
+            return exc
+
+    async def _flush_appends(self, jobs: Sequence[_Appending]) -> list[int | TurnkeepError]:
+        ordered = sorted(jobs, key=lambda job: job.conversation_id)
+        try:
+            [row] = await self._database.write_group(
+                "append",
+                [job.turn for job in ordered],
+                [job.owner for job in ordered],
+                [job.title for job in ordered],
+                [job.preview for job in ordered],
+                [job.visible for job in ordered],
+                [row for job in ordered for row in job.rows],
+            )
+        except RefusedWrite as exc:
+            if len(jobs) > 1:
+                raise  # each is sent again alone
+            facts = appends.check(_append_facts(exc.facts), jobs[0].conversation_id)
+            if facts.known_ordinal is None:
+                raise
+            return [facts.known_ordinal]
+        ordinals = dict(zip([job.conversation_id for job in ordered], row["ordinals"], strict=True))
+        return [ordinals[job.conversation_id] for job in jobs]
+
+
+def _job_values(jobs: Sequence[_Recording]) -> tuple[str, list[Record], list[Record], list[Record]]:
+    """What `record` and `settle` are given."""
+    return json_text([job.document for job in jobs]), *all_entries(job.entries for job in jobs)
+
+
+def _settled(job: _Settling, outcome: Any, columns: Sequence[Any]) -> Settled | TurnkeepError:
+    if outcome in {"held", "known"}:
+        return Settled(turn=to_turn(columns), promoted=None)
+    last_seq = None if outcome == "lost" else to_turn(columns).last_seq
+    return fence.refusal(outcome, job.held, job.after, last_seq)
+
+
+def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
+    org_id, workspace_id, owner = owner_of(principal)
+    title, preview = title_and_preview(turn.asked)
+    columns = {
+        "id": turn.turn_id,
+        "org_id": org_id,
+        "workspace_id": workspace_id,
+        "conversation_id": conversation_id,
+        "user_id": principal.user_id,
+        "key_id": principal.key_id,
+        "active": True,
+        "status": "succeeded",
+        "attempt": 1,
+        "failures": 0,
+        "last_seq": 0,
+        "seq_at_adoption": 0,
+        "background": False,
+        "principal_ref": principal.ref,
+        "source": turn.source,
+        "model": turn.model,
+        "month": month_of(turn.started_at),
+        **structs.asdict(turn.usage),
+        "created_at": turn.started_at,
+        "started_at": turn.started_at,
+        "settled_at": turn.settled_at,
+        "files_written": 0,
+        "watched_ms": 0,
+    }
+    return _Appending(
+        conversation_id,
+        owner,
+        turn_record(columns),
+        title,
+        preview,
+        sum(not row.internal for row in turn.rows),
+        [message_record(row, org_id, (turn.turn_id, conversation_id)) for row in turn.rows],
+    )
 
 
 def _asked(claim: Claim) -> dict[str, Any]:
@@ -216,30 +300,34 @@ def _asked(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claim_document(claim: Claim, new: NewTurn) -> dict[str, Any]:
-    """What `write_claim` writes."""
-    turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
-    scopes = quota.scopes(turn.workspace_id, turn.user_id, claim.principal.key_id)
-    return {
-        "turn": turn_values(turn) | claims.turn_columns(claim, new),
-        "message": dict(zip(_MESSAGE_NAMES, message_values(new.question), strict=True)) | {"org_id": org_id},
-        "event": json_text(new.began),
-        "conversation": _new_conversation(claim, turn) if claim.conversation_id is None else None,
-        "title": new.title,
-        "preview": new.preview,
-        "attachments": [
-            {"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments
-        ]
-        or None,
-        "cancels": entry.cancels,
-        "cancel_error": json_text(queue.CANCELLED),
-        "cancel_event": json_text(queue.CANCELLED_EVENT),
-        "stops": entry.stops,
-        "moves": entry.moves or None,
-        "is_branch": new.place is not None and new.place.is_branch,
-        "scopes": [{"scope": scope, "scope_id": scope_id} for scope, scope_id in scopes],
-        "limits": new.limits,
-    }
+def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
+    """What `write_claim` is given."""
+    turn, entry = new.turn, new.entry
+    attached = [{"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments]
+    return (
+        turn_record(turn_values(turn) | claims.turn_columns(claim, new)),
+        message_record(new.question, claim.principal.org_id),
+        json_text(new.began),
+        facts,
+        json_text(
+            {
+                "conversation": _new_conversation(claim, turn) if claim.conversation_id is None else None,
+                "title": new.title,
+                "preview": new.preview,
+                "attachments": attached or None,
+                "owner": owner_of(claim.principal)[2],
+                "cancels": entry.cancels,
+                "cancel_error": json_text(queue.CANCELLED),
+                "cancel_event": json_text(queue.CANCELLED_EVENT),
+                "stops": entry.stops,
+                "moves": entry.moves or None,
+                "is_branch": new.place is not None and new.place.is_branch,
+                "workspace_limit": new.limits.workspace,
+                "user_limit": new.limits.user,
+                "key_limit": new.limits.key,
+            }
+        ),
+    )
 
 
 def _new_conversation(claim: Claim, turn: Turn) -> dict[str, Any]:
@@ -258,16 +346,3 @@ def _new_conversation(claim: Claim, turn: Turn) -> dict[str, Any]:
         "created_at": turn.created_at,
         "updated_at": turn.created_at,
     }
-
-
-def _held(turn: Turn) -> Held:
-    return Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=turn.attempt)
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)
-
-
-def _renewal(held: Held, kept: tuple[bool, int] | None) -> Renewal:
-    wanted, written = kept or (False, 0)
-    return Renewal(turn_id=held.turn_id, is_held=kept is not None, cancel_requested=wanted, files_written=written)

@@ -1,6 +1,6 @@
 """Attachments of a claim: which files may join the conversation, and the names that they get there."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -24,6 +24,13 @@ class FileFacts(Struct, frozen=True, kw_only=True):
     saved_at: int | None = None
 
 
+class Attachable(Struct, frozen=True, kw_only=True):
+    """Those files of a claim that the principal may use, and the name keys of the files in the conversation."""
+
+    files: tuple[FileFacts, ...] = ()
+    taken_names: tuple[str, ...] = ()
+
+
 class Attachment(Struct, frozen=True, kw_only=True):
     """A file under its name in the conversation, and that name as it collides with others."""
 
@@ -31,18 +38,13 @@ class Attachment(Struct, frozen=True, kw_only=True):
     name_key: str
 
 
-def attach(
-    wanted: Sequence[FileId],
-    files: Collection[FileFacts],
-    taken: Collection[str],
-    conversation_id: ConversationId,
-) -> tuple[Attachment, ...]:
+def attach(wanted: Sequence[FileId], facts: Attachable, conversation_id: ConversationId) -> tuple[Attachment, ...]:
     """Name the files in order. Those that are in the conversation already keep their names.
 
-    Raises NotFound for a file that is not among `files`, and InvalidRequest for one that cannot be attached.
+    Raises NotFound for a file that is not among the facts, and InvalidRequest for one that cannot be attached.
     """
-    found = {file.id: file for file in files}
-    names = set(taken)
+    found = {file.id: file for file in facts.files}
+    names = set(facts.taken_names)
     return tuple(_attach(_known(found, file_id), names, conversation_id) for file_id in wanted)
 
 

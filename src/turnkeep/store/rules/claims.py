@@ -16,7 +16,7 @@ from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnStatus
 from turnkeep.store.commands import Claim, Claimed
 from turnkeep.store.rules import queue
-from turnkeep.store.rules.attachments import Attachment, FileFacts, attach
+from turnkeep.store.rules.attachments import Attachable, Attachment, attach
 from turnkeep.store.rules.branches import Beside, Place, check_replaceable, place_of
 from turnkeep.store.rules.queue import Entry, Queue
 from turnkeep.store.rules.quota import Limits
@@ -49,9 +49,8 @@ class ClaimedConversation(Struct, frozen=True, kw_only=True):
 class ClaimFacts(Struct, frozen=True, kw_only=True):
     """What a claim depends on, as of `now`.
 
-    `limits` is None if the workspace does not exist, `conversation` if the principal has none of this id. `files` are
-    those attachments that the principal may use, `taken_names` the name keys of the conversation's files. `has_agent`
-    is False if the new conversation names an agent that does not exist.
+    `limits` is None if the workspace does not exist, `conversation` if the principal has none of this id. `has_agent`
+    is False if the new conversation names an agent that does not exist. `attachments` is None for a claim without any.
     """
 
     now: int = 0
@@ -61,8 +60,7 @@ class ClaimFacts(Struct, frozen=True, kw_only=True):
     has_agent: bool = True
     conversation: ClaimedConversation | None = None
     beside: Beside | None = None
-    files: tuple[FileFacts, ...] = ()
-    taken_names: tuple[str, ...] = ()
+    attachments: Attachable | None = None
 
 
 class Repeat(Struct, frozen=True, kw_only=True):
@@ -119,7 +117,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
     if known is not None:
         return known
     conversation, limits = _conversation(claim, facts)
-    attachments = attach(claim.attachment_ids, facts.files, facts.taken_names, ids.conversation_id)
+    attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
     entry = queue.enter(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
     place = place_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
     turn = _turn(claim, facts.now, ids.conversation_id, entry, place)
@@ -231,6 +229,7 @@ def turn_columns(claim: Claim, new: NewTurn) -> dict[str, Any]:
         "lease_until": new.lease_until,
         "watched_until": new.watched_until,
         "watched_ms": new.watched_ms,
+        "files_written": 0,
         "principal_ref": claim.principal.ref,
         "idempotency_key": claim.idempotency_key,
         "request_hash": claim.request_hash,

@@ -79,7 +79,7 @@ def names_to_look_up(names: Sequence[str], offered: int) -> list[str]:
 def free_names(names: Sequence[str], taken: Collection[str], offered: int) -> list[str] | None:
     """A name of its own for each file, in order: the first of `name`, `name-1`, … that is free.
 
-    `taken` are keys of names in the bag. None if a file finds none among so many; then more must be looked up.
+    `taken` are keys of names in the bag. None if all names offered to a file are taken; then more must be looked up.
     """
     used = set(taken)
     chosen = []

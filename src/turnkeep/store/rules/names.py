@@ -11,7 +11,7 @@ EXTENSION_BYTES = 200
 
 
 def name_key(name: str) -> str:
-    """The name as it collides: names that differ only in case or Unicode form are the same file to somebody."""
+    """The name as it collides. On some systems, names that differ only in case or Unicode form are the same file."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -27,5 +27,5 @@ def candidates(name: str) -> Iterator[str]:
 
 
 def _cut(text: str, limit: int) -> str:
-    """The beginning of a text that fits into so many bytes, in whole characters."""
+    """The beginning of a text that fits into `limit` bytes, in whole characters."""
     return text.encode()[:limit].decode(errors="ignore")

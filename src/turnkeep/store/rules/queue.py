@@ -121,11 +121,12 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class PromotionFacts(Struct, frozen=True, kw_only=True):
-    """A conversation in which nothing runs (any more). `waiting` is in order."""
+    """A conversation, and the turns that wait in it, in order."""
 
     is_deleted: bool
     head_turn_id: TurnId | None
     waiting: tuple[Candidate, ...]
+    is_running: bool = False
 
 
 class Promotion(Struct, frozen=True, kw_only=True):
@@ -138,7 +139,7 @@ class Promotion(Struct, frozen=True, kw_only=True):
 
 def promotion(facts: PromotionFacts) -> Promotion:
     """Let the first waiting turn run. In a deleted conversation nothing starts: all waiting turns are cancelled."""
-    if not facts.waiting:
+    if facts.is_running or not facts.waiting:
         return Promotion()
     if facts.is_deleted:
         return Promotion(cancels=tuple(turn.id for turn in facts.waiting))

@@ -1,7 +1,9 @@
 """Conversations on SQLite: how they are created, listed, read, changed, deleted and purged."""
 
-from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
-from turnkeep.ids import ConversationId, check_id, new_conversation_id
+from msgspec import Struct
+
+from turnkeep.errors import InvalidRequest
+from turnkeep.ids import AgentId, ConversationId, TurnId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
@@ -12,20 +14,24 @@ from turnkeep.store.commands import (
     NewConversation,
     Page,
     Purged,
+    page_of,
 )
-from turnkeep.store.rows import json_or_null, to_conversation
-from turnkeep.store.sqlite import history
-from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
+from turnkeep.store.rows import conversation_record, json_text, to_conversation, to_message, to_public_message
+from turnkeep.store.rules.conversations import (
+    Ahead,
+    Head,
+    changed,
+    check_head,
+    check_new,
+    insertion,
+    new_conversation,
+)
+from turnkeep.store.rules.refusals import check_service, no_conversation
+from turnkeep.store.sqlite.io.session import Row, Session
 from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
-from turnkeep.store.sqlite.ownership import (
-    check_service,
-    conversation_for_write,
-    in_workspace,
-    no_conversation,
-    no_turn,
-    owner_of,
-)
-from turnkeep.store.sqlite.search import SqliteSearch, refresh_title
+from turnkeep.store.sqlite.ownership import in_workspace, owner_of
+from turnkeep.store.sqlite.search import LATEST, SqliteSearch, list_key, refresh_title
 
 QUERY_CHARS = 1_000
 
@@ -40,7 +46,7 @@ _PURGED = (
     "purge_turns",
     "purge_conversation",
 )
-"""What hangs on a conversation, what depends on others first."""
+"""What belongs to a conversation. What depends on others comes first."""
 
 
 class SqliteConversations(SqliteSearch):
@@ -51,19 +57,19 @@ class SqliteConversations(SqliteSearch):
         return await self._write(_create, principal, new, new_conversation_id())
 
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
-        return await self._see(principal, history.my_conversation, check_id(conversation_id, "conv"))
+        return await self._see(principal, _my_conversation, check_id(conversation_id, "conv"))
 
     async def conversation_with_queue(
         self, principal: Principal, conversation_id: ConversationId
     ) -> ConversationWithQueue:
-        return await self._see(principal, history.my_conversation_with_queue, check_id(conversation_id, "conv"))
+        return await self._see(principal, _my_conversation_with_queue, check_id(conversation_id, "conv"))
 
     async def conversations(
         self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
     ) -> Page[Hit]:
         checks.check_limit(limit)
         if query is None:
-            return await self._see(principal, history.my_list, principal, limit, cursor)
+            return await self._see(principal, _my_list, principal, limit, cursor)
         checks.check_text(query, "query", limit=QUERY_CHARS, allow_empty=True)
         return await self._search(principal, query, limit, cursor)
 
@@ -100,7 +106,7 @@ class SqliteConversations(SqliteSearch):
         checks.check_limit(limit)
         if order not in {"asc", "desc"}:
             raise InvalidRequest("order must be asc or desc.")
-        return await self._see(principal, history.transcript, conversation_id, order, limit, cursor)
+        return await self._see(principal, _transcript, conversation_id, order, limit, cursor)
 
     async def conversation_trace(
         self, principal: Principal, conversation_id: ConversationId, *, limit: int = 100, cursor: str | None = None
@@ -111,10 +117,118 @@ class SqliteConversations(SqliteSearch):
 
         def traced(session: Session) -> Page[Message]:
             with session.snapshot():
-                history.own_conversation(session, principal, conversation_id)
-                return history.conversation_trace(session, conversation_id, limit, cursor)
+                own_conversation(session, principal, conversation_id)
+                return _conversation_trace(session, conversation_id, limit, cursor)
 
         return await self._read(traced)
+
+
+def _my_conversation(session: Session, conversation_id: ConversationId) -> Conversation:
+    row = session.row("my_conversation", {"conversation": conversation_id})
+    if row is None:
+        raise no_conversation()
+    return to_conversation(row)
+
+
+def _my_conversation_with_queue(session: Session, conversation_id: ConversationId) -> ConversationWithQueue:
+    with session.snapshot():
+        conversation = _my_conversation(session, conversation_id)
+        waiting = session.rows("my_queue", (conversation_id,))
+    queue = tuple(to_public_message(conversation_id, (*row, None)) for row in waiting)
+    return ConversationWithQueue(conversation=conversation, queue=queue)
+
+
+def own_conversation(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
+    """The same on the engine's path, for what reads internal rows next."""
+    row = session.row("own_conversation", owner_of(principal) | {"conversation": conversation_id})
+    if row is None:
+        raise no_conversation()
+    return to_conversation(row)
+
+
+def _my_list(session: Session, principal: Principal, limit: int, cursor: str | None) -> Page[Hit]:
+    of = list_of(None)
+    updated_at, id_ = list_key(cursor, of)
+    values = owner_of(principal) | {"updated_at": updated_at, "id": id_, "limit": limit + 1}
+    name = "my_conversations_of_workspace" if values["user"] is None else "my_conversations_of_user"
+    del values["org"]
+    if values["user"] is None:
+        del values["user"]
+    hits = [Hit(conversation=to_conversation(row), snippet=None) for row in session.rows(name, values)]
+    return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
+
+
+def _transcript(
+    session: Session, conversation_id: ConversationId, order: Order, limit: int, cursor: str | None
+) -> Page[PublicMessage]:
+    of = messages_of(conversation_id, order)
+    with session.snapshot():
+        if order == "asc":
+            ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
+            found = session.rows("transcript_forward", (conversation_id, ordinal, sequence, limit + 1))
+        else:
+            ordinal, sequence = (LATEST, 0) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
+            found = session.rows("transcript_backward", (conversation_id, ordinal, sequence, limit + 1))
+        if not found and session.row("my_conversation_exists", {"conversation": conversation_id}) is None:
+            raise no_conversation()
+        shown = [_Shown(row[:-3], *row[-3:]) for row in found[:limit]]
+        siblings = _siblings(session, conversation_id, shown)
+    last = shown[-1] if len(found) > limit else None
+    return Page(
+        data=tuple(to_public_message(conversation_id, (*each.message, siblings.get(each.turn_id))) for each in shown),
+        next_cursor=None if last is None else encode_cursor(of, last.ordinal, last.turn_sequence),
+    )
+
+
+class _Shown(Struct, frozen=True):
+    """A row of a transcript, and where it stands. The fields are in the order of the queries `transcript_…`."""
+
+    message: Row
+    parent_turn_id: TurnId | None
+    ordinal: int
+    turn_sequence: int
+
+    @property
+    def turn_id(self) -> TurnId:
+        turn_id: TurnId = self.message[1]
+        return turn_id
+
+
+def _siblings(
+    session: Session, conversation_id: ConversationId, shown: list[_Shown]
+) -> dict[TurnId, tuple[TurnId, ...]]:
+    """For each turn of a page that has others beside it: all of them, in order."""
+    parents: dict[str, list[tuple[int, TurnId]]] = {}
+    for each in shown:
+        parents.setdefault(each.parent_turn_id or "", []).append((each.ordinal, each.turn_id))
+    if not parents:
+        return {}
+    beside = session.rows("branches", (conversation_id, json_text(list(parents))))
+    families: dict[str, set[tuple[int, TurnId]]] = {}
+    for parent, ordinal, turn_id in beside:
+        families.setdefault(parent, set(parents[parent])).add((ordinal, turn_id))
+    return {
+        turn_id: tuple(each for _, each in sorted(family))
+        for parent, family in families.items()
+        for _, turn_id in parents[parent]
+    }
+
+
+def _conversation_trace(
+    session: Session, conversation_id: ConversationId, limit: int, cursor: str | None
+) -> Page[Message]:
+    of = rows_of(conversation_id)
+    ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
+    found = session.rows(
+        "conversation_rows",
+        {"conversation": conversation_id, "ordinal": ordinal, "sequence": sequence, "limit": limit + 1},
+    )
+    shown = [(to_message(message), at) for *message, at in found[:limit]]
+    last, last_ordinal = shown[-1] if len(found) > limit else (None, 0)
+    return Page(
+        data=tuple(message for message, _ in shown),
+        next_cursor=None if last is None else encode_cursor(of, last_ordinal, last.turn_sequence),
+    )
 
 
 def _create(
@@ -129,77 +243,38 @@ def _create(
 def insert_conversation(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> None:
-    owner = in_workspace(principal)
-    if session.row("workspace_exists", owner) is None:
-        raise NotFound("No such workspace.")
-    if new.agent_id is not None and session.row("agent_exists", owner | {"agent": new.agent_id}) is None:
-        raise NotFound("No such agent.")
-    session.run(
-        "insert_conversation",
-        owner
-        | {
-            "id": conversation_id,
-            "user": principal.user_id,
-            "kind": new.kind,
-            "agent": new.agent_id,
-            "model": new.model,
-            "workflow": new.workflow_id,
-            "title": new.title,
-            "preview": None,
-            "metadata": json_or_null(new.metadata),
-            "message_count": 0,
-            "turn_count": 0,
-            "next_ordinal": 1,
-            "head": None,
-            "created_at": session.now,
-            "updated_at": session.now,
-        },
-    )
+    has_workspace = session.row("workspace_exists", in_workspace(principal)) is not None
+    check_new(has_workspace=has_workspace, has_agent=_has_agent(session, principal, new.agent_id))
+    conversation = new_conversation(principal, new, conversation_id, session.now)
+    session.run("insert_conversation", insertion(conversation, principal.org_id))
+
+
+def _has_agent(session: Session, principal: Principal, agent_id: AgentId | None) -> bool:
+    """Also if none is named."""
+    return agent_id is None or session.row("agent_exists", in_workspace(principal) | {"agent": agent_id}) is not None
 
 
 def _change(
     session: Session, principal: Principal, conversation_id: ConversationId, wanted: ConversationChange
 ) -> Conversation:
     """Change what is given. A new head shows that turn's branch; refused while a turn runs or waits."""
-    _, _, _, running, waiting = conversation_for_write(session, principal, conversation_id)
-    if wanted.agent_id is not None:
-        agent = in_workspace(principal) | {"agent": wanted.agent_id}
-        if session.row("agent_exists", agent) is None:
-            raise NotFound("No such agent.")
-    turns, messages = 0, 0
+    before = own_conversation(session, principal, conversation_id)
+    check_new(has_workspace=True, has_agent=_has_agent(session, principal, wanted.agent_id))
+    more_turns, more_messages = 0, 0
     if wanted.head_turn_id is not None:
-        place = session.row("turn_place", {"turn": wanted.head_turn_id, "conversation": conversation_id})
-        if place is None:
-            raise no_turn()
-        ahead = running or waiting
-        if ahead is not None:
-            raise ConversationBusy(ahead, session.rows("turn_started_at", {"turn": ahead})[0][0])
-        if place[4] is None:
-            raise InvalidRequest("Only a turn that has run and ended can become the head.")
-        turns, messages = show_chain(session, conversation_id, wanted.head_turn_id)
-    is_moved = wanted.title is not None or wanted.head_turn_id is not None
-    session.run(
-        "change_conversation",
-        {
-            "conversation": conversation_id,
-            "title": wanted.title,
-            "model": "" if "model" in wanted.without else wanted.model,
-            "agent": "" if "agent_id" in wanted.without else wanted.agent_id,
-            "has_metadata": wanted.metadata is not None,
-            "metadata": json_or_null(wanted.metadata),
-            "head": wanted.head_turn_id,
-            "turns": turns,
-            "messages": messages,
-            "updated_at": session.now if is_moved else None,
-        },
-    )
+        head = session.row("turn_as_head", {"conversation": conversation_id, "turn": wanted.head_turn_id})
+        ahead = session.row("turn_ahead", {"conversation": conversation_id})
+        check_head(Head(*head) if head else None, Ahead(*ahead) if ahead else None)
+        more_turns, more_messages = show_chain(session, conversation_id, wanted.head_turn_id)
+    after = changed(before, wanted, session.now, more_turns=more_turns, more_messages=more_messages)
+    session.run("change_conversation", conversation_record(after))
     if wanted.title is not None:
         refresh_title(session, conversation_id, wanted.title)
     return by_id(session, conversation_id)
 
 
 def _delete(session: Session, principal: Principal, conversation_id: ConversationId) -> None:
-    _, _, _, running, _ = conversation_for_write(session, principal, conversation_id)
+    running = own_conversation(session, principal, conversation_id).running_turn_id
     which = {"conversation": conversation_id, "now": session.now}
     session.run("delete_conversation", which)
     session.run("delete_files_with", which)
@@ -213,7 +288,8 @@ def _restore(session: Session, principal: Principal, conversation_id: Conversati
     found = session.row("restorable_conversation", owner_of(principal) | which)
     if found is None:
         raise no_conversation()
-    if found[0]:
+    (is_deleted,) = found
+    if is_deleted:
         session.run("restore_conversation", which)
         session.run("restore_files", which)
     return by_id(session, conversation_id)
@@ -222,15 +298,15 @@ def _restore(session: Session, principal: Principal, conversation_id: Conversati
 def _purge(session: Session, deleted_before: int, limit: int) -> Purged:
     """Erase whole conversations, and files that were deleted by themselves."""
     keys: list[str] = []
-    doomed = session.rows("purgeable", {"before": deleted_before, "limit": limit})
-    for (conversation_id,) in doomed:
+    purged = session.rows("purgeable", {"before": deleted_before, "limit": limit})
+    for (conversation_id,) in purged:
         which = {"conversation": conversation_id}
         keys.extend(key for (key,) in session.rows("storage_keys", which))
         for name in _PURGED:
             session.run(name, which)
     alone = session.rows("purge_deleted_files", {"before": deleted_before, "limit": limit})
     keys.extend(key for (key,) in alone)
-    return Purged(conversations=len(doomed), storage_keys=tuple(sorted(keys)))
+    return Purged(conversations=len(purged), storage_keys=tuple(sorted(keys)))
 
 
 def by_id(session: Session, conversation_id: ConversationId) -> Conversation:

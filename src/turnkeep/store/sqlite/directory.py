@@ -1,11 +1,9 @@
 """The directory on SQLite: orgs, workspaces, members, keys, agents, usage and one-time tokens."""
 
 import hmac
-
-import msgspec
+from typing import Any
 
 from turnkeep.clock import month_of
-from turnkeep.errors import NotFound
 from turnkeep.ids import (
     AgentId,
     KeyId,
@@ -24,21 +22,28 @@ from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store import checks
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
-from turnkeep.store.rows import json_text, to_agent, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
 from turnkeep.store.rules.directory import (
+    DEFAULT_WORKSPACE,
+    check_key_is_new,
     check_may_go,
     check_model,
     check_month,
     check_name,
-    check_quota,
     check_role,
+    check_workspace,
+    key_record,
+    monthly_usage,
+    no_key,
+    no_org,
+    usage_scope,
+    workspace_record,
 )
+from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.ownership import in_workspace
-from turnkeep_client.wire.usage import KeyUsage, Messages, MonthlyUsage
-
-DEFAULT_WORKSPACE = "Default"
+from turnkeep_client.wire.usage import MonthlyUsage
 
 
 class SqliteDirectory(StoreThreads):
@@ -55,9 +60,7 @@ class SqliteDirectory(StoreThreads):
         return await self._write(_create_workspace, org_id, check_name(name), check_model(model))
 
     async def workspace(self, org_id: OrgId, workspace_id: WorkspaceId | None = None) -> Workspace:
-        check_id(org_id, "org")
-        if workspace_id is not None:
-            check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
         return await self._read(workspace, org_id, workspace_id)
 
     async def workspaces(self, org_id: OrgId) -> list[Workspace]:
@@ -67,12 +70,7 @@ class SqliteDirectory(StoreThreads):
         )
 
     async def change_workspace(self, workspace: Workspace) -> Workspace:
-        check_id(workspace.id, "ws")
-        check_model(workspace.model)
-        check_quota(workspace.monthly_message_limit)
-        check_quota(workspace.user_monthly_message_limit)
-        wanted = msgspec.structs.replace(workspace, name=check_name(workspace.name))
-        return await self._write(_change_workspace, wanted)
+        return await self._write(_change_workspace, workspace_record(workspace))
 
     async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
         await self._write(_delete_workspace, check_id(org_id, "org"), check_id(workspace_id, "ws"))
@@ -80,8 +78,7 @@ class SqliteDirectory(StoreThreads):
     async def ensure_member(
         self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
     ) -> Member:
-        check_id(org_id, "org")
-        check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
         checks.check_text(external_id, "user", limit=checks.KEY_CHARS)
         check_role(role)
         return await self._write(_ensure_member, org_id, workspace_id, external_id, role)
@@ -91,31 +88,19 @@ class SqliteDirectory(StoreThreads):
         return await self._read(lambda session: [to_member(row) for row in session.rows("members", which)])
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
-        check_id(key.id, "key")
-        check_id(key.org_id, "org")
-        if key.workspace_id is not None:
-            check_id(key.workspace_id, "ws")
-        check_name(key.name)
-        check_quota(key.monthly_message_limit)
-        check_quota(key.requests_per_minute)
-        checks.check_json(key.allowed_tools, "allowed_tools")
-        await self._write(_add_key, key, checks.check_hash(secret_hash, "A secret"))
+        await self._write(_add_key, key_record(key, secret_hash))
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return await self._read(_key_by_hash, secret_hash)
 
     async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
-        check_id(org_id, "org")
-        if workspace_id is not None:
-            check_id(workspace_id, "ws")
+        check_workspace(org_id, workspace_id)
         which = {"org": org_id, "workspace": workspace_id}
         return await self._read(lambda session: [to_key(row) for row in session.rows("keys", which)])
 
     async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
-        check_id(org_id, "org")
+        check_workspace(org_id, workspace_id)
         check_id(key_id, "key")
-        if workspace_id is not None:
-            check_id(workspace_id, "ws")
         await self._write(_revoke_key, org_id, key_id, workspace_id)
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
@@ -168,7 +153,7 @@ def _create_org(session: Session, name: str) -> tuple[Org, Workspace]:
 
 def _create_workspace(session: Session, org_id: OrgId, name: str, model: str | None) -> Workspace:
     if session.row("org_exists", {"org": org_id}) is None:
-        raise NotFound("No such org.")
+        raise no_org()
     return _insert_workspace(session, org_id, name, model, is_default=False)
 
 
@@ -184,24 +169,14 @@ def workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId | None)
     else:
         row = session.row("workspace", {"org": org_id, "workspace": workspace_id})
     if row is None:
-        raise NotFound("No such workspace.")
+        raise no_workspace()
     return to_workspace(row)
 
 
-def _change_workspace(session: Session, wanted: Workspace) -> Workspace:
-    row = session.row(
-        "change_workspace",
-        {
-            "org": wanted.org_id,
-            "workspace": wanted.id,
-            "name": wanted.name,
-            "model": wanted.model,
-            "limit": wanted.monthly_message_limit,
-            "user_limit": wanted.user_monthly_message_limit,
-        },
-    )
+def _change_workspace(session: Session, record: dict[str, Any]) -> Workspace:
+    row = session.row("change_workspace", record)
     if row is None:
-        raise NotFound("No such workspace.")
+        raise no_workspace()
     return to_workspace(row)
 
 
@@ -220,39 +195,27 @@ def _ensure_member(
     return to_member(session.rows("ensure_member", values | {"role": role, "now": session.now})[0])
 
 
-def _add_key(session: Session, key: ApiKey, secret_hash: bytes) -> None:
-    if session.row("org_exists", {"org": key.org_id}) is None:
-        raise NotFound("No such org.")
-    if key.workspace_id is not None:
-        workspace(session, key.org_id, key.workspace_id)
-    session.run(
-        "insert_key",
-        {
-            "id": key.id,
-            "org": key.org_id,
-            "name": key.name,
-            "hash": secret_hash,
-            "limit": key.monthly_message_limit,
-            "per_minute": key.requests_per_minute,
-            "tools": None if key.allowed_tools is None else json_text(key.allowed_tools),
-            "created_at": key.created_at,
-            "revoked_at": key.revoked_at,
-            "workspace": key.workspace_id,
-        },
-    )
+def _add_key(session: Session, record: dict[str, Any]) -> None:
+    has_org = session.row("org_exists", record) is not None
+    has_workspace = record["workspace"] is None or session.row("workspace", record) is not None
+    is_same = has_org and has_workspace and bool(session.run("insert_key", record))
+    if not is_same:
+        is_same = session.row("same_key", record) is not None
+    check_key_is_new(has_org=has_org, has_workspace=has_workspace, is_same=is_same)
 
 
 def _key_by_hash(session: Session, secret_hash: bytes) -> ApiKey | None:
     row = session.row("key_by_hash", {"hash": secret_hash})
-    if row is None or not hmac.compare_digest(row[-1], secret_hash):
+    if row is None:
         return None
-    return to_key(row)
+    *key, stored_hash = row
+    return to_key(key) if hmac.compare_digest(stored_hash, secret_hash) else None
 
 
 def _revoke_key(session: Session, org_id: OrgId, key_id: KeyId, workspace_id: WorkspaceId | None) -> None:
     which = {"org": org_id, "key": key_id, "workspace": workspace_id}
     if not session.run("revoke_key", which | {"now": session.now}):
-        raise NotFound("No such key.")
+        raise no_key()
 
 
 def _create_agent(session: Session, principal: Principal, spec: AgentSpec) -> Agent:
@@ -264,7 +227,7 @@ def _create_agent(session: Session, principal: Principal, spec: AgentSpec) -> Ag
 def _my_agent(session: Session, agent_id: AgentId) -> Agent:
     row = session.row("my_agent", {"agent": agent_id})
     if row is None:
-        raise NotFound("No such agent.")
+        raise no_agent()
     return to_agent(row)
 
 
@@ -280,46 +243,26 @@ def _change_agent(session: Session, principal: Principal, agent_id: AgentId, spe
     values = in_workspace(principal) | {"agent": agent_id, "spec": json_text(spec), "now": session.now}
     row = session.row("change_agent", values)
     if row is None:
-        raise NotFound("No such agent.")
+        raise no_agent()
     return to_agent(row)
 
 
 def _delete_agent(session: Session, principal: Principal, agent_id: AgentId) -> None:
     if not session.run("delete_agent", in_workspace(principal) | {"agent": agent_id, "now": session.now}):
-        raise NotFound("No such agent.")
+        raise no_agent()
 
 
 def _usage(session: Session, principal: Principal, month: str | None, user_id: UserId | None) -> MonthlyUsage:
     """The user's month with the limit for users, or the workspace's with its own."""
-    user = principal.user_id or user_id
-    found = workspace(session, principal.org_id, principal.workspace_id)
-    month = month or month_of(session.clock())
-    row = session.row(
-        "usage",
-        {
-            "org": principal.org_id,
-            "scope": "workspace" if user is None else "user",
-            "scope_id": principal.workspace_id if user is None else user,
-            "month": month,
-        },
-    )
-    ui, api, input_tokens, output_tokens = row or (0, 0, 0, 0)
-    return MonthlyUsage(
-        month=month,
-        messages=ui + api,
-        by_source=Messages(ui=ui, api=api),
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        limit=found.monthly_message_limit if user is None else found.user_monthly_message_limit,
-        key=_key_usage(session, principal, month),
-    )
-
-
-def _key_usage(session: Session, principal: Principal, month: str) -> KeyUsage | None:
-    if principal.role != "service" or principal.key_id is None:
-        return None
-    row = session.row("key_usage", {"org": principal.org_id, "key": principal.key_id, "month": month})
-    return None if row is None else KeyUsage(messages=row[0], limit=row[1])
+    with session.snapshot():
+        found = workspace(session, principal.org_id, principal.workspace_id)
+        month = month or month_of(session.clock())
+        scope, scope_id = usage_scope(principal, user_id)
+        which = {"org": principal.org_id, "month": month}
+        counted = session.row("usage", which | {"scope": scope, "scope_id": scope_id}) or (0, 0, 0, 0)
+        has_key = principal.role == "service" and principal.key_id is not None
+        key = session.row("key_usage", which | {"key": principal.key_id}) if has_key else None
+    return monthly_usage(month, scope, counted, found, key)
 
 
 def _add_token(session: Session, token_hash: bytes, binding: TokenBinding, expires_in_seconds: float) -> None:
@@ -334,14 +277,14 @@ def _add_token(session: Session, token_hash: bytes, binding: TokenBinding, expir
         },
     )
     if not inserted:
-        raise NotFound("No such turn.")
+        raise no_turn()
 
 
 def _peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("peek_token", {"hash": token_hash, "purpose": purpose, "now": session.clock()})
-    return None if row is None else TokenBinding(purpose=row[0], turn_id=row[1], attempt=row[2])
+    return None if row is None else to_binding(row)
 
 
 def _spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("spend_token", {"hash": token_hash, "purpose": purpose, "now": session.now})
-    return None if row is None else TokenBinding(purpose=row[0], turn_id=row[1], attempt=row[2])
+    return None if row is None else to_binding(row)

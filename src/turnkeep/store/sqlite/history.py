@@ -1,34 +1,23 @@
-"""Reading: windows, events, transcripts and traces. Every function ends with its rows in hand, no cursor open."""
+"""Reads of turns: windows, events, rows and traces. Every function ends with its rows in hand, no cursor open."""
 
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.conversations import Conversation, Hit
-from turnkeep.model.messages import Message, Order, PublicMessage
+from turnkeep.model.messages import Message
 from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.principals import Principal
-from turnkeep.model.text_search import SearchQuery, snippet
 from turnkeep.model.turns import Turn
-from turnkeep.store.commands import ConversationWithQueue, Page, TurnTrace, Window, page_of
-from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
+from turnkeep.store.commands import TurnTrace, Window
 from turnkeep.store.rows import (
-    MESSAGE_COLUMNS,
-    json_text,
-    to_conversation,
     to_message,
-    to_public_message,
     to_recorded,
     to_replayed,
     to_turn,
 )
-from turnkeep.store.sqlite.io.session import Row, Session
-from turnkeep.store.sqlite.ownership import no_conversation, no_turn, owner_of
-from turnkeep_client.wire.display import parts_of, words_of
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.sqlite.ownership import no_turn, owner_of
 from turnkeep_client.wire.events import LogLine, Recorded
-from turnkeep_client.wire.parts import Part
 
 ALL = 2**62
 """More than there ever is of anything."""
-
-_WIDTH = len(MESSAGE_COLUMNS.split(","))
 
 
 def window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int) -> Window:
@@ -98,128 +87,4 @@ def trace_of(session: Session, turn: Turn, recorded: list[Recorded]) -> TurnTrac
         logs=tuple(
             LogLine(after_seq=after, level=level, message=message, ts=ts) for after, level, message, ts in lines
         ),
-    )
-
-
-def my_conversation(session: Session, conversation_id: ConversationId) -> Conversation:
-    row = session.row("my_conversation", {"conversation": conversation_id})
-    if row is None:
-        raise no_conversation()
-    return to_conversation(row)
-
-
-def my_conversation_with_queue(session: Session, conversation_id: ConversationId) -> ConversationWithQueue:
-    with session.snapshot():
-        conversation = my_conversation(session, conversation_id)
-        waiting = session.rows("my_queue", (conversation_id,))
-    queue = tuple(to_public_message(conversation_id, (*row, None)) for row in waiting)
-    return ConversationWithQueue(conversation=conversation, queue=queue)
-
-
-def own_conversation(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
-    """The same on the engine's path, for what reads internal rows next."""
-    row = session.row("own_conversation", owner_of(principal) | {"conversation": conversation_id})
-    if row is None:
-        raise no_conversation()
-    return to_conversation(row)
-
-
-def list_key(cursor: str | None, of: str) -> tuple[int, str]:
-    """Where a page of conversations begins: before this `(updated_at, id)`."""
-    return (ALL, "") if cursor is None else decode_cursor(cursor, of, tuple[int, str])
-
-
-def my_list(session: Session, principal: Principal, limit: int, cursor: str | None) -> Page[Hit]:
-    of = list_of(None)
-    updated_at, id_ = list_key(cursor, of)
-    values = owner_of(principal) | {"updated_at": updated_at, "id": id_, "limit": limit + 1}
-    name = "my_conversations_of_workspace" if values["user"] is None else "my_conversations_of_user"
-    del values["org"]
-    if values["user"] is None:
-        del values["user"]
-    hits = [Hit(conversation=to_conversation(row), snippet=None) for row in session.rows(name, values)]
-    return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
-
-
-def my_hits(
-    session: Session,
-    query: SearchQuery,
-    conversation_ids: list[ConversationId],
-    places: dict[ConversationId, tuple[str, int]],
-) -> list[Hit]:
-    """What a search found, read as the client sees it, in the order of the ids."""
-    found = {row[0]: row for row in session.rows("my_conversations_by_id", {"ids": json_text(conversation_ids)})}
-    hits = []
-    for conversation_id in conversation_ids:
-        if conversation_id not in found:
-            continue
-        conversation = to_conversation(found[conversation_id])
-        shown = None
-        if conversation_id in places:
-            turn_id, sequence = places[conversation_id]
-            row = session.row("my_message", {"turn": turn_id, "sequence": sequence})
-            shown = snippet(words_of(content_of(to_message(row))), query) if row is not None else None
-        if shown is None and conversation.title is not None:
-            shown = snippet(conversation.title, query)
-        hits.append(Hit(conversation=conversation, snippet=shown))
-    return hits
-
-
-def transcript(
-    session: Session, conversation_id: ConversationId, order: Order, limit: int, cursor: str | None
-) -> Page[PublicMessage]:
-    of = messages_of(conversation_id, order)
-    with session.snapshot():
-        if order == "asc":
-            ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
-            found = session.rows("transcript_forward", (conversation_id, ordinal, sequence, limit + 1))
-        else:
-            ordinal, sequence = (ALL, 0) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
-            found = session.rows("transcript_backward", (conversation_id, ordinal, sequence, limit + 1))
-        if not found and session.row("my_conversation_exists", {"conversation": conversation_id}) is None:
-            raise no_conversation()
-        shown = found[:limit]
-        siblings = _siblings(session, conversation_id, shown)
-    return Page(
-        data=tuple(to_public_message(conversation_id, (*row[:10], siblings.get(row[1]))) for row in shown),
-        next_cursor=encode_cursor(of, *shown[-1][11:]) if len(found) > limit else None,
-    )
-
-
-def _siblings(session: Session, conversation_id: ConversationId, shown: list[Row]) -> dict[TurnId, tuple[TurnId, ...]]:
-    """For each turn of a page that has others beside it: all of them, in order."""
-    parents: dict[str, list[tuple[int, TurnId]]] = {}
-    for row in shown:
-        parents.setdefault(row[10] or "", []).append((row[11], row[1]))
-    if not parents:
-        return {}
-    beside = session.rows("branches", (conversation_id, json_text(list(parents))))
-    families: dict[str, set[tuple[int, TurnId]]] = {}
-    for parent, ordinal, turn_id in beside:
-        families.setdefault(parent, set(parents[parent])).add((ordinal, turn_id))
-    return {
-        turn_id: tuple(each for _, each in sorted(family))
-        for parent, family in families.items()
-        for _, turn_id in parents[parent]
-    }
-
-
-def content_of(message: Message) -> tuple[Part, ...]:
-    """What a reader sees of a visible row."""
-    return message.display if message.display is not None else parts_of(message.blocks)
-
-
-def conversation_trace(
-    session: Session, conversation_id: ConversationId, limit: int, cursor: str | None
-) -> Page[Message]:
-    of = rows_of(conversation_id)
-    ordinal, sequence = (0, -1) if cursor is None else decode_cursor(cursor, of, tuple[int, int])
-    found = session.rows(
-        "conversation_rows",
-        {"conversation": conversation_id, "ordinal": ordinal, "sequence": sequence, "limit": limit + 1},
-    )
-    shown = found[:limit]
-    return Page(
-        data=tuple(to_message(row[:_WIDTH]) for row in shown),
-        next_cursor=encode_cursor(of, shown[-1][_WIDTH], shown[-1][1]) if len(found) > limit else None,
     )

@@ -183,7 +183,7 @@ def drop_lost_texts(session: Session, limit: int) -> int:
 def _add_passages(
     session: Session, org_id: str, workspace_id: str | None, owner: str, index: Sequence[Indexed]
 ) -> None:
-    """Those of a page name its workspace; the text of a file belongs to whoever has a file of these bytes."""
+    """Passages of a page name its workspace. The text of a file belongs to everyone who has a file of these bytes."""
     whose = {"org": org_id, "workspace": workspace_id, "owner": owner}
     for each in index:
         values = whose | {"start": each.start, "stop": each.stop, "place": each.place}

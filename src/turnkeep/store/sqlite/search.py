@@ -1,7 +1,7 @@
-"""The search index: which entries there are, how they come into being, and what a query finds among them.
+"""The search over titles and visible messages on SQLite: how its index is filled, and what a query finds.
 
-Tokens are made by our own rules in Python; SQLite's full-text table only keeps them. It is filled after turns have
-settled, in chunks, so that no turn and no other write waits for it.
+Tokens are made in Python; SQLite's full-text table only keeps them. The index is filled after turns have settled, in
+chunks, so that no turn and no other write waits for it.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,21 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.conversations import Hit
+from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
-from turnkeep.model.text_search import SearchQuery, parse_query, tokens_of
+from turnkeep.model.text_search import SearchQuery, parse_query, snippet, tokens_of
 from turnkeep.store.commands import Page, page_of
-from turnkeep.store.cursors import list_cursor, list_of
+from turnkeep.store.cursors import decode_cursor, list_cursor, list_of
 from turnkeep.store.fulltext import fts_text
-from turnkeep.store.rows import json_text, to_message
-from turnkeep.store.sqlite import history
+from turnkeep.store.rows import json_text, to_conversation, to_message
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.ownership import owner_of
-from turnkeep_client.wire.display import words_of
+from turnkeep_client.wire.display import parts_of, words_of
+from turnkeep_client.wire.parts import Part
 
+LATEST = 2**62
+"""Later than every change."""
 CHUNK_TURNS = 100
 INDEXED_BEFORE_SEARCH = 500
 
@@ -31,16 +34,16 @@ class SqliteSearch(StoreThreads):
     """The search over titles and visible messages."""
 
     async def _search(self, principal: Principal, query: str, limit: int, cursor: str | None) -> Page[Hit]:
-        """Candidates from the index, filtered by their owner there; what is shown comes through the client path."""
+        """The index gives candidates of this owner. What the reader gets is then read on the client path."""
         wanted = parse_query(query)
         of = list_of(query)
-        before = history.list_key(cursor, of)
+        before = list_key(cursor, of)
         if wanted.is_empty:
             return Page(data=())
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
         found = await self._read(_candidates, principal, wanted, before, limit + 1)
         places = await self._read(_newest_matches, wanted, found) if found else {}
-        hits = await self._see(principal, history.my_hits, wanted, found, places)
+        hits = await self._see(principal, _my_hits, wanted, found, places)
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
@@ -97,14 +100,14 @@ def _next_chunk(session: Session, conversation_id: ConversationId, after: int) -
     last = min(end, after + CHUNK_TURNS)
     found = session.rows("rows_to_index", {"conversation": conversation_id, "after": after, "last": last})
     entries = [
-        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(history.content_of(message)))))
+        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(_content_of(message)))))
         for message in map(to_message, found)
     ]
     return Chunk(conversation_id, after, last, last >= end, entries)
 
 
 def _write_chunk(session: Session, chunk: Chunk) -> bool:
-    """Add the entries, unless somebody else has indexed these turns meanwhile (False)."""
+    """Add the entries. False if another worker has indexed these turns meanwhile."""
     which: dict[str, Any] = {"conversation": chunk.conversation_id}
     if not session.run("mark_indexed", which | {"after": chunk.after, "last": chunk.last}):
         return False
@@ -118,9 +121,8 @@ def _write_chunk(session: Session, chunk: Chunk) -> bool:
 def _index_titles(session: Session, conversation_ids: Sequence[ConversationId]) -> None:
     """Let the titles of these conversations be found as they are now."""
     for conversation_id in conversation_ids:
-        row = session.row("title_of", {"conversation": conversation_id})
-        if row is not None and row[0] is not None:
-            refresh_title(session, conversation_id, row[0])
+        for (title,) in session.rows("title_of", {"conversation": conversation_id}):
+            refresh_title(session, conversation_id, title)
 
 
 def refresh_title(session: Session, conversation_id: ConversationId, title: str) -> None:
@@ -155,3 +157,38 @@ def _newest_matches(
     """The place `(turn_id, turn_sequence)` of the newest matching message of each conversation that has one."""
     found = session.rows("newest_matches", {"query": fts_text(query), "ids": json_text(conversation_ids)})
     return {conversation_id: (turn_id, sequence) for conversation_id, turn_id, sequence, _ in found}
+
+
+def _my_hits(
+    session: Session,
+    query: SearchQuery,
+    conversation_ids: list[ConversationId],
+    places: dict[ConversationId, tuple[str, int]],
+) -> list[Hit]:
+    """What a search found, read as the client sees it, in the order of the ids."""
+    rows = session.rows("my_conversations_by_id", {"ids": json_text(conversation_ids)})
+    found = {conversation.id: conversation for conversation in map(to_conversation, rows)}
+    hits = []
+    for conversation_id in conversation_ids:
+        if conversation_id not in found:
+            continue
+        conversation = found[conversation_id]
+        shown = None
+        if conversation_id in places:
+            turn_id, sequence = places[conversation_id]
+            row = session.row("my_message", {"turn": turn_id, "sequence": sequence})
+            shown = snippet(words_of(_content_of(to_message(row))), query) if row is not None else None
+        if shown is None and conversation.title is not None:
+            shown = snippet(conversation.title, query)
+        hits.append(Hit(conversation=conversation, snippet=shown))
+    return hits
+
+
+def _content_of(message: Message) -> tuple[Part, ...]:
+    """What a reader sees of a visible row."""
+    return message.display if message.display is not None else parts_of(message.blocks)
+
+
+def list_key(cursor: str | None, of: str) -> tuple[int, str]:
+    """Where a page of conversations begins: before this `(updated_at, id)`."""
+    return (LATEST, "") if cursor is None else decode_cursor(cursor, of, tuple[int, str])

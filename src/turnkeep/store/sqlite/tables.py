@@ -184,7 +184,7 @@ class SqliteTables(StoreThreads):
         return await self._write(_finish_import, table.id, import_id, batch, digest)
 
     async def abandon_import(self, table: KnowledgeTable, *, import_id: str) -> None:
-        await self._write(_doom_import, table.id, import_id)
+        await self._write(_abandon_import, table.id, import_id)
         while await self._write(_erase_some, 1, 500):
             pass
 
@@ -245,7 +245,7 @@ def _find(
 def _my_found_rows(session: Session, places: list[int]) -> dict[int, Row]:
     """These rows as their reader sees them, by rowid."""
     rows = session.rows("my_rows_by_n", {"ns": json_text(places)})
-    return {row[0]: to_row((row[0] & LAST, *row[1:])) for row in rows}
+    return {place: to_row((place & LAST, *rest)) for place, *rest in rows}
 
 
 def _tables_of(session: Session, places: list[int], known: dict[int, KnowledgeTable]) -> dict[int, KnowledgeTable]:
@@ -343,8 +343,9 @@ def _my_row(session: Session, table_id: TableId, number: int) -> Row:
 
 def _change_row(session: Session, principal: Principal, table_id: TableId, number: int, written: Written) -> Row:
     place = _place_for_write(session, principal, table_id, number)
-    row = session.rows("update_row", {"n": place, "cells": written[0], "now": session.now})[0]
-    session.run("add_row_tokens", {"n": place, "tokens": written[1]})
+    cells, tokens = written
+    row = session.rows("update_row", {"n": place, "cells": cells, "now": session.now})[0]
+    session.run("add_row_tokens", {"n": place, "tokens": tokens})
     return to_row(row)
 
 
@@ -392,12 +393,12 @@ def _import_under_way(session: Session, table_id: TableId, import_id: str) -> tu
     return serial, org_id, Reserved(*reserved)
 
 
-def _doom_import(session: Session, table_id: TableId, import_id: str) -> None:
-    session.run("doom_import", {"table": table_id, "import": import_id})
+def _abandon_import(session: Session, table_id: TableId, import_id: str) -> None:
+    session.run("abandon_import", {"table": table_id, "import": import_id})
 
 
 def _erase_some(session: Session, before: int, limit: int) -> int:
-    """Erase up to so many rows that nobody can see any more; return how many there were."""
+    """Erase up to `limit` rows that no reader can see any more; return how many there were."""
     for serial, first, last in session.rows("silent_imports", {"before": before}):
         erased = _erase(session, place_of(serial, first), place_of(serial, last), limit)
         if erased == limit:
@@ -430,9 +431,9 @@ def _erase(session: Session, first: int, last: int, limit: int) -> int:
 
 def _insert(session: Session, org_id: str, serial: int, first: int, written: Sequence[Written]) -> None:
     numbered = [(place_of(serial, number), row) for number, row in enumerate(written, start=first)]
-    rows = [{"n": place, "org": org_id, "cells": row[0], "now": session.now} for place, row in numbered]
+    rows = [{"n": place, "org": org_id, "cells": cells, "now": session.now} for place, (cells, _) in numbered]
     session.many("insert_row", rows)
-    session.many("add_row_tokens", [{"n": place, "tokens": row[1]} for place, row in numbered])
+    session.many("add_row_tokens", [{"n": place, "tokens": tokens} for place, (_, tokens) in numbered])
 
 
 def _batch(session: Session, serial: int, batch: str) -> Batch | None:

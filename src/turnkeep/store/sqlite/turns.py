@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
@@ -34,7 +34,7 @@ from turnkeep.store.commands import (
 from turnkeep.store.rows import event_values, json_text, message_values, to_turn, turn_values
 from turnkeep.store.rules import appends, claims, fence, quota
 from turnkeep.store.rules.appends import AppendFacts
-from turnkeep.store.rules.attachments import FileFacts
+from turnkeep.store.rules.attachments import Attachable
 from turnkeep.store.rules.claims import ClaimFacts, NewIds, NewTurn, Repeat
 from turnkeep.store.rules.fence import TurnState
 from turnkeep.store.rules.quota import Scope, call_mark
@@ -51,8 +51,7 @@ from turnkeep_client.wire.usage import Usage
 Columns = list[tuple[Any, ...]]
 
 _claim_facts = msgspec.json.Decoder(ClaimFacts, strict=False).decode
-_files = msgspec.json.Decoder(tuple[FileFacts, ...]).decode
-_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_attachable = msgspec.json.Decoder(Attachable).decode
 
 
 class TurnVerbs(StoreThreads):
@@ -174,8 +173,8 @@ def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
     if not claim.attachment_ids:
         return facts
     wanted = owner | {"conversation": claim.conversation_id, "files": json_text(claim.attachment_ids)}
-    [(files, names)] = session.rows("attachment_facts", wanted)
-    return msgspec.structs.replace(facts, files=_files(files), taken_names=_names(names))
+    [(document,)] = session.rows("attachment_facts", wanted)
+    return structs.replace(facts, attachments=_attachable(document))
 
 
 def _write_claim(session: Session, claim: Claim, new: NewTurn) -> None:

@@ -46,12 +46,12 @@ OVER_LIMIT = "TK006"
 """A counter of messages is over its limit. The verb that counted says so in its own words."""
 
 
-class AlreadyThere(Conflict):
-    """A turn that was to be appended is there already. No error to the caller, who gets its ordinal."""
+class RefusedWrite(Conflict):
+    """A function wrote nothing. `facts` is the JSON of what it found; the rules of the verb know what that means."""
 
-    def __init__(self, ordinal: int) -> None:
-        super().__init__("This turn is here already.")
-        self.ordinal = ordinal
+    def __init__(self, facts: str) -> None:
+        super().__init__("The store refused to write.")
+        self.facts = facts
 
 
 def is_retried(exc: BaseException) -> bool:
@@ -86,7 +86,7 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
         case "TK004":
             return IdempotencyConflict(exc.detail or None)
         case "TK010":
-            return AlreadyThere(int(exc.detail or 0))
+            return RefusedWrite(exc.detail or "null")
         case "53100":
             return StorageFull("The database's disk is full. Reads go on; writes work again once there is room.")
         case "42501":

@@ -1,13 +1,17 @@
 -- Tenants, who may act in them, agents, one-time tokens and usage. Ids are made by the caller, so that a write whose
 -- answer was lost can be repeated.
 
+-- name: now
+-- The moment of the database's clock, by which everything here is dated.
+SELECT turnkeep.now_ms()
+
 -- name: insert_org
 INSERT INTO turnkeep.orgs (id, name, created_at) VALUES ($1, $2, turnkeep.now_ms())
 ON CONFLICT (id) DO UPDATE SET name = excluded.name
 RETURNING id, name, created_at
 
 -- name: orgs
-SELECT id, name, created_at FROM turnkeep.orgs ORDER BY id
+SELECT {o.org_columns} FROM turnkeep.orgs o ORDER BY o.id
 
 -- name: insert_workspace
 INSERT INTO turnkeep.workspaces AS w (id, org_id, name, is_default, model, created_at)
@@ -72,8 +76,11 @@ SELECT $1, o.id, $3, $4, $5, $6, $7, $8, $9, w.id
 ON CONFLICT DO NOTHING
 RETURNING id
 
--- name: same_key
-SELECT 1 FROM turnkeep.api_keys k WHERE k.id = $1 AND k.org_id = $2 AND k.secret_hash = $3
+-- name: facts_for_key
+-- Why a key could not be added. Without a workspace ($3 is NULL) there is none to look for.
+SELECT EXISTS (SELECT 1 FROM turnkeep.orgs o WHERE o.id = $2),
+       $3::text IS NULL OR EXISTS (SELECT 1 FROM turnkeep.workspaces w WHERE w.org_id = $2 AND w.id = $3),
+       EXISTS (SELECT 1 FROM turnkeep.api_keys k WHERE k.id = $1 AND k.org_id = $2 AND k.secret_hash = $4)
 
 -- name: key_by_hash
 SELECT {k.key_columns}, k.secret_hash FROM turnkeep.api_keys k WHERE k.secret_hash = $1 AND k.revoked_at IS NULL
@@ -112,12 +119,9 @@ UPDATE turnkeep.agents a SET deleted_at = turnkeep.now_ms()
 RETURNING a.id
 
 -- name: usage
--- The month (the present one if none is named), what was used in it, and the limits that may apply.
-SELECT m.month, coalesce(u.ui_messages, 0), coalesce(u.api_messages, 0), coalesce(u.input_tokens, 0),
-       coalesce(u.output_tokens, 0), w.monthly_message_limit, w.user_monthly_message_limit
-  FROM (SELECT coalesce($5::text, turnkeep.month_of(turnkeep.now_ms())) AS month) m
-  JOIN turnkeep.workspaces w ON w.org_id = $1 AND w.id = $2
-  LEFT JOIN turnkeep.usage u ON u.org_id = $1 AND u.scope = $3 AND u.scope_id = $4 AND u.month = m.month
+SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens
+  FROM turnkeep.usage u
+ WHERE u.org_id = $1 AND u.scope = $2 AND u.scope_id = $3 AND u.month = $4
 
 -- name: key_usage
 -- What a key has used of its own limit.

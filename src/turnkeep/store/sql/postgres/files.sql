@@ -1,10 +1,7 @@
 -- The rows of the file bags.
 
--- name: now
-SELECT turnkeep.now_ms()
-
 -- name: lock_bag
--- While it is locked, nobody else chooses names in this bag.
+-- While it is locked, no other caller chooses names in this bag.
 SELECT 1 FROM turnkeep.conversations c
  WHERE c.id = $4 AND c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
    AND c.deleted_at IS NULL

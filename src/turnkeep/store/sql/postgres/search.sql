@@ -22,8 +22,30 @@ SELECT c.id, c.title
                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1 OFFSET 0)
  ORDER BY c.workspace_id, c.id LIMIT $2
 
+-- name: index_title
+-- Let the title of this conversation be found by these tokens instead of those before.
+INSERT INTO turnkeep.search_entries AS s
+       (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
+SELECT c.id, c.id, -1, c.org_id, c.workspace_id, c.user_id, array_to_tsvector($2::text[])
+  FROM turnkeep.conversations c WHERE c.id = $1
+ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
+ WHERE s.tokens <> excluded.tokens
+
 -- name: index_titles
-SELECT turnkeep.index_titles($1, $2, $3)
+-- The same for these conversations, but for those whose title has changed since it was read. Tokens hold no spaces, so
+-- those of one title travel as one text.
+WITH named AS (
+    SELECT c.id, c.org_id, c.workspace_id, c.user_id, e.tokens
+      FROM turnkeep.conversations c
+      JOIN unnest($1::text[], $2::text[], $3::text[]) AS e (id, title, tokens) ON c.id = e.id AND c.title = e.title
+     ORDER BY c.id FOR UPDATE OF c
+)
+INSERT INTO turnkeep.search_entries AS s
+       (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
+SELECT n.id, n.id, -1, n.org_id, n.workspace_id, n.user_id, array_to_tsvector(string_to_array(n.tokens, ' '))
+  FROM named n
+ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
+ WHERE s.tokens <> excluded.tokens
 
 -- name: settled_up_to
 -- The highest ordinal below the first turn that has not ended, and the title.
@@ -37,7 +59,27 @@ SELECT m.turn_id, m.turn_sequence, m.blocks, m.display
  WHERE t.conversation_id = $1 AND t.active IN (true, false) AND t.ordinal > $2 AND t.ordinal <= $3 AND NOT m.internal
 
 -- name: index_turns
-SELECT turnkeep.index_turns($1, $2, $3, $4, $5, $6, $7, $8)
+-- Add entries to the index and move its mark from $2 to $3. No row if another worker has moved it first. The title is
+-- indexed too, unless it has changed since it was read.
+WITH marked AS (
+    UPDATE turnkeep.conversations c SET indexed_ordinal = $3 WHERE c.id = $1 AND c.indexed_ordinal = $2
+    RETURNING c.id, c.org_id, c.workspace_id, c.user_id, c.title
+), titled AS (
+    INSERT INTO turnkeep.search_entries AS s
+           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
+    SELECT m.id, m.id, -1, m.org_id, m.workspace_id, m.user_id, array_to_tsvector($5::text[])
+      FROM marked m WHERE m.title = $4
+    ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
+     WHERE s.tokens <> excluded.tokens
+), added AS (
+    INSERT INTO turnkeep.search_entries
+           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
+    SELECT m.id, e.turn, e.sequence, m.org_id, m.workspace_id, m.user_id,
+           array_to_tsvector(string_to_array(e.tokens, ' '))
+      FROM marked m, unnest($6::text[], $7::integer[], $8::text[]) AS e (turn, sequence, tokens)
+    ON CONFLICT (conversation_id, turn_id, turn_sequence) DO NOTHING
+)
+SELECT m.id FROM marked m
 
 -- name: found_conversations
 -- A page of conversations with an entry that matches: of the visible chain, or the title's.

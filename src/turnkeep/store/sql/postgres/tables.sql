@@ -121,7 +121,7 @@ UPDATE turnkeep.tables t
  WHERE t.id = $1
 RETURNING {t.table_columns}
 
--- name: doom_import
+-- name: abandon_import
 -- From here on it cannot write or finish; its rows stay hidden until they are erased.
 UPDATE turnkeep.tables t SET import_id = 'abandoned', import_at = 0 WHERE t.id = $1 AND t.import_id = $2
 

@@ -1,26 +1,31 @@
--- Turns: the calls of the functions that write them, and the engine's reads.
+-- Turns: what loads facts for the rules, what writes, and the engine's reads.
 
 -- name: claim_facts
 -- What the claim depends on, and the time.
 SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts($1) AS facts
 
 -- name: write_claim
--- Write the claim as it was decided. Other facts than those it was decided on: nothing is written, and they are returned.
-SELECT turnkeep.now_ms() AS now, turnkeep.write_claim($1, $2, $3) AS facts
+-- Write the claim as it was decided; false, with nothing written, if it was decided on other facts.
+SELECT turnkeep.write_claim($1, $2, $3, $4, $5) AS is_written
 
 -- name: append
-SELECT turnkeep.append($1, $2)
-
--- name: append_one
-SELECT turnkeep.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+SELECT turnkeep.append($1, $2, $3, $4, $5, $6) AS ordinals
 
 -- name: record
-SELECT r.outcome, r.last_seq, r.cancel_requested, r.files_written
-  FROM turnkeep.record($1, $2, $3, $4, $5, $6, $7) r
+SELECT r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
 
 -- name: settle
-SELECT s.job, s.outcome, s.promoted, {(s.turn).turn_columns}
-  FROM turnkeep.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) s
+SELECT s.outcome, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5) s
+
+-- name: promotion_facts
+-- Lock the conversation, and load what decides which of its waiting turns runs next.
+SELECT turnkeep.now_ms() AS now, turnkeep.promotion_facts($1) AS facts
+
+-- name: start_waiting
+SELECT turnkeep.start_waiting($1, $2, $3, $4, $5)
+
+-- name: cancel_turns
+SELECT turnkeep.cancel_turns($1, $2, $3, $4)
 
 -- name: renew
 SELECT r.turn_id, r.attempt, r.cancel_requested, r.files_written FROM turnkeep.renew($1, $2, $3) r
@@ -31,14 +36,59 @@ SELECT turnkeep.hand_over($1, $2)
 -- name: release
 SELECT turnkeep.release($1)
 
--- name: adopt
-SELECT a.is_first_start, {(a.turn).turn_columns} FROM turnkeep.adopt($1, $2, $3, $4) a
+-- name: expired_turns
+-- Turns whose lease has ended, locked, the longest silent first. Those that another worker is taking are passed over.
+SELECT n.now, t.id, t.conversation_id, t.org_id,
+       (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0) AS user_message_id,
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
+  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t ON t.status = 'running' AND t.lease_until < n.now
+ ORDER BY t.lease_until, t.id LIMIT $1 FOR UPDATE OF t SKIP LOCKED
 
--- name: promote_waiting
-SELECT p FROM turnkeep.promote_waiting() p ORDER BY p COLLATE "C"
+-- name: expired_turn
+-- The same for one turn. This waits: its holder may be writing just now.
+SELECT n.now, t.id, t.conversation_id, t.org_id,
+       (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0) AS user_message_id,
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
+  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t ON t.status = 'running' AND t.lease_until < n.now
+ WHERE t.id = $1
+   FOR UPDATE OF t
 
--- name: request_cancel
-SELECT {t.turn_columns} FROM turnkeep.request_cancel($1, $2, $3, $4) t
+-- name: adopt_turns
+-- The next attempt of each, and the event that tells its readers. The readers of the worker that went silent were cut off,
+-- and have not left: they are forgotten.
+WITH adopted AS (
+    UPDATE turnkeep.turns t
+       SET attempt = a.attempt, worker = $2, lease_until = $3, last_seq = a.last_seq, seq_at_adoption = a.last_seq,
+           failures = a.failures, watched_until = CASE WHEN a.is_first_start THEN t.watched_until END
+      FROM json_to_recordset($1) AS a (id text, attempt integer, failures integer, last_seq integer,
+                                       is_first_start boolean, type text, payload text)
+     WHERE t.id = a.id
+    RETURNING t.*, a.type, a.payload
+), told AS (
+    INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
+    SELECT t.id, t.last_seq, t.org_id, t.type, t.payload FROM adopted t
+)
+SELECT {t.turn_columns} FROM adopted t
+
+-- name: conversations_waiting
+-- Conversations in which turns wait and none runs.
+SELECT DISTINCT q.conversation_id FROM turnkeep.turns q
+ WHERE q.status = 'queued'
+   AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r WHERE r.conversation_id = q.conversation_id AND r.status = 'running')
+ ORDER BY q.conversation_id
+
+-- name: lock_own_turn
+-- Lock the conversation of a turn, if it is the owner's and not deleted.
+SELECT turnkeep.now_ms() AS now FROM turnkeep.conversations c
+ WHERE c.id = (SELECT t.conversation_id FROM turnkeep.turns t WHERE t.id = $4)
+   AND c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3) AND c.deleted_at IS NULL
+   FOR UPDATE
+
+-- name: lock_turn
+SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1 FOR UPDATE
+
+-- name: mark_cancelled
+UPDATE turnkeep.turns t SET cancel_requested_at = $2 WHERE t.id = $1 AND t.cancel_requested_at IS NULL
 
 -- name: watch
 SELECT turnkeep.watch($1, $2)

@@ -4,10 +4,7 @@
 
 -- name: my_conversations
 -- Conversations of the one who asks.
-SELECT c.org_id, c.id, c.workspace_id, c.user_id, c.kind, c.agent_id, c.model, c.workflow_id, c.title, c.preview,
-       c.message_count, c.turn_count, c.head_turn_id,
-       (SELECT r.id FROM main.turns r WHERE r.conversation_id = c.id AND r.status = 'running') AS running_turn_id,
-       c.metadata, c.created_at, c.updated_at, c.deleted_at
+SELECT c.org_id, {c.conversation_columns}
   FROM main.conversations c
  WHERE c.org_id = turnkeep_org() AND c.workspace_id = turnkeep_workspace() AND c.deleted_at IS NULL
    AND (c.user_id = turnkeep_user() OR turnkeep_is_service() = 1)

@@ -1,10 +1,7 @@
 -- Conversations: their making, their lists and pages, their end.
 
 -- name: insert_conversation
-INSERT INTO conversations (id, org_id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview,
-                           metadata, message_count, turn_count, next_ordinal, head_turn_id, created_at, updated_at)
-VALUES (:id, :org, :workspace, :user, :kind, :agent, :model, :workflow, :title, :preview,
-        :metadata, :message_count, :turn_count, :next_ordinal, :head, :created_at, :updated_at);
+INSERT INTO conversations ({new_conversation_columns}) VALUES ({new_conversation_values});
 
 -- name: workspace_exists
 SELECT 1 FROM workspaces WHERE id = :workspace AND org_id = :org;
@@ -22,8 +19,7 @@ SELECT {c.conversation_columns}
    AND (:user IS NULL OR c.user_id = :user);
 
 -- name: my_conversation
-SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
-       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+SELECT {my_conversation_columns}
   FROM my_conversations
  WHERE id = :conversation;
 
@@ -36,8 +32,7 @@ SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m
 
 -- name: my_conversations_of_user
 -- One page of a user's list. The user and workspace are said once more so that the list's own index gives the order.
-SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
-       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+SELECT {my_conversation_columns}
   FROM my_conversations
  WHERE workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL AND kind <> 'run'
    AND (updated_at, id) < (:updated_at, :id)
@@ -46,8 +41,7 @@ SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, pre
 
 -- name: my_conversations_of_workspace
 -- One page of the whole workspace's list, for a service.
-SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
-       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+SELECT {my_conversation_columns}
   FROM my_conversations
  WHERE workspace_id = :workspace AND deleted_at IS NULL AND kind <> 'run'
    AND (updated_at, id) < (:updated_at, :id)
@@ -55,8 +49,7 @@ SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, pre
  LIMIT :limit;
 
 -- name: my_conversations_by_id
-SELECT id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, preview, message_count, turn_count,
-       head_turn_id, running_turn_id, metadata, created_at, updated_at, deleted_at
+SELECT {my_conversation_columns}
   FROM my_conversations
  WHERE id IN (SELECT value FROM json_each(:ids));
 
@@ -100,15 +93,17 @@ SELECT {m.message_columns}, t.ordinal
 -- name: conversation_turns
 SELECT {turn_columns} FROM turns WHERE conversation_id = :conversation ORDER BY ordinal;
 
+-- name: turn_as_head
+SELECT started_at, settled_at FROM turns WHERE id = :turn AND conversation_id = :conversation;
+
+-- name: turn_ahead
+-- The turn that runs, or else the first that waits.
+SELECT id, started_at FROM turns
+ WHERE conversation_id = :conversation AND status IN ('running', 'queued')
+ ORDER BY status DESC, ordinal LIMIT 1;
+
 -- name: change_conversation
--- NULL leaves a field as it is, '' takes model or agent away; a head or a title moves the conversation up in the list.
-UPDATE conversations
-   SET title = coalesce(:title, title), model = nullif(coalesce(:model, model), ''),
-       agent_id = nullif(coalesce(:agent, agent_id), ''),
-       metadata = CASE WHEN :has_metadata THEN :metadata ELSE metadata END,
-       head_turn_id = coalesce(:head, head_turn_id), turn_count = turn_count + :turns,
-       message_count = message_count + :messages, updated_at = coalesce(:updated_at, updated_at)
- WHERE id = :conversation;
+UPDATE conversations SET {changed_conversation_changes} WHERE id = :id;
 
 -- name: delete_conversation
 UPDATE conversations SET deleted_at = :now WHERE id = :conversation;

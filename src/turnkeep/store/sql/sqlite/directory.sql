@@ -4,7 +4,7 @@
 INSERT INTO orgs (id, name, created_at) VALUES (:id, :name, :now);
 
 -- name: orgs
-SELECT id, name, created_at FROM orgs ORDER BY id;
+SELECT {org_columns} FROM orgs ORDER BY id;
 
 -- name: org_exists
 SELECT 1 FROM orgs WHERE id = :org;
@@ -60,7 +60,11 @@ SELECT {member_columns} FROM members WHERE org_id = :org AND workspace_id = :wor
 -- name: insert_key
 INSERT INTO api_keys (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools,
                       created_at, revoked_at, workspace_id)
-VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at, :workspace);
+VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at, :workspace)
+ON CONFLICT DO NOTHING;
+
+-- name: same_key
+SELECT 1 FROM api_keys WHERE id = :id AND org_id = :org AND secret_hash = :hash;
 
 -- name: key_by_hash
 SELECT {key_columns}, secret_hash FROM api_keys WHERE secret_hash = :hash AND revoked_at IS NULL;

@@ -32,8 +32,8 @@ SELECT {f.file_columns}
                             AND c.deleted_at IS NULL AND (:user IS NULL OR c.user_id = :user)) END;
 
 -- name: complete_file
--- The place of the bytes and what was found in them, in one statement: nobody sees one without the other. No row means
--- that somebody else was quicker.
+-- The place of the bytes and what was found in them, in one statement: no reader sees one without the other. No row: it
+-- is complete already.
 UPDATE files
    SET status = 'ready', size = :size, sha256 = :sha256, mime_type = coalesce(:mime_type, mime_type),
        storage_key = coalesce(:storage_key, storage_key), crc32 = :crc32
@@ -102,7 +102,7 @@ UPDATE turns SET files_written = files_written + :count WHERE id = :turn;
 UPDATE files SET message_id = :message WHERE turn_id = :turn AND message_id IS NULL;
 
 -- name: drop_unfinished_files
--- Uploads that nobody completed. What an import named is no upload: its bytes may still come.
+-- Uploads that were never completed. What an import named is no upload: its bytes may still come.
 DELETE FROM files
  WHERE id IN (SELECT id FROM files
                WHERE status = 'pending' AND created_at < :before AND storage_key NOT LIKE 'imported/%'

@@ -38,7 +38,7 @@ SELECT {m.message_columns}
 UPDATE conversations SET indexed_ordinal = :last WHERE id = :conversation AND indexed_ordinal = :after;
 
 -- name: title_of
-SELECT title FROM conversations WHERE id = :conversation;
+SELECT title FROM conversations WHERE id = :conversation AND title IS NOT NULL;
 
 -- name: title_entry
 SELECT n FROM search_entries

@@ -1,4 +1,4 @@
--- Tables and their rows. A row's rowid is `serial << 32 | number`; rows that are being imported are seen by nobody.
+-- Tables and their rows. A row's rowid is `serial << 32 | number`; rows that are being imported are not visible.
 
 -- name: insert_table
 INSERT INTO tables (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
@@ -93,12 +93,12 @@ RETURNING {table_columns}, serial;
 -- name: table_by_id
 SELECT {table_columns}, serial FROM tables WHERE id = :table AND deleted_at IS NULL;
 
--- name: doom_import
+-- name: abandon_import
 -- From here on it cannot write or finish; its rows stay hidden until they are erased.
 UPDATE tables SET import_id = 'abandoned', import_at = 0 WHERE id = :table AND import_id = :import;
 
 -- name: abandon_imports
--- One process has this file: what an earlier one was importing, nobody imports any more.
+-- One process has this file, so the imports of an earlier process have ended.
 UPDATE tables SET import_id = 'abandoned', import_at = 0 WHERE import_id IS NOT NULL;
 
 -- name: silent_imports

@@ -46,16 +46,18 @@ SELECT json_object(
          WHERE b.id = :beside AND b.conversation_id = :conversation)));
 
 -- name: attachment_facts
--- The files that a claim may attach, and the names that its conversation has already: two documents.
-SELECT (SELECT json_group_array(json_object(
+-- The files that a claim may attach, and the names that its conversation has already (`rules.attachments.Attachable`).
+SELECT json_object(
+    'files', json((
+        SELECT json_group_array(json_object(
                    'id', f.id, 'name', f.name, 'mime_type', f.mime_type, 'size', f.size, 'status', f.status,
                    'conversation_id', f.conversation_id, 'saved_at', f.saved_at))
           FROM files f
          WHERE f.id IN (SELECT value FROM json_each(:files)) AND f.org_id = :org AND f.workspace_id = :workspace
-           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user)),
-       (SELECT json_group_array(f.name_key)
-          FROM files f
-         WHERE f.conversation_id = :conversation AND f.deleted_at IS NULL);
+           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user))),
+    'taken_names', json((
+        SELECT json_group_array(f.name_key) FROM files f
+         WHERE f.conversation_id = :conversation AND f.deleted_at IS NULL)));
 
 -- name: conversation_for_write
 -- The conversation as a write needs it, if the principal may see it. No row: it does not exist for them.
@@ -126,18 +128,6 @@ INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, p
                    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
                    created_at, started_at, settled_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, 'succeeded', 1, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18);
-
--- name: insert_imported_turn
-INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id,
-                   ordinal, active, status, attempt, failures, last_seq, cancel_requested_at, background,
-                   principal_ref, snapshot, source, model, metadata, month,
-                   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
-                   error, created_at, started_at, settled_at)
-VALUES (:id, :org, :workspace, :conversation, :user, :key, :parent,
-        :ordinal, :active, :status, :attempt, :failures, :last_seq, :cancel_requested_at, :background,
-        :ref, :snapshot, :source, :model, :metadata, :month,
-        :input, :output, :cache_read, :cache_write,
-        :error, :created_at, :started_at, :settled_at);
 
 -- name: append_facts
 -- What an append depends on, in one look (`rules.appends.AppendFacts`, in the order of its fields).

@@ -1,9 +1,10 @@
--- Claim a turn: `claim_facts` loads, `rules.claims` decides, `write_claim` locks, makes sure that the facts still hold, and
--- writes. Each is one statement. No lock is held between them, so that a worker which is stopped in the middle of a claim
--- keeps no other worker waiting.
+-- Claim a turn: `claim_facts` loads, `rules.claims` decides, `write_claim` locks, makes sure that the conversation is still as
+-- it was, and writes. Each is one statement. No lock is held between them, so that a worker which is stopped in the middle
+-- of a claim keeps no other worker waiting.
 
 -- What a claim depends on, as one document (`rules.claims.ClaimFacts`, but for the time). `p_asked` is made by `turns.py`.
-CREATE FUNCTION turnkeep.claim_facts(p_asked json) RETURNS json LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION turnkeep.claim_facts(p_asked json) RETURNS json LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_org          text;
     v_workspace    text;
@@ -16,157 +17,204 @@ DECLARE
     v_conversation text;
     v_beside       text;
     v_files        text[];
+    v_by_key       json;
+    v_by_id        json;
+    v_limits       json;
+    v_place        json;
+    v_replaced     json;
 BEGIN
     SELECT a.org, a.workspace, a.owner, a.ref, a.key, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files
       INTO v_org, v_workspace, v_owner, v_ref, v_key, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
       FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, key text, turn text,
                                          idempotency_key text, agent text, conversation text, beside text, files text[]);
+    IF v_idempotency IS NOT NULL THEN
+        SELECT turnkeep.known_turn(t) INTO v_by_key FROM turnkeep.turns t
+         WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency;
+    END IF;
+    SELECT turnkeep.known_turn(t) INTO v_by_id FROM turnkeep.turns t WHERE t.id = v_turn;
+    SELECT json_build_object(
+               'workspace', w.monthly_message_limit, 'user', w.user_monthly_message_limit,
+               'key', CASE WHEN v_key IS NOT NULL THEN (
+                   SELECT k.monthly_message_limit FROM turnkeep.api_keys k WHERE k.id = v_key AND k.org_id = v_org) END)
+      INTO v_limits
+      FROM turnkeep.workspaces w WHERE w.id = v_workspace AND w.org_id = v_org;
+    IF v_conversation IS NOT NULL THEN
+        SELECT turnkeep.claimed_conversation(c) INTO v_place FROM turnkeep.conversations c
+         WHERE c.id = v_conversation AND c.org_id = v_org AND c.workspace_id = v_workspace
+           AND (v_owner IS NULL OR c.user_id = v_owner) AND c.deleted_at IS NULL;
+    END IF;
+    IF v_beside IS NOT NULL THEN
+        SELECT json_build_object('parent_turn_id', b.parent_turn_id, 'status', b.status, 'started_at', b.started_at)
+          INTO v_replaced
+          FROM turnkeep.turns b WHERE b.id = v_beside AND b.conversation_id = v_conversation;
+    END IF;
     RETURN json_build_object(
-        'by_key', CASE WHEN v_idempotency IS NOT NULL THEN (
-            SELECT turnkeep.known_turn(t) FROM turnkeep.turns t
-             WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency) END,
-        'by_id', (SELECT turnkeep.known_turn(t) FROM turnkeep.turns t WHERE t.id = v_turn),
-        'limits', (
-            SELECT json_build_object(
-                'workspace', w.monthly_message_limit, 'user', w.user_monthly_message_limit,
-                'key', CASE WHEN v_key IS NOT NULL THEN (
-                    SELECT k.monthly_message_limit FROM turnkeep.api_keys k WHERE k.id = v_key AND k.org_id = v_org) END)
-              FROM turnkeep.workspaces w WHERE w.id = v_workspace AND w.org_id = v_org),
-        'has_agent', v_agent IS NULL OR EXISTS (
-            SELECT 1 FROM turnkeep.agents a
-             WHERE a.id = v_agent AND a.org_id = v_org AND a.workspace_id = v_workspace AND a.deleted_at IS NULL),
-        'conversation', CASE WHEN v_conversation IS NOT NULL THEN (
-            SELECT json_build_object('head_turn_id', c.head_turn_id, 'queue', json_build_object(
-                       'next_ordinal', c.next_ordinal,
-                       'running', (SELECT json_build_object('id', r.id, 'started_at', r.started_at) FROM turnkeep.turns r
-                                    WHERE r.conversation_id = c.id AND r.status = 'running'),
-                       'waiting', coalesce((SELECT json_agg(json_build_object('id', q.id, 'ordinal', q.ordinal)
-                                                            ORDER BY q.ordinal)
-                                              FROM turnkeep.turns q
-                                             WHERE q.conversation_id = c.id AND q.status = 'queued'), '[]')))
-              FROM turnkeep.conversations c
-             WHERE c.id = v_conversation AND c.org_id = v_org AND c.workspace_id = v_workspace
-               AND (v_owner IS NULL OR c.user_id = v_owner) AND c.deleted_at IS NULL) END,
-        'beside', CASE WHEN v_beside IS NOT NULL THEN (
-            SELECT json_build_object('parent_turn_id', b.parent_turn_id, 'status', b.status, 'started_at', b.started_at)
-              FROM turnkeep.turns b WHERE b.id = v_beside AND b.conversation_id = v_conversation) END,
-        'files', CASE WHEN v_files <> '{}' THEN coalesce((
-            SELECT json_agg(json_build_object('id', f.id, 'name', f.name, 'mime_type', f.mime_type, 'size', f.size,
-                                              'status', f.status, 'conversation_id', f.conversation_id,
-                                              'saved_at', f.saved_at))
-              FROM turnkeep.files f
-             WHERE f.id = ANY (v_files) AND f.org_id = v_org AND f.workspace_id = v_workspace AND f.deleted_at IS NULL
-               AND (v_owner IS NULL OR f.user_id = v_owner)), '[]') ELSE '[]' END,
-        'taken_names', CASE WHEN v_files <> '{}' THEN coalesce((
-            SELECT json_agg(f.name_key) FROM turnkeep.files f
-             WHERE f.conversation_id = v_conversation AND f.deleted_at IS NULL), '[]') ELSE '[]' END);
+        'by_key', v_by_key,
+        'by_id', v_by_id,
+        'limits', v_limits,
+        'has_agent', v_agent IS NULL OR turnkeep.has_agent(v_org, v_workspace, v_agent),
+        'conversation', v_place,
+        'beside', v_replaced,
+        'attachments', CASE WHEN v_files <> '{}' THEN turnkeep.attachable(v_org, v_workspace, v_owner, v_conversation, v_files) END);
 END $$;
 
 -- A turn as `rules.claims.KnownTurn` has it.
-CREATE FUNCTION turnkeep.known_turn(p_turn turnkeep.turns) RETURNS json LANGUAGE sql STABLE AS $$
-    SELECT json_build_object(
+CREATE FUNCTION turnkeep.known_turn(p_turn turnkeep.turns) RETURNS json LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN json_build_object(
         'id', p_turn.id, 'conversation_id', p_turn.conversation_id, 'org_id', p_turn.org_id,
         'principal_ref', p_turn.principal_ref, 'request_hash', p_turn.request_hash, 'status', p_turn.status,
         'attempt', p_turn.attempt, 'worker', p_turn.worker,
         'user_message_id',
-        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = p_turn.id AND m.turn_sequence = 0))
-$$;
+        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = p_turn.id AND m.turn_sequence = 0));
+END $$;
 
--- Write what was decided, if the facts are still those that the decision was made of. Returns NULL, or else the facts as
--- they are now, with nothing written. Raises TK006, with the counters, if one of them is over its limit.
---
--- The conversation and the files are locked first, and looked at by a later statement: a single one that waits for a lock
--- would still see what was there before it waited. `p_claim` holds the columns of the `turn`, of its `message` and of a new
--- `conversation`, the `event`, the `attachments` under their new names, the waiting turn that it `cancels` and the running
--- one that it `stops`, the `moves` of waiting turns, and the `scopes` in the order in which they are locked, with
--- their `limits`. The counters come last, as all claims of a workspace share one.
-CREATE FUNCTION turnkeep.write_claim(p_asked json, p_facts text, p_claim json) RETURNS json LANGUAGE plpgsql AS $$
+-- A conversation as `rules.claims.ClaimedConversation` has it.
+CREATE FUNCTION turnkeep.claimed_conversation(p_conversation turnkeep.conversations) RETURNS json
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    v_turn          turnkeep.turns := json_populate_record(NULL::turnkeep.turns, p_claim -> 'turn');
-    v_message       turnkeep.messages := json_populate_record(NULL::turnkeep.messages, p_claim -> 'message');
-    v_facts         json;
+    v_running json;
+    v_waiting json;
+BEGIN
+    SELECT json_build_object('id', r.id, 'started_at', r.started_at) INTO v_running
+      FROM turnkeep.turns r WHERE r.conversation_id = p_conversation.id AND r.status = 'running';
+    SELECT json_agg(json_build_object('id', q.id, 'ordinal', q.ordinal) ORDER BY q.ordinal) INTO v_waiting
+      FROM turnkeep.turns q WHERE q.conversation_id = p_conversation.id AND q.status = 'queued';
+    RETURN json_build_object(
+        'head_turn_id', p_conversation.head_turn_id,
+        'queue', json_build_object('next_ordinal', p_conversation.next_ordinal, 'running', v_running,
+                                   'waiting', coalesce(v_waiting, '[]')));
+END $$;
+
+CREATE FUNCTION turnkeep.has_agent(p_org text, p_workspace text, p_agent text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM turnkeep.agents a
+                    WHERE a.id = p_agent AND a.org_id = p_org AND a.workspace_id = p_workspace AND a.deleted_at IS NULL);
+END $$;
+
+-- The files that a claim may attach, and the names that its conversation has already (`rules.attachments.Attachable`).
+CREATE FUNCTION turnkeep.attachable(p_org text, p_workspace text, p_owner text, p_conversation text, p_files text[])
+RETURNS json LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN json_build_object(
+        'files', coalesce((
+            SELECT json_agg(json_build_object('id', f.id, 'name', f.name, 'mime_type', f.mime_type, 'size', f.size,
+                                              'status', f.status, 'conversation_id', f.conversation_id,
+                                              'saved_at', f.saved_at) ORDER BY f.id)
+              FROM turnkeep.files f
+             WHERE f.id = ANY (p_files) AND f.org_id = p_org AND f.workspace_id = p_workspace AND f.deleted_at IS NULL
+               AND (p_owner IS NULL OR f.user_id = p_owner)), '[]'),
+        'taken_names', coalesce((
+            SELECT json_agg(f.name_key ORDER BY f.id) FROM turnkeep.files f
+             WHERE f.conversation_id = p_conversation AND f.deleted_at IS NULL), '[]'));
+END $$;
+
+-- Write what was decided, if the conversation and the files are still as `p_facts` has them; false if they are not, with
+-- nothing written. A turn under the same id or key violates a unique index. Raises TK006, with the counters, if one of them
+-- is over its limit.
+--
+-- Rows are locked first, and looked at by a later statement: a single one that waits for a lock would still see what was
+-- there before it waited. `p_more` says what else is written (see `turns.py`). The counters come last, as all claims of a
+-- workspace share one, and in the order in which every transaction locks them.
+CREATE FUNCTION turnkeep.write_claim(p_turn turnkeep.turns, p_message turnkeep.messages, p_event text, p_facts json, p_more json)
+RETURNS boolean LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_more          record;
+    v_conversation  turnkeep.conversations;
     v_more_turns    integer := 0;
     v_more_messages integer := 0;
     v_counted       json;
     v_is_over       boolean;
 BEGIN
-    PERFORM 1 FROM turnkeep.conversations c WHERE c.id = v_turn.conversation_id FOR UPDATE;
-    IF p_claim ->> 'attachments' IS NOT NULL THEN
-        PERFORM 1 FROM turnkeep.files f
-          WHERE f.id IN (SELECT a.id FROM json_to_recordset(p_claim -> 'attachments') AS a (id text))
-          ORDER BY f.id FOR UPDATE;
-    END IF;
-    v_facts := turnkeep.claim_facts(p_asked);
-    IF v_facts::text <> p_facts THEN
-        RETURN v_facts;
-    END IF;
-    IF p_claim ->> 'conversation' IS NOT NULL THEN
+    SELECT * INTO v_more FROM json_to_record(p_more) AS m (
+        conversation turnkeep.conversations, title text, preview text, attachments json, owner text, cancels text,
+        cancel_error text, cancel_event text, stops text, moves json, is_branch boolean,
+        workspace_limit integer, user_limit integer, key_limit integer);
+    IF NOT (v_more.conversation IS NULL) THEN  -- a row IS NOT NULL only if all its columns are
         INSERT INTO turnkeep.conversations
                (id, org_id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, metadata, created_at, updated_at)
         SELECT c.id, c.org_id, c.workspace_id, c.user_id, c.kind, c.agent_id, c.model, c.workflow_id, c.title, c.metadata,
                c.created_at, c.updated_at
-          FROM json_populate_record(NULL::turnkeep.conversations, p_claim -> 'conversation') c;
+          FROM (SELECT (v_more.conversation).*) c;
+    ELSE
+        SELECT * INTO v_conversation FROM turnkeep.conversations c WHERE c.id = p_turn.conversation_id FOR UPDATE;
+        IF v_conversation.deleted_at IS NOT NULL
+           OR turnkeep.claimed_conversation(v_conversation)::text IS DISTINCT FROM p_facts ->> 'conversation' THEN
+            RETURN false;
+        END IF;
     END IF;
-    IF p_claim ->> 'attachments' IS NOT NULL THEN
-        UPDATE turnkeep.files f
-           SET conversation_id = v_turn.conversation_id, message_id = coalesce(f.message_id, v_message.id),
-               name = a.name, name_key = a.name_key
-          FROM json_to_recordset(p_claim -> 'attachments') AS a (id text, name text, name_key text)
-         WHERE f.id = a.id;
+    IF v_more.attachments IS NOT NULL
+       AND NOT turnkeep.attach(p_turn, p_message.id, v_more.owner, v_more.attachments, p_facts ->> 'attachments') THEN
+        -- A new conversation was inserted above.
+        PERFORM turnkeep.refuse('40001', 'the files have changed');
     END IF;
-    IF p_claim ->> 'cancels' IS NOT NULL THEN
-        PERFORM turnkeep.cancel_turns(ARRAY[p_claim ->> 'cancels'], v_turn.created_at,
-                                      p_claim ->> 'cancel_error', p_claim ->> 'cancel_event');
+    IF v_more.cancels IS NOT NULL THEN
+        PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event);
     END IF;
-    IF p_claim ->> 'stops' IS NOT NULL THEN
-        UPDATE turnkeep.turns t SET cancel_requested_at = v_turn.created_at
-         WHERE t.id = p_claim ->> 'stops' AND t.cancel_requested_at IS NULL;
+    IF v_more.stops IS NOT NULL THEN
+        UPDATE turnkeep.turns t SET cancel_requested_at = p_turn.created_at
+         WHERE t.id = v_more.stops AND t.cancel_requested_at IS NULL;
     END IF;
-    IF p_claim ->> 'moves' IS NOT NULL THEN
+    IF v_more.moves IS NOT NULL THEN
         UPDATE turnkeep.turns t SET ordinal = m.ordinal
-          FROM json_to_recordset(p_claim -> 'moves') AS m (id text, ordinal integer)
+          FROM json_to_recordset(v_more.moves) AS m (id text, ordinal integer)
          WHERE t.id = m.id;
     END IF;
-    IF v_turn.status = 'running' THEN
-        IF (p_claim ->> 'is_branch')::boolean THEN
+    IF p_turn.status = 'running' THEN
+        IF v_more.is_branch THEN
             SELECT c.more_turns, c.more_messages INTO v_more_turns, v_more_messages
-              FROM turnkeep.show_chain(v_turn.conversation_id, v_turn.parent_turn_id) c;
+              FROM turnkeep.show_chain(p_turn.conversation_id, p_turn.parent_turn_id) c;
         END IF;
         v_more_turns := v_more_turns + 1;
         v_more_messages := v_more_messages + 1;
     END IF;
-    INSERT INTO turnkeep.turns
-           (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id, ordinal, active,
-            status, attempt, last_seq, seq_at_adoption, worker, lease_until, watched_until, watched_ms, background,
-            principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata, month, created_at, started_at)
-    VALUES (v_turn.id, v_turn.org_id, v_turn.workspace_id, v_turn.conversation_id, v_turn.user_id, v_turn.key_id,
-            v_turn.parent_turn_id, v_turn.beside_turn_id, v_turn.ordinal, v_turn.active, v_turn.status, v_turn.attempt,
-            v_turn.last_seq, v_turn.seq_at_adoption, v_turn.worker, v_turn.lease_until, v_turn.watched_until,
-            v_turn.watched_ms, v_turn.background, v_turn.principal_ref, v_turn.idempotency_key, v_turn.request_hash,
-            v_turn.snapshot, v_turn.source, v_turn.model, v_turn.metadata, v_turn.month, v_turn.created_at,
-            v_turn.started_at);
-    INSERT INTO turnkeep.messages SELECT v_message.*;
+    INSERT INTO turnkeep.turns VALUES (p_turn.*);
+    INSERT INTO turnkeep.messages VALUES (p_message.*);
     INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
-    VALUES (v_turn.id, 1, v_turn.org_id, 'turn', p_claim ->> 'event');
+    VALUES (p_turn.id, 1, p_turn.org_id, 'turn', p_event);
     UPDATE turnkeep.conversations c
-       SET next_ordinal = c.next_ordinal + 1, updated_at = v_turn.created_at,
-           title = coalesce(c.title, p_claim ->> 'title'), preview = coalesce(c.preview, p_claim ->> 'preview'),
+       SET next_ordinal = c.next_ordinal + 1, updated_at = p_turn.created_at,
+           title = coalesce(c.title, v_more.title), preview = coalesce(c.preview, v_more.preview),
            turn_count = c.turn_count + v_more_turns, message_count = c.message_count + v_more_messages
-     WHERE c.id = v_turn.conversation_id;
+     WHERE c.id = p_turn.conversation_id;
     WITH counted AS (
         INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
-        SELECT v_turn.org_id, s.scope, s.scope_id, v_turn.month, (v_turn.source = 'ui')::integer,
-               (v_turn.source = 'api')::integer
-          FROM json_to_recordset(p_claim -> 'scopes') AS s (scope text, scope_id text)
+        SELECT p_turn.org_id, s.scope, s.scope_id, p_turn.month, (p_turn.source = 'ui')::integer,
+               (p_turn.source = 'api')::integer
+          FROM (VALUES ('key', p_turn.key_id), ('user', p_turn.user_id), ('workspace', p_turn.workspace_id))
+               AS s (scope, scope_id)
+         WHERE s.scope_id IS NOT NULL
         ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
            SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
         RETURNING u.scope, u.ui_messages + u.api_messages AS messages
     )
-    SELECT json_object_agg(c.scope, c.messages), bool_or(c.messages > (p_claim -> 'limits' ->> c.scope)::integer)
+    SELECT json_object_agg(c.scope, c.messages),
+           bool_or(c.messages > CASE c.scope WHEN 'key' THEN v_more.key_limit WHEN 'user' THEN v_more.user_limit
+                                             ELSE v_more.workspace_limit END)
       INTO v_counted, v_is_over
       FROM counted c;
     IF v_is_over THEN
         PERFORM turnkeep.refuse('TK006', 'over a limit', v_counted::text);
     END IF;
-    RETURN NULL;
+    RETURN true;
+END $$;
+
+-- Put these files into the turn's conversation, under their new names; false if they, or the names, are not as `p_facts` has
+-- them any more.
+CREATE FUNCTION turnkeep.attach(p_turn turnkeep.turns, p_message text, p_owner text, p_attachments json, p_facts text)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_files text[] := ARRAY(SELECT a.id FROM json_to_recordset(p_attachments) AS a (id text) ORDER BY a.id);
+BEGIN
+    PERFORM 1 FROM turnkeep.files f WHERE f.id = ANY (v_files) ORDER BY f.id FOR UPDATE;
+    IF turnkeep.attachable(p_turn.org_id, p_turn.workspace_id, p_owner, p_turn.conversation_id, v_files)::text
+       IS DISTINCT FROM p_facts THEN
+        RETURN false;
+    END IF;
+    UPDATE turnkeep.files f
+       SET conversation_id = p_turn.conversation_id, message_id = coalesce(f.message_id, p_message),
+           name = a.name, name_key = a.name_key
+      FROM json_to_recordset(p_attachments) AS a (id text, name text, name_key text)
+     WHERE f.id = a.id;
+    RETURN true;
 END $$;

@@ -1,11 +1,12 @@
 -- The fence, and what the holder of a turn writes behind it.
 --
--- Job i is element i of every p_ array; rows, events and log lines come packed (see 31_append.sql). Jobs come
--- in the order of their turn ids, which is the lock order. The fence is the row lock that `fence` takes, not a condition
--- on the inserts: what a job writes is decided once its turn is locked, and a job that has lost its turn leaves the
--- others unharmed.
+-- `p_jobs` is a list of `{"turn_id", "attempt", "after", "last"}` in the order of the turn ids, which is the lock order:
+-- events `after + 1` … `last` are to be written, under this attempt. Rows, events and log lines of all jobs come as rows of
+-- their tables, in order; their org and conversation are those of the turn, whatever they say. The fence is the row lock
+-- that `fence` takes, not a condition on the inserts: what a job writes is decided once its turn is locked, and a job that
+-- has lost its turn leaves the others unharmed.
 
--- Lock a turn and say where its writer stands:
+-- Lock a turn and say where its writer stands (`rules.fence.Stand`):
 --   held       it is the writer's, and the next number is the one that the writer expects
 --   lost       another worker has taken it over, or it does not exist
 --   settled    it has ended
@@ -21,127 +22,104 @@ BEGIN
                   ELSE 'held' END;
 END $$;
 
--- The payloads of one job's events; NULL if it has none.
-CREATE FUNCTION turnkeep.payloads_of(p_job integer, e_events text[]) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    v_payloads text[];
-BEGIN
-    FOR i IN 0 .. coalesce(array_length(e_events, 1), 0) / 3 - 1 LOOP
-        IF e_events[3 * i + 1] = p_job::text THEN
-            v_payloads := v_payloads || e_events[3 * i + 3];
-        END IF;
-    END LOOP;
-    RETURN v_payloads;
-END $$;
-
--- Whether the events behind `p_after` begin with exactly these: the write has happened, only its answer was lost.
-CREATE FUNCTION turnkeep.has_events(p_turn text, p_after integer, p_payloads text[]) RETURNS boolean
+-- Whether these events of the turn, those behind `p_after`, are stored already: only the answer to the write was lost.
+CREATE FUNCTION turnkeep.has_events(p_turn text, p_after integer, p_events turnkeep.turn_events[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce(p_payloads = (
-        SELECT array_agg(e.payload ORDER BY e.seq) FROM turnkeep.turn_events e
-         WHERE e.turn_id = p_turn AND e.seq > p_after AND e.seq <= p_after + array_length(p_payloads, 1)), false);
+    RETURN NOT EXISTS (
+        SELECT 1 FROM unnest(p_events) w
+          LEFT JOIN turnkeep.turn_events e ON e.turn_id = w.turn_id AND e.seq = w.seq
+         WHERE w.turn_id = p_turn AND w.seq > p_after AND e.payload IS DISTINCT FROM w.payload);
 END $$;
 
 CREATE FUNCTION turnkeep.record(
-    p_turn text[], p_attempt integer[], p_after integer[],
-    r_rows text, e_events text, l_text text[], l_numbers bigint[]
+    p_jobs json, p_rows turnkeep.messages[], p_events turnkeep.turn_events[], p_logs turnkeep.turn_logs[]
 ) RETURNS TABLE (outcome text, last_seq integer, cancel_requested boolean, files_written integer)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    r_             text[] := string_to_array(r_rows, E'\x1f', '');
-    e_             text[] := string_to_array(e_events, E'\x1f', '');
-    v_fence        record;
-    v_payloads     text[];
-    v_is_known     boolean;
-    v_held         boolean[] := '{}';
-    v_org          text[] := '{}';
-    v_conversation text[] := '{}';
+    v_job   record;
+    v_fence record;
+    v_held  text[] := '{}';
 BEGIN
-    FOR i IN 1 .. array_length(p_turn, 1) LOOP
-        SELECT * INTO v_fence FROM turnkeep.fence(p_turn[i], p_attempt[i], p_after[i]);
+    FOR v_job IN SELECT * FROM json_to_recordset(p_jobs) AS j (turn_id text, attempt integer, after integer, last integer) LOOP
+        SELECT * INTO v_fence FROM turnkeep.fence(v_job.turn_id, v_job.attempt, v_job.after);
         outcome := v_fence.stand;
-        v_payloads := turnkeep.payloads_of(i, e_);
-        IF outcome IN ('held', 'ahead') THEN
-            v_is_known := CASE WHEN v_payloads IS NULL
-                               THEN turnkeep.has_rows_or_logs(p_turn[i], i, r_, l_text, l_numbers)
-                               ELSE outcome = 'ahead' AND turnkeep.has_events(p_turn[i], p_after[i], v_payloads) END;
-            IF v_is_known THEN
-                outcome := 'known';
-            END IF;
-        END IF;
-        v_held[i] := outcome = 'held';
-        v_org[i] := (v_fence.turn).org_id;
-        v_conversation[i] := (v_fence.turn).conversation_id;
         last_seq := (v_fence.turn).last_seq;
         cancel_requested := (v_fence.turn).cancel_requested_at IS NOT NULL;
         files_written := (v_fence.turn).files_written;
-        IF v_held[i] AND v_payloads IS NOT NULL THEN
-            last_seq := p_after[i] + array_length(v_payloads, 1);
-            UPDATE turnkeep.turns t SET last_seq = p_after[i] + array_length(v_payloads, 1) WHERE t.id = p_turn[i];
+        IF v_job.last = v_job.after THEN
+            IF outcome IN ('held', 'ahead') AND turnkeep.has_rows_or_logs(v_job.turn_id, p_rows, p_logs) THEN
+                outcome := 'known';
+            END IF;
+        ELSIF outcome = 'ahead' THEN
+            IF turnkeep.has_events(v_job.turn_id, v_job.after, p_events) THEN
+                outcome := 'known';
+            END IF;
+        ELSIF outcome = 'held' THEN
+            last_seq := v_job.last;
+            UPDATE turnkeep.turns t SET last_seq = v_job.last WHERE t.id = v_job.turn_id;
+        END IF;
+        IF outcome = 'held' THEN
+            v_held := v_held || v_job.turn_id;
         END IF;
         RETURN NEXT;
     END LOOP;
-    PERFORM turnkeep.write_entries(p_turn, v_held, v_org, v_conversation, p_after, r_, e_, l_text, l_numbers);
+    PERFORM turnkeep.write_entries(v_held, p_rows, p_events, p_logs);
 END $$;
 
 -- A write without events leaves no number to know it by. Its first row does; log lines have no id of their own, so they
 -- are compared with the last ones of the turn.
-CREATE FUNCTION turnkeep.has_rows_or_logs(p_turn text, p_job integer, r_ text[], l_text text[], l_numbers bigint[])
+CREATE FUNCTION turnkeep.has_rows_or_logs(p_turn text, p_rows turnkeep.messages[], p_logs turnkeep.turn_logs[])
 RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    v_row   record;
     v_lines text[];
 BEGIN
-    FOR i IN 0 .. coalesce(array_length(r_, 1), 0) / 15 - 1 LOOP
-        IF r_[15 * i + 1] = p_job::text THEN
-            RETURN EXISTS (SELECT 1 FROM turnkeep.messages m
-                            WHERE m.turn_id = p_turn AND m.turn_sequence = r_[15 * i + 2]::integer
-                              AND m.id = r_[15 * i + 6]);
-        END IF;
-    END LOOP;
-    FOR i IN 0 .. coalesce(array_length(l_numbers, 1), 0) / 3 - 1 LOOP
-        IF l_numbers[3 * i + 1] = p_job THEN
-            v_lines := v_lines || ROW (l_numbers[3 * i + 2], l_text[2 * i + 1], l_text[2 * i + 2], l_numbers[3 * i + 3])::text;
-        END IF;
-    END LOOP;
+    SELECT r.turn_sequence, r.id INTO v_row FROM unnest(p_rows) r
+     WHERE r.turn_id = p_turn ORDER BY r.turn_sequence LIMIT 1;
+    IF FOUND THEN
+        RETURN EXISTS (SELECT 1 FROM turnkeep.messages m
+                        WHERE m.turn_id = p_turn AND m.turn_sequence = v_row.turn_sequence AND m.id = v_row.id);
+    END IF;
+    SELECT array_agg(ROW (l.after_seq, l.level, l.message, l.ts)::text ORDER BY l.n) INTO v_lines
+      FROM unnest(p_logs) l WHERE l.turn_id = p_turn;
     RETURN coalesce(v_lines = (
         SELECT array_agg(ROW (l.after_seq, l.level, l.message, l.ts)::text ORDER BY l.n)
           FROM (SELECT * FROM turnkeep.turn_logs x
                  WHERE x.turn_id = p_turn ORDER BY x.n DESC LIMIT array_length(v_lines, 1)) l), false);
 END $$;
 
--- Write the rows, events and log lines of the jobs that hold their turns.
+-- Write the rows, events and log lines of these turns, which are locked. Others among them are left out.
+-- The plans are fixed: loops that look up each turn by its index.
 CREATE FUNCTION turnkeep.write_entries(
-    p_turn text[], p_held boolean[], p_org text[], p_conversation text[], p_after integer[],
-    r_ text[], e_ text[], l_text text[], l_numbers bigint[]
-) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+    p_held text[], p_rows turnkeep.messages[], p_events turnkeep.turn_events[], p_logs turnkeep.turn_logs[]
+) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
 BEGIN
-    IF r_ <> '{}' THEN
+    IF p_held = '{}' THEN
+        RETURN;
+    END IF;
+    IF array_length(p_rows, 1) > 0 THEN
         INSERT INTO turnkeep.messages
                (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, iteration, blocks, display,
                 attachments, sources, metadata, usage, legacy, provider, created_at)
-        SELECT p_turn[r.job], r_[15 * i + 2]::integer, r_[15 * i + 6], p_org[r.job], p_conversation[r.job],
-               r_[15 * i + 7], r_[15 * i + 3] = '1', r_[15 * i + 4]::integer, r_[15 * i + 8], r_[15 * i + 9],
-               r_[15 * i + 10], r_[15 * i + 11], r_[15 * i + 12], r_[15 * i + 13], r_[15 * i + 14], r_[15 * i + 15],
-               r_[15 * i + 5]::bigint
-          FROM generate_series(0, array_length(r_, 1) / 15 - 1) i, LATERAL (SELECT r_[15 * i + 1]::integer AS job) r
-         WHERE p_held[r.job];
+        SELECT r.turn_id, r.turn_sequence, r.id, t.org_id, t.conversation_id, r.role, r.internal, r.iteration, r.blocks,
+               r.display, r.attachments, r.sources, r.metadata, r.usage, r.legacy, r.provider, r.created_at
+          FROM unnest(p_rows) r JOIN turnkeep.turns t ON t.id = r.turn_id
+         WHERE r.turn_id = ANY (p_held);
     END IF;
-    IF e_ <> '{}' THEN
+    IF array_length(p_events, 1) > 0 THEN
         INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
-        SELECT p_turn[e.job], p_after[e.job] + row_number() OVER (PARTITION BY e.job ORDER BY i), p_org[e.job],
-               e_[3 * i + 2], e_[3 * i + 3]
-          FROM generate_series(0, array_length(e_, 1) / 3 - 1) i, LATERAL (SELECT e_[3 * i + 1]::integer AS job) e
-         WHERE p_held[e.job];
+        SELECT e.turn_id, e.seq, t.org_id, e.type, e.payload
+          FROM unnest(p_events) e JOIN turnkeep.turns t ON t.id = e.turn_id
+         WHERE e.turn_id = ANY (p_held);
     END IF;
-    IF l_numbers <> '{}' THEN
+    IF array_length(p_logs, 1) > 0 THEN
         INSERT INTO turnkeep.turn_logs (turn_id, n, org_id, after_seq, level, message, ts)
-        SELECT p_turn[l.job],
-               coalesce((SELECT max(x.n) FROM turnkeep.turn_logs x WHERE x.turn_id = p_turn[l.job]), 0)
-                   + row_number() OVER (PARTITION BY l.job ORDER BY i),
-               p_org[l.job], l_numbers[3 * i + 2], l_text[2 * i + 1], l_text[2 * i + 2], l_numbers[3 * i + 3]
-          FROM generate_series(0, array_length(l_numbers, 1) / 3 - 1) i,
-               LATERAL (SELECT l_numbers[3 * i + 1]::integer AS job) l
-         WHERE p_held[l.job];
+        SELECT l.turn_id, l.n + coalesce((SELECT max(x.n) FROM turnkeep.turn_logs x WHERE x.turn_id = l.turn_id), 0),
+               t.org_id, l.after_seq, l.level, l.message, l.ts
+          FROM unnest(p_logs) l JOIN turnkeep.turns t ON t.id = l.turn_id
+         WHERE l.turn_id = ANY (p_held);
     END IF;
 END $$;

@@ -127,7 +127,8 @@ BEGIN
       INTO v_branched
       FROM turnkeep.conversations c WHERE c.id = p_conversation;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TK001', MESSAGE = 'No such conversation.';
+        v_user := turnkeep.become('', '', '');
+        RETURN;
     END IF;
     IF p_is_ascending THEN
         RETURN QUERY

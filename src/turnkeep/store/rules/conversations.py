@@ -1,0 +1,124 @@
+"""Rules of conversations: what a new one is, what a change makes of it, and what an import writes."""
+
+from typing import Any
+
+from msgspec import Struct, structs
+
+from turnkeep.errors import ConversationBusy, InvalidRequest
+from turnkeep.ids import ConversationId, OrgId, TurnId
+from turnkeep.model.conversations import Conversation
+from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ConversationChange, Exported, NewConversation, TurnTrace
+from turnkeep.store.rows import MESSAGE_COLUMNS, conversation_record, event_values, message_values, turn_values
+from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
+
+
+class Head(Struct, frozen=True):
+    """The turn that is to become the head."""
+
+    started_at: int | None
+    settled_at: int | None
+
+
+class Ahead(Struct, frozen=True):
+    """The turn that runs in a conversation, or else the first that waits."""
+
+    id: TurnId
+    started_at: int | None
+
+
+def check_new(*, has_workspace: bool, has_agent: bool) -> None:
+    """Raises NotFound if a new conversation has no workspace, or names an agent that does not exist."""
+    if not has_workspace:
+        raise no_workspace()
+    if not has_agent:
+        raise no_agent()
+
+
+def new_conversation(
+    principal: Principal, new: NewConversation, conversation_id: ConversationId, now: int
+) -> Conversation:
+    """A conversation without turns."""
+    return Conversation(
+        **{field: getattr(new, field) for field in new.__struct_fields__},
+        id=conversation_id,
+        workspace_id=principal.workspace_id,
+        user_id=principal.user_id,
+        preview=None,
+        message_count=0,
+        turn_count=0,
+        head_turn_id=None,
+        running_turn_id=None,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def insertion(conversation: Conversation, org_id: OrgId, *, next_ordinal: int = 1) -> dict[str, Any]:
+    """The columns with which a conversation is inserted."""
+    return conversation_record(conversation) | {"org_id": org_id, "next_ordinal": next_ordinal}
+
+
+def check_head(head: Head | None, ahead: Ahead | None) -> None:
+    """Raises unless this turn can become the head: it has run and ended, and nothing runs or waits."""
+    if head is None:
+        raise no_turn()
+    if ahead is not None:
+        raise ConversationBusy(ahead.id, ahead.started_at)
+    if head.started_at is None or head.settled_at is None:
+        raise InvalidRequest("Only a turn that has run and ended can become the head.")
+
+
+def changed(
+    before: Conversation, change: ConversationChange, now: int, *, more_turns: int = 0, more_messages: int = 0
+) -> Conversation:
+    """The conversation after a change. A new title or head moves it up in the list."""
+    given = {field: getattr(change, field) for field in change.__struct_fields__ if field != "without"}
+    values = {
+        field: value or None if isinstance(value, str) else value for field, value in given.items() if value is not None
+    }
+    is_moved = change.title is not None or change.head_turn_id is not None
+    return structs.replace(
+        before,
+        **values | dict.fromkeys(change.without),
+        turn_count=before.turn_count + more_turns,
+        message_count=before.message_count + more_messages,
+        updated_at=now if is_moved else before.updated_at,
+    )
+
+
+def imported_conversation(exported: Exported, principal: Principal) -> dict[str, Any]:
+    """The columns of an imported conversation. Its ids were made for this database."""
+    last = max((trace.turn.ordinal for trace in exported.turns), default=0)
+    return insertion(exported.conversation, principal.org_id, next_ordinal=last + 1)
+
+
+def imported_turn(trace: TurnTrace, principal: Principal) -> dict[str, Any]:
+    """The columns of an imported turn. It belongs to the importer."""
+    return turn_values(trace.turn) | {
+        "org_id": principal.org_id,
+        "workspace_id": principal.workspace_id,
+        "user_id": principal.user_id,
+        "key_id": principal.key_id,
+        "principal_ref": principal.ref,
+        "last_seq": len(trace.events),
+    }
+
+
+def imported_messages(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
+    names = MESSAGE_COLUMNS.split(", ")
+    return [dict(zip(names, message_values(row), strict=True)) | {"org_id": org_id} for row in trace.rows]
+
+
+def imported_events(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
+    return [
+        {"turn_id": trace.turn.id, "seq": seq, "org_id": org_id, "type": kind, "payload": payload}
+        for seq, (kind, payload) in enumerate((event_values(each.event) for each in trace.events), start=1)
+    ]
+
+
+def imported_logs(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
+    return [
+        {"turn_id": trace.turn.id, "n": n, "org_id": org_id, **structs.asdict(line)}
+        for n, line in enumerate(trace.logs, start=1)
+    ]
