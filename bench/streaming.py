@@ -29,7 +29,7 @@ import uvicorn
 import uvloop
 
 from bench.harness import target
-from turnkeep.bounded_http import BoundedProtocol
+from turnkeep.http_server.protocol import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.model.events import Failure, Recorded, TurnBegan
 from turnkeep.streaming.follow import follow

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from turnkeep.api.errors import status_of
-from turnkeep.bounded_http import STATUSES, BoundedProtocol, Patience, RequestLimits, end_of_piece
-from turnkeep.serving import OrderlyServer
+from turnkeep.api.http.problem_details import status_of
+from turnkeep.http_server.process import OrderlyServer
+from turnkeep.http_server.protocol import STATUSES, BoundedProtocol, Patience, RequestLimits, end_of_piece
 from turnkeep.streaming.connection import disconnected
 
 DEADLINE = 60

@@ -30,7 +30,7 @@
         ├── SchemaMismatch
         └── BoundaryBroken
 
-Each class has a stable `code`. Nothing here knows about HTTP; `api/errors.py` maps families to a status.
+Each class has a stable `code`. Nothing here knows about HTTP; `api/http/problem_details.py` maps families to a status.
 """
 
 from typing import ClassVar

@@ -11,10 +11,10 @@ import httpx
 import msgspec
 
 from turnkeep.api.app import create_app
-from turnkeep.api.metrics import Metrics
-from turnkeep.api.observing import EngineObserver
 from turnkeep.api.server import Server, bind
-from turnkeep.api.tracing import Tracing
+from turnkeep.api.telemetry.metrics import Metrics
+from turnkeep.api.telemetry.observer import EngineObserver
+from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import Settings
 from turnkeep.engine.sandboxes import SandboxAccess
 from turnkeep.providers.ports import ModelRequest, Providers

@@ -2,7 +2,7 @@
 
 from tests.api.conftest import both
 from tests.api.harness import STREAM, ApiServer, Client, code_of
-from turnkeep.api.limits import RateLimiter
+from turnkeep.api.identity.rate_limits import RateLimiter
 
 
 class TestRateLimits:

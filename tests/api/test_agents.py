@@ -14,7 +14,7 @@ from msgspec import structs
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, fake_id, settings_for
 from tests.tools.servers import WebServer, web_server
-from turnkeep.api.logs import configure_logging
+from turnkeep.api.telemetry.logs import configure_logging
 from turnkeep.config import Settings
 from turnkeep.errors import Unavailable
 from turnkeep.model.agents import AgentSpec

@@ -18,8 +18,8 @@ from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names
 from tests.api.test_files import a_conversation, announce, form, put, stored, upload
 from tests.filebag.blocks import blocks
 from tests.filebag.samples import ELF, PNG
-from turnkeep.api.keyfiles import hash_key
-from turnkeep.api.routes.bag import OUTPUT_FILES, bag_path
+from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.native.bag import OUTPUT_FILES, bag_path
 from turnkeep.config import Settings
 from turnkeep.filebag.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId, new_file_id

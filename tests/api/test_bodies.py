@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.filebag.blocks import whole
-from turnkeep.api.bodies import body_chunks
+from turnkeep.api.http.requests import body_chunks
 from turnkeep.errors import Unavailable
 
 

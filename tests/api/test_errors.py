@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.harness import ApiServer, Client, code_of, fake_id, settings_for
 from turnkeep import errors
-from turnkeep.api.errors import STATUSES, problem, status_of
+from turnkeep.api.http.problem_details import STATUSES, problem, status_of
 from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
 from turnkeep.providers.ports import ProviderFailed
@@ -36,7 +36,7 @@ CODES = {
 """As the contract lists them."""
 
 
-PUBLIC_MODULES = {"turnkeep.errors", "turnkeep.api.errors", "turnkeep.providers.ports"}
+PUBLIC_MODULES = {"turnkeep.errors", "turnkeep.api.http.problem_details", "turnkeep.providers.ports"}
 """Where errors are made that may reach a caller; others are a module's own business."""
 
 

@@ -5,8 +5,8 @@ import stat
 
 from tests.api.conftest import both
 from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
-from turnkeep.api.auth import COOKIE
-from turnkeep.api.keyfiles import LOCAL_KEY, SECRET_KEYS, SigninLinks
+from turnkeep.api.identity.authentication import COOKIE
+from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
 from turnkeep.config import Settings
 
 OLD_SECRET, NEW_SECRET = "o" * 32, "n" * 32

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.api.harness import OPERATOR_KEY, STREAM, ApiServer
-from turnkeep.api.keyfiles import LOCAL_KEY, SECRET_KEYS, SigninLinks
-from turnkeep.api.logs import JsonFormatter, configure_logging
-from turnkeep.api.tracing import Tracing, open_tracing
+from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
+from turnkeep.api.telemetry.logs import JsonFormatter, configure_logging
+from turnkeep.api.telemetry.tracing import Tracing, open_tracing
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Fail
 

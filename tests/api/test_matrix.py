@@ -9,11 +9,11 @@ from litestar import Litestar
 
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
-from turnkeep.api.front import Front
-from turnkeep.api.keyfiles import SigninLinks
-from turnkeep.api.metrics import Metrics
-from turnkeep.api.routing import Endpoint, Policy
-from turnkeep.api.signing import Signer
+from turnkeep.api.http.endpoints import Endpoint, Policy
+from turnkeep.api.http.middleware import Front
+from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.identity.tokens import Signer
+from turnkeep.api.telemetry.metrics import Metrics
 
 ENDPOINTS = all_endpoints(Signer(["secret"]), SigninLinks(Path(".")), Metrics())
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of
-from turnkeep.api.keyfiles import SigninLinks
+from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.config import Settings
 
 COMMAND = {"name": "A", "mcp_servers": [{"name": "own", "command": sys.executable, "args": ["-c", "pass"]}]}

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.api.harness import ApiServer, Client
 from tests.api.test_errors import every_error
 from tests.api.test_matrix import ENDPOINTS
-from turnkeep.api.errors import status_of
-from turnkeep.bounded_http import RequestLimits
+from turnkeep.api.http.problem_details import status_of
+from turnkeep.http_server.protocol import RequestLimits
 from turnkeep.model.events import Preview, TurnEvent
 
 MANUAL = Path(__file__).parents[2] / "docs"
@@ -29,7 +29,7 @@ def test_every_code_that_can_reach_a_caller_is_on_the_page() -> None:
     ours = {
         error.code: str(status_of(error))
         for error in every_error()
-        if error.__module__ in {"turnkeep.errors", "turnkeep.api.errors"} and status_of(error) != 500
+        if error.__module__ in {"turnkeep.errors", "turnkeep.api.http.problem_details"} and status_of(error) != 500
     }
     assert rows == ours | {"internal": "500"}
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from turnkeep.api.repeating import hash_of
+from turnkeep.api.http.idempotency import hash_of
 from turnkeep.api.wire import NewTurn
 
 ASKED = b'{"message": "Hello?", "metadata": {"b": 1, "a": [true, null]}}'

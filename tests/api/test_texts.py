@@ -6,7 +6,7 @@ from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of
 from tests.filebag.samples import PNG
 from tests.knowledge.test_files import PDF, a_pdf
-from turnkeep.api.routes import files
+from turnkeep.api.native import files
 
 
 async def sent(client: Client, name: str, data: bytes, mime_type: str) -> str:

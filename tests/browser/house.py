@@ -8,7 +8,7 @@ from typing import Any, Self
 from playwright.async_api import BrowserContext, Page, expect
 
 from tests.api.harness import ApiServer, Client, Scripts
-from turnkeep.api.keyfiles import SigninLinks
+from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.model.events import Source
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome

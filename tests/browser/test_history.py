@@ -5,7 +5,7 @@ import asyncio
 from playwright.async_api import expect
 
 from tests.browser.house import PATIENCE_MS, House, Talk, eventually
-from turnkeep.api.keyfiles import SigninLinks
+from turnkeep.api.identity.service_keys import SigninLinks
 
 
 class TestTheList:

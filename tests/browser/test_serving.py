@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.api.harness import ApiServer, settings_for
-from turnkeep.api.page import Page
+from turnkeep.api.http.bundled_page import Page
 
 FIRST_LOAD_BYTES = 250_000
 

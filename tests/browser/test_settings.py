@@ -7,9 +7,9 @@ import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
 
 from tests.browser.house import House, Talk
-from turnkeep.api.auth import COOKIE
-from turnkeep.api.keyfiles import signing_secrets
-from turnkeep.api.signing import PAGE_COOKIE, Claims, Signer
+from turnkeep.api.identity.authentication import COOKIE
+from turnkeep.api.identity.service_keys import signing_secrets
+from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, Signer
 from turnkeep.clock import system_clock
 
 

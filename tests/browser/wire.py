@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from turnkeep.api.app import all_endpoints
-from turnkeep.api.keyfiles import SigninLinks
-from turnkeep.api.metrics import Metrics
+from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.identity.tokens import Signer
 from turnkeep.api.openapi import document
-from turnkeep.api.signing import Signer
+from turnkeep.api.telemetry.metrics import Metrics
 
 
 def write_document(file: Path) -> None:

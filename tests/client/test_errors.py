@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.api.test_errors import every_error
-from turnkeep.api.errors import problem, status_of
+from turnkeep.api.http.problem_details import problem, status_of
 from turnkeep.client.errors import Refused, error_of, retry_after
 from turnkeep.errors import (
     ConversationBusy,

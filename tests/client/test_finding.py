@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from turnkeep.api.keyfiles import LOCAL_KEY
+from turnkeep.api.identity.service_keys import LOCAL_KEY
 from turnkeep.cli.operating import remember_server
 from turnkeep.client.finding import KEY_FILE, find_server
 from turnkeep.config import Settings

@@ -7,28 +7,25 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from turnkeep.api.answers import head_of
-from turnkeep.api.auth import Authenticator
 from turnkeep.api.cors import Cors
-from turnkeep.api.errors import problem, status_of, translated
-from turnkeep.api.front import Front
-from turnkeep.api.gate import Gate
-from turnkeep.api.keyfiles import SigninLinks, local_key, signing_secrets
-from turnkeep.api.limits import RateLimiter
-from turnkeep.api.logs import FIELDS
-from turnkeep.api.metrics import Metrics
-from turnkeep.api.notes import notes_of
-from turnkeep.api.openapi import document
-from turnkeep.api.page import Page
-from turnkeep.api.routes import (
+from turnkeep.api.http.bundled_page import Page
+from turnkeep.api.http.dispatch import Gate
+from turnkeep.api.http.endpoints import Endpoint
+from turnkeep.api.http.middleware import Front
+from turnkeep.api.http.problem_details import problem, status_of, translated
+from turnkeep.api.http.responses import head_of
+from turnkeep.api.identity.authentication import Authenticator
+from turnkeep.api.identity.rate_limits import RateLimiter
+from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
+from turnkeep.api.identity.tokens import Signer
+from turnkeep.api.native import (
     account,
     agents,
     bag,
     conversations,
     files,
-    gateway,
     health,
-    operating,
+    operations,
     pages,
     rows,
     runs,
@@ -39,9 +36,12 @@ from turnkeep.api.routes import (
     turn_tools,
     turns,
 )
-from turnkeep.api.routing import Endpoint
-from turnkeep.api.signing import Signer
-from turnkeep.api.tracing import Tracing
+from turnkeep.api.notes import notes_of
+from turnkeep.api.openai import gateway
+from turnkeep.api.openapi import document
+from turnkeep.api.telemetry.logs import FIELDS
+from turnkeep.api.telemetry.metrics import Metrics
+from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.runtime import Runtime
 
 _logger = logging.getLogger("turnkeep.http")
@@ -93,7 +93,7 @@ def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple
         turn_tools.endpoints,
         account.token_endpoints(signer),
         account.endpoints,
-        operating.endpoints,
+        operations.endpoints,
         health.endpoints,
         health.signin_endpoints(signer, links),
         documents,

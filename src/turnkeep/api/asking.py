@@ -7,14 +7,14 @@ from litestar.datastructures import Headers
 from litestar.types import ASGIApp
 
 from turnkeep.api import wire
-from turnkeep.api.answers import json_answer, no_content
-from turnkeep.api.leaving import CallerLeft, while_connected
-from turnkeep.api.links import events_url
+from turnkeep.api.http.disconnects import CallerLeft, while_connected
+from turnkeep.api.http.endpoints import Call, known_id
+from turnkeep.api.http.idempotency import idempotency_key, request_hash
+from turnkeep.api.http.links import events_url
+from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.native.queries import StreamQuery
 from turnkeep.api.pictures import picture_of
-from turnkeep.api.queries import StreamQuery
 from turnkeep.api.reading import read_answer
-from turnkeep.api.repeating import idempotency_key, request_hash
-from turnkeep.api.routing import Call, known_id
 from turnkeep.api.streams import stream_turn
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, Options

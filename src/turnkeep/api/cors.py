@@ -9,8 +9,8 @@ from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnkeep.api.answers import Answer, no_content
-from turnkeep.api.errors import problem
+from turnkeep.api.http.problem_details import problem
+from turnkeep.api.http.responses import Answer, no_content
 from turnkeep.api.notes import notes_of
 from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
 

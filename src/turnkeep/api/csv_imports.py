@@ -9,13 +9,13 @@ import msgspec
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api.answers import json_answer
-from turnkeep.api.bodies import body_chunks
-from turnkeep.api.errors import translated
+from turnkeep.api.http.disconnects import CallerLeft, while_connected
+from turnkeep.api.http.endpoints import Call
+from turnkeep.api.http.idempotency import StreamHash
+from turnkeep.api.http.problem_details import translated
+from turnkeep.api.http.requests import body_chunks
+from turnkeep.api.http.responses import json_answer
 from turnkeep.api.knowledge_wire import Added, CsvQuery, Table
-from turnkeep.api.leaving import CallerLeft, while_connected
-from turnkeep.api.repeating import StreamHash
-from turnkeep.api.routing import Call
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TableId
 from turnkeep.knowledge.csv_files import CsvFile

@@ -3,7 +3,7 @@
 import msgspec
 
 from turnkeep.api import wire
-from turnkeep.api.keyfiles import hash_key, new_service_key
+from turnkeep.api.identity.service_keys import hash_key, new_service_key
 from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import OrgId, WorkspaceId, new_key_id

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from turnkeep.api.queries import PageQuery
+from turnkeep.api.native.queries import PageQuery
 from turnkeep.api.wire import Asked, Name
 from turnkeep.errors import InvalidRequest
 from turnkeep.knowledge.cells import values_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from turnkeep.api.errors import Problem
-from turnkeep.api.routing import Endpoint, Policy
+from turnkeep.api.http.endpoints import Endpoint, Policy
+from turnkeep.api.http.problem_details import Problem
 from turnkeep.model import events
 
 _REF = "#/components/schemas/{name}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from turnkeep.api import wire
-from turnkeep.api.queries import ListQuery
+from turnkeep.api.native.queries import ListQuery
 from turnkeep.errors import InvalidRequest
 
 Item = TypeVar("Item")

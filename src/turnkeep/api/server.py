@@ -10,9 +10,9 @@ from collections.abc import Callable
 from litestar.types import ASGIApp
 
 from turnkeep.config import Settings
+from turnkeep.http_server.process import OrderlyServer
+from turnkeep.http_server.sockets import listen
 from turnkeep.runtime import Runtime
-from turnkeep.serving import OrderlyServer
-from turnkeep.sockets import listen
 
 CLOSE_SECONDS = 5
 BACKLOG = 2_048

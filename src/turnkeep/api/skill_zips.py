@@ -3,8 +3,8 @@
 import io
 import re
 
-from turnkeep.api.agent_checks import check_skill
 from turnkeep.api.agent_wire import Skill
+from turnkeep.api.native.agent_checks import check_skill
 from turnkeep.errors import FileTooLarge, InvalidRequest, UnsupportedMediaType
 from turnkeep.filebag.forms import FilePart
 from turnkeep.filebag.unzipping import NotAZip, ZipReader, ZipRefused

@@ -6,7 +6,7 @@ from typing import NoReturn, TypeVar
 
 from litestar.types import Receive
 
-from turnkeep.api.leaving import while_connected
+from turnkeep.api.http.disconnects import while_connected
 from turnkeep.errors import TurnkeepError, Unauthorized
 from turnkeep.model.turns import Turn
 from turnkeep.store.ports import TurnStore

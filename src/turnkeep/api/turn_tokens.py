@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from turnkeep.api.keyfiles import hash_key
-from turnkeep.api.routing import Call
+from turnkeep.api.http.endpoints import Call
+from turnkeep.api.identity.service_keys import hash_key
 from turnkeep.errors import Unauthorized
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn

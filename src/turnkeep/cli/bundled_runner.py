@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from turnkeep.config import Settings
 from turnkeep.engine.sandboxes import SandboxAccess
 from turnkeep.errors import SandboxUnavailable, TurnkeepError
-from turnkeep.sockets import http_address
+from turnkeep.http_server.sockets import http_address
 
 CLOSE_SECONDS = 5.0
 STARTING_SECONDS = 15.0

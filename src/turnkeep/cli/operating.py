@@ -16,7 +16,7 @@ from turnkeep.client import finding
 from turnkeep.client.finding import SERVER_FILE, RunningServer
 from turnkeep.config import Settings, read_settings
 from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, TurnkeepError, Unavailable
-from turnkeep.sockets import http_address
+from turnkeep.http_server.sockets import http_address
 from turnkeep.store.ports import Store
 
 Outcome = TypeVar("Outcome")
@@ -49,7 +49,7 @@ def ask_server(settings: Settings, method: str, path: str, body: Any = None) -> 
     """The answer of the server that owns the database."""
     import httpx
 
-    from turnkeep.api.keyfiles import local_key
+    from turnkeep.api.identity.service_keys import local_key
 
     server = running_server(settings)
     if server is None:

@@ -9,8 +9,8 @@ import typer
 
 from turnkeep.cli.flags import with_flags
 from turnkeep.cli.printing import say
+from turnkeep.http_server.sockets import http_address
 from turnkeep.runner.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
-from turnkeep.sockets import http_address
 
 
 def _sandbox(**options: Any) -> None:
@@ -24,7 +24,7 @@ def _sandbox(**options: Any) -> None:
     """
     until_eof: bool = options.pop("until_eof")
     settings = read_runner_settings(os.environ, options)
-    from turnkeep.api.logs import configure_logging
+    from turnkeep.api.telemetry.logs import configure_logging
     from turnkeep.runner.server import bind, serve_runner
 
     configure_logging("info")

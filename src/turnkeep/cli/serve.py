@@ -117,12 +117,12 @@ async def _work(
     settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
 ) -> None:
     from turnkeep.api.app import create_app
-    from turnkeep.api.keyfiles import make_folder
-    from turnkeep.api.logs import configure_logging
-    from turnkeep.api.metrics import Metrics
-    from turnkeep.api.observing import EngineObserver
+    from turnkeep.api.identity.service_keys import make_folder
     from turnkeep.api.server import Server
-    from turnkeep.api.tracing import open_tracing
+    from turnkeep.api.telemetry.logs import configure_logging
+    from turnkeep.api.telemetry.metrics import Metrics
+    from turnkeep.api.telemetry.observer import EngineObserver
+    from turnkeep.api.telemetry.tracing import open_tracing
     from turnkeep.runtime import open_runtime
 
     make_folder(settings.data_dir)
@@ -141,7 +141,7 @@ async def _work(
 
 def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None) -> None:
     """Say where the server is. The link signs browsers in, until the server is started again."""
-    from turnkeep.api.keyfiles import LOCAL_KEY, SigninLinks
+    from turnkeep.api.identity.service_keys import LOCAL_KEY, SigninLinks
 
     port = listener.getsockname()[1]
     address = settings.address(port)
@@ -202,7 +202,7 @@ class Supervisor:
 
     def _prepare(self) -> None:
         """Migrate, and make the secrets, once and before any worker looks for them."""
-        from turnkeep.api.keyfiles import local_key, signing_secrets
+        from turnkeep.api.identity.service_keys import local_key, signing_secrets
         from turnkeep.runtime import home_org, open_store
 
         async def prepare() -> None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.sockets import http_address
+from turnkeep.http_server.sockets import http_address
 
 SERVER_FILE = "server.json"
 KEY_FILE = "local.key"

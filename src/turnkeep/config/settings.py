@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from turnkeep.config.parsing import MASK, mask_url
 from turnkeep.config.variables import SECRETS, VARIABLES, LogLevel, OpenAIApi, ReasoningEffort, read_variables
-from turnkeep.sockets import http_address
+from turnkeep.http_server.sockets import http_address
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 

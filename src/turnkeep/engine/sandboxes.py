@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct, to_builtins
 
 from turnkeep.errors import SandboxUnavailable, WorldError
+from turnkeep.http_server.sockets import keep_alive
 from turnkeep.ids import TurnId
-from turnkeep.sockets import keep_alive
 
 CONNECT_SECONDS = 10.0
 PROBE_SECONDS = 1.0

@@ -6,13 +6,13 @@ import sys
 import threading
 from collections.abc import Callable
 
+from turnkeep.http_server.process import OrderlyServer
+from turnkeep.http_server.sockets import keep_alive, listen
 from turnkeep.runner.app import RunnerApp, open_runner
 from turnkeep.runner.boxes.cgroups import Cgroups
 from turnkeep.runner.boxes.docker import Docker
 from turnkeep.runner.boxes.ports import Driver
 from turnkeep.runner.settings import RunnerSettings
-from turnkeep.serving import OrderlyServer
-from turnkeep.sockets import keep_alive, listen
 
 BACKLOG = 512
 CLOSE_SECONDS = 2

@@ -1,0 +1,132 @@
+"""Files on their way out: as attachments that no browser runs, whole or in part, with constant memory.
+
+Whatever somebody uploaded is served as a download, under a type that is shown and never executed, with a policy that
+forbids scripts, frames and everything else; so a page or a drawing with a script in it does nothing here.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from urllib.parse import quote
+
+from litestar.datastructures import Headers
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from turnkeep.api.http.problem_details import RangeNotSatisfiable
+from turnkeep.api.http.responses import Answer
+from turnkeep.filebag.bag import Bag
+from turnkeep.filebag.pictures import RASTER_TYPES
+from turnkeep.model.files import File
+from turnkeep.streaming.connection import disconnected
+
+UNKNOWN = "application/octet-stream"
+SAFE_HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'; form-action 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+}
+
+_RANGE = re.compile(r"bytes=([0-9]+)?-([0-9]+)?")
+_FAR = 10**18
+"""Behind the end of every file."""
+_SHOWN = frozenset({*RASTER_TYPES, "text/plain"})
+
+
+class Streamed:
+    """A response whose body comes in pieces. Its length is told, so that none which breaks off is taken for whole."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], size: int, blocks: AsyncIterator[bytes]) -> None:
+        self._status = status
+        self._headers = {**headers, "content-length": str(size)}
+        self._blocks = blocks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in self._headers.items()]
+        leaving = asyncio.ensure_future(disconnected(receive))
+        try:
+            await send({"type": "http.response.start", "status": self._status, "headers": headers})
+            async for block in self._blocks:
+                if leaving.done():
+                    return
+                await send({"type": "http.response.body", "body": block, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            leaving.cancel()
+
+
+async def streamed(status: int, headers: Mapping[str, str], size: int, blocks: AsyncIterator[bytes]) -> Streamed:
+    """The response, once its first piece is at hand: what cannot be read at all is still an error with its status."""
+    first = await anext(blocks, b"")
+    return Streamed(status, headers, size, _with_first(first, blocks))
+
+
+async def download(bag: Bag, file: File, headers: Headers) -> ASGIApp:
+    """The file, or the one range of it that was asked for; 304 for whom has it already."""
+    tag = f'"{file.sha256}"'
+    about = {
+        **SAFE_HEADERS,
+        "content-type": shown_type(file.mime_type),
+        "content-disposition": disposition(file.name),
+        "etag": tag,
+        "accept-ranges": "bytes",
+        "cache-control": "private, no-cache",
+    }
+    if _names(headers.get("if-none-match", ""), tag):
+        return Answer(304, media_type=None, headers={name: about[name] for name in ("etag", "cache-control")})
+    asked = headers.get("range") if headers.get("if-range", tag) == tag else None
+    place = range_of(asked, file.size)
+    if place is None:
+        return await streamed(200, about, file.size, bag.content(file))
+    start, end = place
+    about["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
+    return await streamed(206, about, end - start, bag.content(file, start=start, end=end))
+
+
+def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
+    """The place that a Range header names; None for the whole. Only one range is served: many, or a header that
+    cannot be read, are passed over. Raises RangeNotSatisfiable for one that lies outside."""
+    match = _RANGE.fullmatch((asked or "").strip())
+    if match is None or match[1] is match[2] is None:
+        return None
+    if match[1] is None:
+        start, end = max(0, size - _place(match[2])), size
+    else:
+        start = _place(match[1])
+        end = size if match[2] is None else min(_place(match[2]) + 1, size)
+        if match[2] is not None and _place(match[2]) < start:
+            return None
+    if start >= end:
+        raise RangeNotSatisfiable(f"The file has {size} bytes; the range lies outside.", size=size)
+    return start, end
+
+
+def shown_type(mime_type: str) -> str:
+    """The type to serve: as it is where showing it can do no harm, plain bytes otherwise."""
+    if mime_type == "text/plain":
+        return "text/plain; charset=utf-8"
+    if mime_type in _SHOWN or mime_type.startswith(("audio/", "video/")):
+        return mime_type
+    return UNKNOWN
+
+
+def disposition(name: str) -> str:
+    """`attachment`, with the name once for old readers in ASCII and once as it is."""
+    plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", name)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+
+
+def _place(digits: str) -> int:
+    """The number. Of those that lie behind every end, one is as good as another."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= 18 else _FAR
+
+
+def _names(header: str, tag: str) -> bool:
+    return header.strip() == "*" or tag in {each.strip().removeprefix("W/") for each in header.split(",")}
+
+
+async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+    async for block in rest:
+        yield block

@@ -1,0 +1,174 @@
+"""Errors → `application/problem+json`: one table from families to a status.
+
+What the caller can fix says how; what we got wrong says nothing but the id under which the log has it.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+from msgspec import UNSET, Struct, UnsetType
+
+from turnkeep.api.http.links import events_url
+from turnkeep.api.http.responses import Answer
+from turnkeep.errors import (
+    CallerError,
+    Conflict,
+    ConversationBusy,
+    Defect,
+    Fenced,
+    Forbidden,
+    HeadersTooLarge,
+    IdempotencyConflict,
+    InvalidRequest,
+    LimitReached,
+    NotFound,
+    RateLimited,
+    RequestTimeout,
+    StorageFull,
+    TooLarge,
+    TurnkeepError,
+    Unauthorized,
+    Unavailable,
+    UnsupportedMediaType,
+    WorldError,
+)
+
+STATUSES: dict[type[TurnkeepError], int] = {
+    CallerError: 422,
+    InvalidRequest: 422,
+    RequestTimeout: 408,
+    TooLarge: 413,
+    HeadersTooLarge: 431,
+    UnsupportedMediaType: 415,
+    Unauthorized: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    Conflict: 409,
+    LimitReached: 429,
+    WorldError: 503,
+    Unavailable: 503,
+    StorageFull: 507,
+    Fenced: 500,
+    Defect: 500,
+}
+"""The family decides; a class without a line of its own has the one of its nearest parent."""
+
+RETRY_SECONDS = 1
+"""After this time it makes sense to ask again when something outside was away."""
+
+_TITLES = {
+    "quota_exceeded": "The monthly limit is used up",
+    "rate_limited": "Too many requests",
+    "internal": "Something went wrong on our side",
+}
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """An error as callers get it (RFC 9457). `code` is for programs and never changes; `detail` is for people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    turn_id: str | UnsetType = UNSET
+    """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key, if it was one."""
+    events_url: str | UnsetType = UNSET
+    started_at: int | UnsetType | None = UNSET
+    request_id: str | UnsetType = UNSET
+    """Names the line in the server's log."""
+
+
+class MethodNotAllowed(CallerError):
+    """The route exists, the method does not."""
+
+    code = "method_not_allowed"
+
+
+class RangeNotSatisfiable(CallerError):
+    """The range of a download lies outside the file."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, detail: str, *, size: int) -> None:
+        super().__init__(detail)
+        self.size = size
+
+
+STATUSES |= {MethodNotAllowed: 405, RangeNotSatisfiable: 416}
+
+
+def status_of(error: type[TurnkeepError]) -> int:
+    """The status of the nearest class in the table. What no family claims was not meant for a caller: 500."""
+    return next((STATUSES[parent] for parent in error.__mro__ if parent in STATUSES), 500)
+
+
+def translated(error: Exception) -> TurnkeepError:
+    """Our own error for what Litestar or a bug raised."""
+    match error:
+        case TurnkeepError():
+            return error
+        case NotFoundException():
+            return NotFound("There is no such route. /openapi.json lists them.")
+        case MethodNotAllowedException():
+            return MethodNotAllowed("This route does not know that method; the header Allow lists those it knows.")
+        case HTTPException() if error.status_code < 500:
+            return InvalidRequest(error.detail or "The request cannot be understood.")
+        case _:
+            return Defect(str(error))
+
+
+def problem(error: Exception, *, request_id: str) -> Answer:
+    """The answer for any exception. Nothing of a defect leaves the server but its id."""
+    ours = translated(error)
+    status = status_of(type(ours))
+    is_ours = status == 500
+    code = "internal" if is_ours else ours.code
+    detail = f"The server's log has it as {request_id}." if is_ours else ours.detail
+    body = Problem(
+        type=f"urn:turnkeep:error:{code}",
+        title=_TITLES.get(code, HTTPStatus(status).phrase),
+        status=status,
+        detail=detail,
+        code=code,
+        request_id=request_id,
+        **_where(ours),
+    )
+    return Answer(
+        status, msgspec.json.encode(body), media_type="application/problem+json", headers=_headers(error, ours, status)
+    )
+
+
+def _where(error: TurnkeepError) -> dict[str, Any]:
+    match error:
+        case ConversationBusy():
+            return {
+                "turn_id": error.turn_id,
+                "events_url": events_url(error.turn_id),
+                "started_at": error.started_at,
+            }
+        case IdempotencyConflict() if error.turn_id is not None:
+            return {"turn_id": error.turn_id}
+        case _:
+            return {}
+
+
+def _headers(raised: Exception, error: TurnkeepError, status: int) -> dict[str, str]:
+    match status:
+        case 401:
+            return {"www-authenticate": "Bearer"}
+        case 405 if isinstance(raised, HTTPException):
+            return {"allow": (raised.headers or {}).get("allow", "")}
+        case 416 if isinstance(error, RangeNotSatisfiable):
+            return {"content-range": f"bytes */{error.size}"}
+        case 409:
+            # The OpenAI SDK and its likes retry a 409 by themselves unless told not to.
+            return {"x-should-retry": "false"}
+        case 429 if isinstance(error, RateLimited):
+            return {"retry-after": str(error.retry_after_seconds)}
+        case 503:
+            return {"retry-after": str(RETRY_SECONDS)}
+        case _:
+            return {}

@@ -1,0 +1,205 @@
+"""Who asks: service keys, user tokens, and the cookie of the bundled page. Decides who, never what they may see.
+
+A service key is looked up by its hash. Two keys have no row: the operator's bootstrap key and the local key of the
+data directory; both speak for the first org and hold exactly as long as they are configured.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from urllib.parse import parse_qsl, urlsplit
+
+from litestar.datastructures import Headers
+from msgspec import Struct
+
+from turnkeep.api.http.endpoints import Policy, known_id
+from turnkeep.api.identity.policies import Identity
+from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, Signer
+from turnkeep.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
+from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
+from turnkeep.model.principals import Principal
+from turnkeep.store.ports import DirectoryStore
+
+COOKIE = "turnkeep_session"
+COOKIE_SECONDS = 7 * 24 * 3600
+COOKIE_CHARS = 4_096
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+USER_CHARS = 255
+MEMBERS_REMEMBERED = 10_000
+
+_KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
+
+
+class Asker(Struct, frozen=True, kw_only=True):
+    """The parts of a request that tell who it is from."""
+
+    method: str
+    headers: Headers
+    own_origins: frozenset[str]
+
+
+class Authenticator:
+    """Tells the identity behind a request, or raises Unauthorized."""
+
+    def __init__(
+        self, store: DirectoryStore, signer: Signer, *, home_org: OrgId, standing_keys: Sequence[str] = ()
+    ) -> None:
+        self._store = store
+        self._signer = signer
+        self._home_org = home_org
+        self._standing = frozenset(hash_key(key) for key in standing_keys)
+        self._members: OrderedDict[tuple[WorkspaceId, str], UserId] = OrderedDict()
+        self._key_tools: OrderedDict[KeyId, tuple[str, ...] | None] = OrderedDict()
+
+    async def identify(self, asker: Asker) -> Identity:
+        """Raises Unauthorized without a valid key, NotFound for a workspace of somebody else."""
+        header = asker.headers.get("authorization")
+        if header is not None:
+            scheme, _, secret = header.partition(" ")
+            secret = secret.strip()
+            if scheme.lower() != "bearer" or not secret:
+                raise Unauthorized("Send the key as `Authorization: Bearer …`.")
+            if secret.startswith(USER_TOKEN):
+                return await self._user(self._signer.verify(USER_TOKEN, secret), asker.headers)
+            return await self._service(secret, asker.headers)
+        if cookie := _cookie(asker.headers):
+            return await self._page(cookie, asker)
+        raise Unauthorized("This needs a key. Send it as `Authorization: Bearer …`.")
+
+    async def _service(self, secret: str, headers: Headers) -> Identity:
+        hashed = hash_key(secret)
+        org_id: OrgId
+        key_id: KeyId | None = None
+        requests_per_minute: int | None = None
+        allowed_tools: tuple[str, ...] | None = None
+        pinned_to: WorkspaceId | None = None
+        if hashed in self._standing:
+            org_id = self._home_org
+        else:
+            key = await self._store.key_by_hash(hashed)
+            if key is None:
+                raise Unauthorized("This key is not valid. It may have been revoked.")
+            org_id, key_id, requests_per_minute = key.org_id, key.id, key.requests_per_minute
+            allowed_tools, pinned_to = key.allowed_tools, key.workspace_id
+        asked_for = headers.get("turnkeep-workspace")
+        workspace_id = pinned_to if asked_for is None else WorkspaceId(known_id(asked_for, "ws"))
+        if pinned_to is not None and workspace_id != pinned_to:
+            raise NotFound("No such workspace.")
+        workspace = await self._store.workspace(org_id, workspace_id)
+        user = headers.get("turnkeep-user")
+        user_id = None if user is None else await self.member_id(org_id, workspace.id, header_text(user))
+        principal = Principal(
+            org_id=org_id,
+            workspace_id=workspace.id,
+            user_id=user_id,
+            role="service",
+            key_id=key_id,
+            allowed_tools=allowed_tools,
+            is_pinned=pinned_to is not None,
+        )
+        return Identity(
+            principal=principal, requests_per_minute=requests_per_minute, is_operator=hashed in self._standing
+        )
+
+    async def _user(self, claims: Claims, headers: Headers) -> Identity:
+        if "turnkeep-user" in headers:
+            raise Forbidden("Only a service key may act for a user. This token speaks for its own user.")
+        if headers.get("turnkeep-workspace", claims.ws) != claims.ws:
+            raise NotFound("No such workspace.")
+        try:
+            await self._store.workspace(claims.org, claims.ws)
+        except NotFound as exc:
+            raise Unauthorized("The workspace of this token is gone.") from exc
+        principal = Principal(
+            org_id=claims.org,
+            workspace_id=claims.ws,
+            user_id=claims.user,
+            role=claims.role,
+            key_id=claims.key,
+            allowed_tools=None if claims.key is None else await self._tools_of_key(claims.org, claims.key),
+        )
+        return Identity(principal=principal, requests_per_minute=claims.rpm)
+
+    async def _page(self, cookie: str, asker: Asker) -> Identity:
+        claims = self._signer.verify(PAGE_COOKIE, cookie)
+        if asker.method not in SAFE_METHODS and asker.headers.get("origin", "").lower() not in asker.own_origins:
+            raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
+        identity = await self._user(claims, asker.headers)
+        return Identity(principal=identity.principal, source="ui")
+
+    async def _tools_of_key(self, org_id: OrgId, key_id: KeyId) -> tuple[str, ...] | None:
+        """What the key that made a token allows. A key keeps it for ever, so it is remembered; an unknown one allows
+        nothing."""
+        if key_id not in self._key_tools:
+            tools = {key.id: key.allowed_tools for key in await self._store.keys(org_id)}
+            self._key_tools[key_id] = tools.get(key_id, ())
+            if len(self._key_tools) > MEMBERS_REMEMBERED:
+                self._key_tools.popitem(last=False)
+        return self._key_tools[key_id]
+
+    async def member_id(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> UserId:
+        """The user whom the host calls that, made on first sight. Members keep their ids, so they are remembered."""
+        known = self._members.get((workspace_id, external_id))
+        if known is not None:
+            self._members.move_to_end((workspace_id, external_id))
+            return known
+        member = await self._store.ensure_member(org_id, workspace_id, external_id)
+        self._members[workspace_id, external_id] = member.id
+        if len(self._members) > MEMBERS_REMEMBERED:
+            self._members.popitem(last=False)
+        return member.id
+
+
+def check_policy(policy: Policy, identity: Identity) -> None:
+    """Forbidden unless the caller's role is allowed."""
+    principal = identity.principal
+    match policy:
+        case Policy.OPERATOR if not identity.is_operator:
+            raise Forbidden("This needs the operator's own key: the local one, or TURNKEEP_BOOTSTRAP_KEY.")
+        case Policy.KEY if principal.role != "service":
+            raise Forbidden("This needs a service key.")
+        case Policy.SERVICE if not principal.is_org_wide:
+            raise Forbidden("This needs a service key of the whole org.")
+        case Policy.ADMIN if principal.role == "member":
+            raise Forbidden("This needs an admin of the workspace, or a service key.")
+        case _:
+            return
+
+
+def refuse_key_in_query(query_string: bytes) -> None:
+    """Addresses end up in logs and histories, so a key inside one is refused even if it is valid."""
+    for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+        if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE)):
+            raise Unauthorized("A key does not belong into a query string. Send it as `Authorization: Bearer …`.")
+
+
+def own_origins(headers: Headers, public_url: str | None) -> frozenset[str]:
+    """The origins of the page itself: the public address, and the Host that the browser named."""
+    host = headers.get("host", "").lower()
+    origins = {f"http://{host}", f"https://{host}"} if host else set()
+    if public_url:
+        parts = urlsplit(public_url)
+        origins.add(f"{parts.scheme}://{parts.netloc}".lower())
+    return frozenset(origins)
+
+
+def header_text(value: str) -> str:
+    """A header's value as its sender meant it: UTF-8 on the wire, which HTTP libraries hand over as Latin-1."""
+    try:
+        text = value.encode("latin-1").decode("utf-8").strip()
+    except (UnicodeDecodeError, UnicodeEncodeError) as exc:
+        raise InvalidRequest("A header holds bytes that are not UTF-8.") from exc
+    if not text or len(text) > USER_CHARS:
+        raise InvalidRequest(f"A name in a header must have 1 to {USER_CHARS} characters.")
+    return text
+
+
+def _cookie(headers: Headers) -> str | None:
+    """The page's own cookie, found by splitting: it has no quotes, and `http.cookies` needs quadratic time for those of
+    others. One that is longer than ours can be is passed over."""
+    for pair in headers.get("cookie", "").split(";"):
+        name, _, value = pair.partition("=")
+        if name.strip() == COOKIE:
+            value = value.strip()
+            return value if len(value) <= COOKIE_CHARS else None
+    return None
