@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.harness import ApiServer, Client, code_of, fake_id, settings_for
 from turnkeep import errors
-from turnkeep.api.http.problem_details import STATUSES, problem, status_of
+from turnkeep.api.http.problem_details import STATUSES, problem_response, status_of
 from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
 from turnkeep.providers.ports import ProviderFailed
@@ -187,8 +187,8 @@ class TestDefects:
         assert "the secret inside" in caplog.text
 
     def test_defects_of_our_own_are_not_explained_either(self) -> None:
-        answer = problem(errors.BoundaryBroken("users see everything"), request_id="req_1")
-        assert answer.status == 500
+        answer = problem_response(errors.BoundaryBroken("users see everything"), request_id="req_1")
+        assert answer.status_code == 500
         assert b"everything" not in answer.body
 
     async def test_a_database_that_is_away_is_503_with_a_hint(

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from litestar import Litestar
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
+from turnkeep.api.http.dispatch import Resource
 from turnkeep.api.http.endpoints import Endpoint, Policy
-from turnkeep.api.http.middleware import Front
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import Signer
 from turnkeep.api.telemetry.metrics import Metrics
@@ -87,18 +88,16 @@ async def call(client: Client, endpoint: Endpoint, ids: dict[str, str]) -> int:
 
 class TestEveryRouteHasAPolicy:
     def test_each_route_of_the_app_is_a_declared_endpoint(self, server: ApiServer) -> None:
-        front = server.server.config.app
-        assert isinstance(front, Front)
-        litestar = front._app
-        assert isinstance(litestar, Litestar)
+        app = server.server.config.app
+        assert isinstance(app, Starlette)
         found = 0
-        for route in litestar.routes:
-            for handler in getattr(route, "route_handlers", []):
-                if handler.http_methods == {"OPTIONS"}:
-                    continue
-                endpoint = handler.opt.get("endpoint")
+        for route in app.routes:
+            assert isinstance(route, Route)
+            assert isinstance(route.endpoint, Resource), f"{route.path} has no declaration"
+            for endpoint in route.endpoint.endpoints:
                 assert isinstance(endpoint, Endpoint), f"{route.path} has no declaration"
                 assert isinstance(endpoint.policy, Policy), f"{route.path} has no policy"
+                assert endpoint.path == route.path
                 found += 1
         assert found == len(ENDPOINTS)
 

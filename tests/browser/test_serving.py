@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.api.harness import ApiServer, settings_for
-from turnkeep.api.http.bundled_page import Page
+from turnkeep.api.http.bundled_page import BundledPage
 
 FIRST_LOAD_BYTES = 250_000
 
@@ -73,8 +73,8 @@ class TestTheBuiltPage:
 
 class TestAnUnbuiltPage:
     async def test_leaves_a_clear_text_in_its_place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert not Page(tmp_path).is_built
-        monkeypatch.setattr("turnkeep.api.app.Page", lambda: Page(tmp_path))
+        assert not BundledPage(tmp_path).is_built
+        monkeypatch.setattr("turnkeep.api.app.BundledPage", lambda: BundledPage(tmp_path))
         async with (
             ApiServer.start(settings_for(tmp_path)) as server,
             httpx.AsyncClient(trust_env=False, timeout=120) as client,

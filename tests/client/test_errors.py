@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.api.test_errors import every_error
-from turnkeep.api.http.problem_details import problem, status_of
+from turnkeep.api.http.problem_details import problem_response, status_of
 from turnkeep.client.errors import Refused, error_of, retry_after
 from turnkeep.errors import (
     ConversationBusy,
@@ -28,8 +28,8 @@ PLAIN = [
 
 def through(error: TurnkeepError) -> TurnkeepError:
     """The error after its way over the wire."""
-    answer = problem(error, request_id="req_1")
-    return error_of(answer.status, answer.headers, answer.body)
+    answer = problem_response(error, request_id="req_1")
+    return error_of(answer.status_code, answer.headers, bytes(answer.body))
 
 
 @pytest.mark.parametrize("error", PLAIN, ids=lambda error: error.__name__)

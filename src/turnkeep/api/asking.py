@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-from litestar.datastructures import Headers
-from litestar.types import ASGIApp
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.http.disconnects import CallerLeft, while_connected
 from turnkeep.api.http.endpoints import Call, known_id
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
 from turnkeep.api.http.links import events_url
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.queries import StreamQuery
 from turnkeep.api.pictures import picture_of
 from turnkeep.api.reading import read_answer
@@ -102,7 +102,7 @@ async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
     except CallerLeft:
         return no_content()
     answer = await read_answer(call.runtime.store, call.principal, settled)
-    return json_answer(answer, headers={TURN_HEADER: turn.id})
+    return json_response(answer, headers={TURN_HEADER: turn.id})
 
 
 def wants_stream(headers: Headers) -> bool:
@@ -122,4 +122,4 @@ def _is_zero(parameter: str) -> bool:
 def _accepted(turn: Turn) -> ASGIApp:
     url = events_url(turn.id)
     body = wire.Accepted(conversation_id=turn.conversation_id, turn_id=turn.id, events_url=url)
-    return json_answer(body, status=202, headers={TURN_HEADER: turn.id, "location": url})
+    return json_response(body, status=202, headers={TURN_HEADER: turn.id, "location": url})

@@ -6,15 +6,15 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import msgspec
-from litestar.datastructures import Headers
-from litestar.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.disconnects import CallerLeft, while_connected
 from turnkeep.api.http.endpoints import Call
 from turnkeep.api.http.idempotency import StreamHash
 from turnkeep.api.http.problem_details import translated
 from turnkeep.api.http.requests import body_chunks
-from turnkeep.api.http.responses import json_answer
+from turnkeep.api.http.responses import json_response
 from turnkeep.api.knowledge_wire import Added, CsvQuery, Table
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TableId
@@ -72,7 +72,7 @@ async def _answered(call: Call[Any, CsvQuery], chunks: AsyncIterator[bytes], run
         csv = await importer.open(file, charset=charset_of(call.headers), delimiter=call.query.delimiter)
         if NDJSON in call.headers.get("accept", "").lower():
             return ImportStream(stack.pop_all(), lambda progress: run(csv, progress))
-        return json_answer(await run(csv, unheard), status=201)
+        return json_response(await run(csv, unheard), status=201)
 
 
 class ImportStream:

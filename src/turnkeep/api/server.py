@@ -7,7 +7,7 @@ back, waiting answers become 202; then connections are closed. A second signal e
 import socket
 from collections.abc import Callable
 
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from turnkeep.config import Settings
 from turnkeep.http_server.process import OrderlyServer

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.model.turns import Turn

@@ -14,8 +14,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import msgspec
-from litestar.enums import ScopeType
-from litestar.types import Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from turnkeep.errors import InvalidRequest, SandboxUnavailable, TurnkeepError
 from turnkeep.runner.boxes.ports import Driver
@@ -46,7 +45,7 @@ class RunnerApp:
         self._is_closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP:
+        if scope["type"] != "http":
             return
         match scope["method"], scope["path"]:
             case "POST", "/stream":

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from litestar.types import Receive, Scope, Send
 from msgspec import Struct
-
-from turnkeep.api.http.responses import Answer
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 FOLDER = Path(__file__).parents[2] / "web"
 """Where `scripts/web build` puts the page, and where the wheel has it."""
@@ -67,8 +66,8 @@ class _Kept(Struct, frozen=True, kw_only=True):
     etag: str
 
 
-class Page:
-    """The built page. One that was never built answers nothing, and the routes below it say so."""
+class BundledPage:
+    """The files of the page, as an ASGI app. Without a build it answers nothing, and `GET /` says so instead."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._files = _read(folder)
@@ -90,14 +89,14 @@ class Page:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name: value for name, value in scope["headers"] if name in {b"accept-encoding", b"if-none-match"}}
         path = scope["path"] if scope["path"].startswith(ASSETS) else DOCUMENT
-        await self._answer(path, headers)(scope, receive, send)
+        await self._response(path, headers)(scope, receive, send)
 
-    def _answer(self, path: str, headers: Mapping[bytes, bytes]) -> Answer:
+    def _response(self, path: str, headers: Mapping[bytes, bytes]) -> Response:
         kept = self._files.get(path)
         if kept is None:
             body = b"This file is of another release of the page. Load the page again.\n"
-            return Answer(404, body, media_type="text/plain; charset=utf-8", headers={"cache-control": "no-store"})
-        told = {
+            return Response(body, 404, {"cache-control": "no-store"}, "text/plain; charset=utf-8")
+        fields = {
             "etag": kept.etag,
             "vary": "accept-encoding",
             # Assets carry a hash of their content in their names; the document names them and must be current.
@@ -105,11 +104,11 @@ class Page:
             **_GUARD,
         }
         if headers.get(b"if-none-match") == kept.etag.encode():
-            return Answer(304, media_type=None, headers=told)
+            return Response(status_code=304, headers=fields)
         if kept.is_packed and b"gzip" in headers.get(b"accept-encoding", b""):
-            told["content-encoding"] = "gzip"
-            return Answer(200, _packed(kept.body), media_type=kept.media_type, headers=told)
-        return Answer(200, kept.body, media_type=kept.media_type, headers=told)
+            fields["content-encoding"] = "gzip"
+            return Response(_packed(kept.body), 200, fields, kept.media_type)
+        return Response(kept.body, 200, fields, kept.media_type)
 
 
 def _read(folder: Path) -> dict[str, _Kept]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import NoReturn, TypeVar
 
-from litestar.types import Receive
+from starlette.types import Receive
 
 from turnkeep.streaming.connection import disconnected
 

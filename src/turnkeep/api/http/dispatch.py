@@ -1,31 +1,32 @@
-"""The gate before every handler: who asks, may they, how often, and is what they sent well-formed."""
+"""From a request to its handler: routes, authentication, rate limit, and parsing of the body and the query.
 
-from collections.abc import Iterable
+`Dispatcher.routes` gives the Starlette routes of all endpoints. When a check fails, the handler does not run.
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Request
-from litestar.datastructures import Headers
-from litestar.types import ASGIApp, Receive
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.endpoints import Call, Endpoint, Nothing
-from turnkeep.api.identity.authentication import Asker, Authenticator, check_policy, own_origins, refuse_key_in_query
-from turnkeep.api.identity.policies import Identity
+from turnkeep.api.http.requests import notes_of, read_body, refuse_duplicate_headers, validation_error
+from turnkeep.api.http.responses import head_of
+from turnkeep.api.identity.authentication import Authenticator, Credentials, own_origins, refuse_key_in_query
+from turnkeep.api.identity.policies import Identity, check_policy
 from turnkeep.api.identity.rate_limits import RateLimiter
-from turnkeep.api.notes import notes_of
-from turnkeep.api.wording import refusal
-from turnkeep.errors import InvalidRequest, RateLimited, TooLarge, Unauthorized, Unavailable
+from turnkeep.errors import Defect, InvalidRequest, RateLimited, TurnkeepError
 from turnkeep.runtime import Runtime
 
-_SAID_ONCE = {
-    name.lower().encode(): name
-    for name in ("Authorization", "Turnkeep-User", "Turnkeep-Workspace", "Idempotency-Key", "Last-Event-ID")
-}
 
-
-class Gate:
-    """Lets a request through to its handler, or raises what is wrong with it. Nothing was read or written then."""
+class Dispatcher:
+    """Checks a request and calls the handler of its endpoint."""
 
     def __init__(self, runtime: Runtime, authenticator: Authenticator, limiter: RateLimiter) -> None:
         self._runtime = runtime
@@ -33,44 +34,44 @@ class Gate:
         self._limiter = limiter
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
-    async def admit(self, endpoint: Endpoint, request: Request[Any, Any, Any]) -> ASGIApp:
+    def routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
+        """One route for each path. Starlette takes the first that matches, so fixed paths come before those with
+        parameters, and among them the turns, which are called most."""
+        by_path: dict[str, list[Endpoint]] = {}
+        for endpoint in endpoints:
+            by_path.setdefault(endpoint.path, []).append(endpoint)
+        ordered = sorted(by_path.items(), key=lambda item: ("{" in item[0], item[1][0].tag != "turns"))
+        return [Route(path, Resource(self, group)) for path, group in ordered]
+
+    async def call(self, endpoint: Endpoint, request: Request) -> ASGIApp:
+        """The response of the handler. Raises the first thing that is wrong with the request."""
         scope = request.scope
-        notes = notes_of(scope)
-        notes["route"] = endpoint.path
-        refuse_doubled_headers(scope["headers"])
+        notes_of(scope)["route"] = endpoint.path
+        refuse_duplicate_headers(scope["headers"])
         identity = await self._identity(endpoint, request)
         over_limit = self._count(identity)
         if over_limit is not None and not endpoint.limits_itself:
             raise over_limit
-        raw = b""
-        is_raw = _is_raw(endpoint, request.headers)
-        if endpoint.body is not None and not is_raw:
-            raw = await read_body(request.receive, request.headers, limit=self._runtime.settings.max_body_bytes)
         call = Call[Any, Any](
             runtime=self._runtime,
+            request=request,
             identity=identity,
-            path=request.path_params,
-            headers=request.headers,
-            body=Nothing() if is_raw else self._body(endpoint, raw),
+            body=await self._body(endpoint, request),
             query=parse_query(endpoint.query, scope["query_string"]),
-            target=f"{scope['method']} {scope['path']}",
-            receive=request.receive,
-            notes=notes,
             over_limit=over_limit,
-            query_string=scope["query_string"],
         )
         return await endpoint.handle(call)
 
-    async def _identity(self, endpoint: Endpoint, request: Request[Any, Any, Any]) -> Identity | None:
+    async def _identity(self, endpoint: Endpoint, request: Request) -> Identity | None:
         if not endpoint.policy.identifies:
             return None
         refuse_key_in_query(request.scope["query_string"])
-        asker = Asker(
-            method=request.scope["method"],
+        credentials = Credentials(
+            method=request.method,
             headers=request.headers,
             own_origins=own_origins(request.headers, self._runtime.settings.public_url),
         )
-        identity = await self._authenticator.identify(asker)
+        identity = await self._authenticator.identify(credentials)
         check_policy(endpoint.policy, identity)
         return identity
 
@@ -79,9 +80,11 @@ class Gate:
             return None
         return self._limiter.take(identity.principal.key_id, per_minute=identity.requests_per_minute)
 
-    def _body(self, endpoint: Endpoint, raw: bytes) -> Any:
-        if endpoint.body is None:
+    async def _body(self, endpoint: Endpoint, request: Request) -> Any:
+        if endpoint.body is None or _is_raw(endpoint, request.headers):
             return Nothing()
+        limit = self._runtime.settings.max_body_bytes
+        raw = await read_body(request.receive, request.headers, limit=limit)
         if not raw and endpoint.is_body_optional:
             return endpoint.body()
         decoder = self._decoders.get(endpoint.body)
@@ -90,51 +93,49 @@ class Gate:
         try:
             return decoder.decode(raw)
         except msgspec.ValidationError as exc:
-            raise refusal(exc, endpoint.body) from exc
+            raise validation_error(exc, endpoint.body) from exc
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
 
 
-def refuse_doubled_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Who asks, for whom and which request it is must be said once: with two answers, one would count unseen."""
-    seen: set[bytes] = set()
-    for name, _ in headers:
-        if name in seen:
-            kind = Unauthorized if name == b"authorization" else InvalidRequest
-            raise kind(f"The header `{_SAID_ONCE[name]}` is sent twice. Send it once.")
-        if name in _SAID_ONCE:
-            seen.add(name)
+class Resource:
+    """All endpoints of one path, as an ASGI app that chooses by method.
 
+    Two Starlette routes with the same path would each name only their own methods in `Allow`.
+    """
 
-def _is_raw(endpoint: Endpoint, headers: Headers) -> bool:
-    """Whether the handler itself reads this body as it arrives."""
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return endpoint.raw_body is not None and (endpoint.body is None or media_type == endpoint.raw_body)
+    def __init__(self, dispatcher: Dispatcher, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints = tuple(endpoints)
+        self._dispatcher = dispatcher
+        self._by_method: dict[str, Endpoint] = {endpoint.method: endpoint for endpoint in endpoints}
+        if (get := self._by_method.get("GET")) is not None and get.answers_head:
+            self._by_method["HEAD"] = get
+        self._allow = {"allow": ", ".join(sorted([*self._by_method, "OPTIONS"]))}
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._respond(Request(scope, receive))
+            await response(scope, receive, send)
+        except (TurnkeepError, HTTPException):
+            raise
+        except Exception as exc:
+            raise Defect(str(exc)) from exc
 
-async def read_body(receive: Receive, headers: Headers, *, limit: int) -> bytes:
-    """The whole body, as long as it stays within `limit`, whatever its Content-Length says."""
-    refusal = TooLarge(f"The body is over {limit:,} bytes. Make it shorter, or attach it as a file.")
-    announced = headers.get("content-length", "0")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
-        raise refusal
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise Unavailable("The connection was closed before the body was complete.")
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise refusal
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+    async def _respond(self, request: Request) -> ASGIApp:
+        method = request.method
+        if request.scope["path"].endswith("\n"):
+            raise HTTPException(404)  # the `$` in Starlette's pattern also matches before a line break
+        endpoint = self._by_method.get(method)
+        if endpoint is not None:
+            response = await self._dispatcher.call(endpoint, request)
+            return head_of(response) if method == "HEAD" else response
+        if method == "OPTIONS":
+            return Response(status_code=204, headers=self._allow)
+        raise HTTPException(405, headers=self._allow)
 
 
 def parse_query(kind: Any, query_string: bytes) -> Any:
-    """The query as that type. Names that it does not know are passed over; a name that comes twice is refused."""
+    """The query as that type. Unknown names are ignored; a name that is given twice is refused."""
     if kind is None:
         return Nothing()
     try:
@@ -151,4 +152,11 @@ def parse_query(kind: Any, query_string: bytes) -> Any:
     try:
         return msgspec.convert(given, type=kind, strict=False)
     except msgspec.ValidationError as exc:
-        raise refusal(exc, kind) from exc
+        raise validation_error(exc, kind) from exc
+
+
+def _is_raw(endpoint: Endpoint, headers: Headers) -> bool:
+    """Whether the handler itself reads this body as it arrives."""
+    if endpoint.raw_body is None or endpoint.body is None:
+        return endpoint.raw_body is not None
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == endpoint.raw_body

@@ -4,20 +4,17 @@ Whatever somebody uploaded is served as a download, under a type that is shown a
 forbids scripts, frames and everything else; so a page or a drawing with a script in it does nothing here.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from urllib.parse import quote
 
-from litestar.datastructures import Headers
-from litestar.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.responses import Response, StreamingResponse
 
 from turnkeep.api.http.problem_details import RangeNotSatisfiable
-from turnkeep.api.http.responses import Answer
 from turnkeep.filebag.bag import Bag
 from turnkeep.filebag.pictures import RASTER_TYPES
 from turnkeep.model.files import File
-from turnkeep.streaming.connection import disconnected
 
 UNKNOWN = "application/octet-stream"
 SAFE_HEADERS: Mapping[str, str] = {
@@ -32,35 +29,16 @@ _FAR = 10**18
 _SHOWN = frozenset({*RASTER_TYPES, "text/plain"})
 
 
-class Streamed:
-    """A response whose body comes in pieces. Its length is told, so that none which breaks off is taken for whole."""
-
-    def __init__(self, status: int, headers: Mapping[str, str], size: int, blocks: AsyncIterator[bytes]) -> None:
-        self._status = status
-        self._headers = {**headers, "content-length": str(size)}
-        self._blocks = blocks
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in self._headers.items()]
-        leaving = asyncio.ensure_future(disconnected(receive))
-        try:
-            await send({"type": "http.response.start", "status": self._status, "headers": headers})
-            async for block in self._blocks:
-                if leaving.done():
-                    return
-                await send({"type": "http.response.body", "body": block, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            leaving.cancel()
-
-
-async def streamed(status: int, headers: Mapping[str, str], size: int, blocks: AsyncIterator[bytes]) -> Streamed:
-    """The response, once its first piece is at hand: what cannot be read at all is still an error with its status."""
+async def streamed(
+    status: int, headers: Mapping[str, str], size: int, blocks: AsyncIterator[bytes]
+) -> StreamingResponse:
+    """The response, once its first block has been read: a file that cannot be read at all still gets an error status.
+    The length is announced, so that a client notices a body that breaks off."""
     first = await anext(blocks, b"")
-    return Streamed(status, headers, size, _with_first(first, blocks))
+    return StreamingResponse(_with_first(first, blocks), status, {**headers, "content-length": str(size)})
 
 
-async def download(bag: Bag, file: File, headers: Headers) -> ASGIApp:
+async def download(bag: Bag, file: File, headers: Headers) -> Response:
     """The file, or the one range of it that was asked for; 304 for whom has it already."""
     tag = f'"{file.sha256}"'
     about = {
@@ -72,7 +50,7 @@ async def download(bag: Bag, file: File, headers: Headers) -> ASGIApp:
         "cache-control": "private, no-cache",
     }
     if _names(headers.get("if-none-match", ""), tag):
-        return Answer(304, media_type=None, headers={name: about[name] for name in ("etag", "cache-control")})
+        return Response(status_code=304, headers={name: about[name] for name in ("etag", "cache-control")})
     asked = headers.get("range") if headers.get("if-range", tag) == tag else None
     place = range_of(asked, file.size)
     if place is None:

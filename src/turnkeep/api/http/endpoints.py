@@ -1,22 +1,23 @@
-"""Endpoints: a handler together with what may be said about it from outside.
+"""Endpoint declarations: a handler together with everything the outside may know about it.
 
-Each names its policy, its body and query, and every answer; from this one declaration follow the checks before the
-handler runs, the OpenAPI document, and the tests that try every route with every kind of stranger.
+Each endpoint names its policy, its body and query, and every reply. From this one declaration follow the checks before
+the handler runs (`dispatch`), the OpenAPI document, and the tests that try every route with every kind of caller.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from enum import StrEnum
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, TypeVar
 
-from litestar.datastructures import Headers
-from litestar.types import ASGIApp, Receive
 from msgspec import Struct
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive
 
-from turnkeep.api.identity.policies import Identity
-from turnkeep.errors import InvalidRequest, NotFound, RateLimited
-from turnkeep.ids import check_id
+from turnkeep.api.http.requests import known_id, notes_of
+from turnkeep.api.identity.policies import Identity, Policy
+from turnkeep.errors import RateLimited
 from turnkeep.model.principals import Principal
 from turnkeep.runtime import Runtime
+
+__all__ = ["Call", "Endpoint", "Endpoints", "Method", "Nothing", "Policy", "Reply", "known_id"]
 
 Body = TypeVar("Body")
 Query = TypeVar("Query")
@@ -24,38 +25,12 @@ Query = TypeVar("Query")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
-class Policy(StrEnum):
-    """Who may call. Whose rows they then see is the store's to decide."""
-
-    PUBLIC = "public"
-    """Anybody, without a key."""
-    MEMBER = "member"
-    """A user of the workspace, or a service key."""
-    ADMIN = "admin"
-    """An admin of the workspace, or a service key."""
-    KEY = "key"
-    """A service key, also one that is pinned to a workspace."""
-    SERVICE = "service"
-    """A service key of the whole org."""
-    OPERATOR = "operator"
-    """The operator's own service key: the local one, or the bootstrap key."""
-    TURN = "turn"
-    """Whoever holds a token of the turn in the path: its sandbox. The handler looks at the token."""
-    SIGNED = "signed"
-    """Whoever has an address that this server signed. The handler looks at the signature."""
-
-    @property
-    def identifies(self) -> bool:
-        """Whether a key or a token tells who asks before the handler runs."""
-        return self not in {Policy.PUBLIC, Policy.TURN, Policy.SIGNED}
-
-
 class Nothing(Struct, frozen=True):
     """No body, no query."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """One answer that an endpoint may give: its meaning, and the type of its body (None: it has none)."""
+    """One response that an endpoint may give: its meaning, and the type of its body (None: no body)."""
 
     status: int
     meaning: str
@@ -77,63 +52,43 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     body: Any = None
     is_body_optional: bool = False
     raw_body: str | None = None
-    """The media type of a body that the handler itself reads as it arrives; beside `body`, it is the other choice."""
+    """The media type of a body that the handler reads as it arrives. With `body`, the client may send either."""
     query: Any = None
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
     limits_itself: bool = False
-    """The handler decides when a rate limit counts: a repeated idempotency key comes before it."""
+    """The handler applies the rate limit itself, after it has looked for a repeated idempotency key."""
     is_described: bool = True
-    """Whether the OpenAPI document tells of it."""
+    """Whether the OpenAPI document lists it."""
 
     @property
     def answers_head(self) -> bool:
-        """Whether HEAD is answered as GET is, without the body. What a sandbox fetches is spent by fetching it."""
+        """Whether HEAD is answered as GET is, without the body. Not for a sandbox: its GET spends a token."""
         return self.method == "GET" and self.policy is not Policy.TURN
 
 
 class Call(Generic[Body, Query]):
-    """One request to one endpoint, already identified, limited and parsed."""
+    """One request to one endpoint: its caller is authenticated, its rate is counted, its body and query are parsed."""
 
-    __slots__ = (
-        "_identity",
-        "body",
-        "headers",
-        "notes",
-        "over_limit",
-        "path",
-        "query",
-        "query_string",
-        "receive",
-        "runtime",
-        "target",
-    )
+    __slots__ = ("_identity", "body", "headers", "notes", "over_limit", "query", "request", "runtime")
 
     def __init__(
         self,
         *,
         runtime: Runtime,
+        request: Request,
         identity: Identity | None,
-        path: Mapping[str, str],
-        headers: Headers,
         body: Body,
         query: Query,
-        target: str,
-        receive: Receive,
-        notes: dict[str, Any],
         over_limit: RateLimited | None = None,
-        query_string: bytes = b"",
     ) -> None:
         self.runtime = runtime
-        self.path = path
-        self.headers = headers
+        self.request = request
         self.body = body
         self.query = query
-        self.target = target
-        self.receive = receive
-        self.notes = notes
         self.over_limit = over_limit
-        self.query_string = query_string
+        self.headers = request.headers
+        self.notes = notes_of(request.scope)
         self._identity = identity
 
     @property
@@ -145,17 +100,30 @@ class Call(Generic[Body, Query]):
     def principal(self) -> Principal:
         return self.identity.principal
 
+    @property
+    def receive(self) -> Receive:
+        return self.request.receive
+
+    @property
+    def target(self) -> str:
+        """Method and path, as one text."""
+        scope = self.request.scope
+        return f"{scope['method']} {scope['path']}"
+
+    @property
+    def query_string(self) -> bytes:
+        """The query as it was sent."""
+        raw: bytes = self.request.scope["query_string"]
+        return raw
+
+    def path(self, name: str) -> str:
+        """A parameter of the path."""
+        text: str = self.request.path_params[name]
+        return text
+
     def id(self, name: str, prefix: str) -> str:
-        """The id in the path. One that cannot exist does not exist."""
-        return known_id(self.path[name], prefix)
-
-
-def known_id(value: str, prefix: str) -> str:
-    """`value` if it could be an id of this kind; else NotFound, as for any id that nobody has."""
-    try:
-        return check_id(value, prefix)
-    except InvalidRequest as exc:
-        raise NotFound(exc.detail) from exc
+        """The id in the path. Raises NotFound if it cannot be an id of this kind."""
+        return known_id(self.path(name), prefix)
 
 
 class Endpoints:

@@ -1,17 +1,21 @@
-"""Errors → `application/problem+json`: one table from families to a status.
+"""Errors as `application/problem+json` (RFC 9457): one table from error families to a status.
 
-What the caller can fix says how; what we got wrong says nothing but the id under which the log has it.
+An error that the caller can fix says how. A defect of the server shows only the id under which the log has it.
 """
 
+import logging
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from msgspec import UNSET, Struct, UnsetType
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from turnkeep.api.http.links import events_url
-from turnkeep.api.http.responses import Answer
+from turnkeep.api.http.requests import notes_of
+from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.errors import (
     CallerError,
     Conflict,
@@ -53,10 +57,12 @@ STATUSES: dict[type[TurnkeepError], int] = {
     Fenced: 500,
     Defect: 500,
 }
-"""The family decides; a class without a line of its own has the one of its nearest parent."""
+"""An error class without a line of its own has the status of its nearest parent."""
 
 RETRY_SECONDS = 1
-"""After this time it makes sense to ask again when something outside was away."""
+"""`Retry-After` of a 503."""
+
+_logger = logging.getLogger("turnkeep.http")
 
 _TITLES = {
     "quota_exceeded": "The monthly limit is used up",
@@ -101,18 +107,18 @@ STATUSES |= {MethodNotAllowed: 405, RangeNotSatisfiable: 416}
 
 
 def status_of(error: type[TurnkeepError]) -> int:
-    """The status of the nearest class in the table. What no family claims was not meant for a caller: 500."""
+    """The status of the nearest parent in the table. 500 for an error of no family: it is not meant for callers."""
     return next((STATUSES[parent] for parent in error.__mro__ if parent in STATUSES), 500)
 
 
 def translated(error: Exception) -> TurnkeepError:
-    """Our own error for what Litestar or a bug raised."""
+    """Our own error for an exception of Starlette or of a bug."""
     match error:
         case TurnkeepError():
             return error
-        case NotFoundException():
+        case HTTPException(status_code=404):
             return NotFound("There is no such route. /openapi.json lists them.")
-        case MethodNotAllowedException():
+        case HTTPException(status_code=405):
             return MethodNotAllowed("This route does not know that method; the header Allow lists those it knows.")
         case HTTPException() if error.status_code < 500:
             return InvalidRequest(error.detail or "The request cannot be understood.")
@@ -120,24 +126,33 @@ def translated(error: Exception) -> TurnkeepError:
             return Defect(str(error))
 
 
-def problem(error: Exception, *, request_id: str) -> Answer:
-    """The answer for any exception. Nothing of a defect leaves the server but its id."""
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Starlette's exception handler for errors of ours and of its router."""
+    notes = notes_of(request.scope)
+    ours = translated(error)
+    notes["code"] = ours.code
+    if status_of(type(ours)) == 500:
+        _logger.error("a request failed", exc_info=error.__cause__ or error, extra={FIELDS: dict(notes)})
+    return problem_response(error, request_id=notes.get("request_id", ""))
+
+
+def problem_response(error: Exception, *, request_id: str) -> Response:
+    """The response for any exception. Of a defect the client sees only the request id."""
     ours = translated(error)
     status = status_of(type(ours))
-    is_ours = status == 500
-    code = "internal" if is_ours else ours.code
-    detail = f"The server's log has it as {request_id}." if is_ours else ours.detail
+    is_defect = status == 500
+    code = "internal" if is_defect else ours.code
     body = Problem(
         type=f"urn:turnkeep:error:{code}",
         title=_TITLES.get(code, HTTPStatus(status).phrase),
         status=status,
-        detail=detail,
+        detail=f"The server's log has it as {request_id}." if is_defect else ours.detail,
         code=code,
         request_id=request_id,
         **_where(ours),
     )
-    return Answer(
-        status, msgspec.json.encode(body), media_type="application/problem+json", headers=_headers(error, ours, status)
+    return Response(
+        msgspec.json.encode(body), status, headers=_headers(error, ours, status), media_type="application/problem+json"
     )
 
 
@@ -164,7 +179,7 @@ def _headers(raised: Exception, error: TurnkeepError, status: int) -> dict[str, 
         case 416 if isinstance(error, RangeNotSatisfiable):
             return {"content-range": f"bytes */{error.size}"}
         case 409:
-            # The OpenAI SDK and its likes retry a 409 by themselves unless told not to.
+            # The OpenAI SDK retries a 409 by itself unless this header says no.
             return {"x-should-retry": "false"}
         case 429 if isinstance(error, RateLimited):
             return {"retry-after": str(error.retry_after_seconds)}

@@ -8,10 +8,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlsplit
 
-from litestar.datastructures import Headers
 from msgspec import Struct
+from starlette.datastructures import Headers
 
-from turnkeep.api.http.endpoints import Policy, known_id
+from turnkeep.api.http.requests import known_id
 from turnkeep.api.identity.policies import Identity
 from turnkeep.api.identity.service_keys import hash_key
 from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, Signer
@@ -30,7 +30,7 @@ MEMBERS_REMEMBERED = 10_000
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
 
 
-class Asker(Struct, frozen=True, kw_only=True):
+class Credentials(Struct, frozen=True, kw_only=True):
     """The parts of a request that tell who it is from."""
 
     method: str
@@ -51,19 +51,19 @@ class Authenticator:
         self._members: OrderedDict[tuple[WorkspaceId, str], UserId] = OrderedDict()
         self._key_tools: OrderedDict[KeyId, tuple[str, ...] | None] = OrderedDict()
 
-    async def identify(self, asker: Asker) -> Identity:
+    async def identify(self, credentials: Credentials) -> Identity:
         """Raises Unauthorized without a valid key, NotFound for a workspace of somebody else."""
-        header = asker.headers.get("authorization")
+        header = credentials.headers.get("authorization")
         if header is not None:
             scheme, _, secret = header.partition(" ")
             secret = secret.strip()
             if scheme.lower() != "bearer" or not secret:
                 raise Unauthorized("Send the key as `Authorization: Bearer …`.")
             if secret.startswith(USER_TOKEN):
-                return await self._user(self._signer.verify(USER_TOKEN, secret), asker.headers)
-            return await self._service(secret, asker.headers)
-        if cookie := _cookie(asker.headers):
-            return await self._page(cookie, asker)
+                return await self._user(self._signer.verify(USER_TOKEN, secret), credentials.headers)
+            return await self._service(secret, credentials.headers)
+        if cookie := _cookie(credentials.headers):
+            return await self._page(cookie, credentials)
         raise Unauthorized("This needs a key. Send it as `Authorization: Bearer …`.")
 
     async def _service(self, secret: str, headers: Headers) -> Identity:
@@ -120,11 +120,14 @@ class Authenticator:
         )
         return Identity(principal=principal, requests_per_minute=claims.rpm)
 
-    async def _page(self, cookie: str, asker: Asker) -> Identity:
+    async def _page(self, cookie: str, credentials: Credentials) -> Identity:
         claims = self._signer.verify(PAGE_COOKIE, cookie)
-        if asker.method not in SAFE_METHODS and asker.headers.get("origin", "").lower() not in asker.own_origins:
+        if (
+            credentials.method not in SAFE_METHODS
+            and credentials.headers.get("origin", "").lower() not in credentials.own_origins
+        ):
             raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
-        identity = await self._user(claims, asker.headers)
+        identity = await self._user(claims, credentials.headers)
         return Identity(principal=identity.principal, source="ui")
 
     async def _tools_of_key(self, org_id: OrgId, key_id: KeyId) -> tuple[str, ...] | None:
@@ -148,22 +151,6 @@ class Authenticator:
         if len(self._members) > MEMBERS_REMEMBERED:
             self._members.popitem(last=False)
         return member.id
-
-
-def check_policy(policy: Policy, identity: Identity) -> None:
-    """Forbidden unless the caller's role is allowed."""
-    principal = identity.principal
-    match policy:
-        case Policy.OPERATOR if not identity.is_operator:
-            raise Forbidden("This needs the operator's own key: the local one, or TURNKEEP_BOOTSTRAP_KEY.")
-        case Policy.KEY if principal.role != "service":
-            raise Forbidden("This needs a service key.")
-        case Policy.SERVICE if not principal.is_org_wide:
-            raise Forbidden("This needs a service key of the whole org.")
-        case Policy.ADMIN if principal.role == "member":
-            raise Forbidden("This needs an admin of the workspace, or a service key.")
-        case _:
-            return
 
 
 def refuse_key_in_query(query_string: bytes) -> None:

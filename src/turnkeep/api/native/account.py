@@ -3,12 +3,12 @@
 from typing import Any
 
 import msgspec
-from litestar.types import ASGIApp
 from msgspec import UNSET
+from starlette.types import ASGIApp
 
 from turnkeep.api import showing, wire
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.identity.tokens import USER_TOKEN, Claims, Signer
 from turnkeep.api.keys import make_key, not_freer
 from turnkeep.api.native.queries import ListQuery, UsageQuery
@@ -53,7 +53,7 @@ def token_endpoints(signer: Signer) -> Endpoints:
             key=principal.key_id,
             rpm=call.identity.requests_per_minute,
         )
-        return json_answer(wire.Token(token=signer.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
+        return json_response(wire.Token(token=signer.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
 
     return endpoints
 
@@ -79,7 +79,7 @@ async def read_me(call: Call[Nothing, Nothing]) -> ASGIApp:
         max_file_bytes=settings.max_file_bytes,
         max_files_per_message=settings.max_files_per_message,
     )
-    return json_answer(shown)
+    return json_response(shown)
 
 
 @endpoints.add(
@@ -95,7 +95,7 @@ async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     principal, store = call.principal, call.runtime.store
     asked = await not_freer(store, principal, call.body)
     key, secret = await make_key(store, principal.org_id, asked, workspace_id=_only_in(principal))
-    return json_answer(showing.key_of(key, secret=secret), status=201)
+    return json_response(showing.key_of(key, secret=secret), status=201)
 
 
 @endpoints.add(
@@ -109,7 +109,7 @@ async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The service keys, revoked ones included: of the org for a key of the whole org, else of the workspace."""
     found = await call.runtime.store.keys(call.principal.org_id, workspace_id=_only_in(call.principal))
     keys = [showing.key_of(key) for key in found]
-    return json_answer(page_of(keys, call.query, name=lambda key: key.id))
+    return json_response(page_of(keys, call.query, name=lambda key: key.id))
 
 
 @endpoints.add(
@@ -141,7 +141,7 @@ async def list_workspaces(call: Call[Nothing, ListQuery]) -> ASGIApp:
     else:
         found = [await call.runtime.store.workspace(principal.org_id, principal.workspace_id)]
     shown = [showing.workspace_of(one) for one in found]
-    return json_answer(page_of(shown, call.query, name=lambda one: one.id))
+    return json_response(page_of(shown, call.query, name=lambda one: one.id))
 
 
 @endpoints.add(
@@ -166,13 +166,13 @@ async def create_workspace(call: Call[wire.NewWorkspace, Nothing]) -> ASGIApp:
                 user_monthly_message_limit=body.user_monthly_message_limit,
             )
         )
-    return json_answer(showing.workspace_of(made), status=201)
+    return json_response(showing.workspace_of(made), status=201)
 
 
 @endpoints.add("GET", "/v1/workspaces/{workspace_id}", policy=Policy.MEMBER, replies=(WORKSPACE,), errors=(404,))
 async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One workspace."""
-    return json_answer(showing.workspace_of(await _workspace_of_path(call)))
+    return json_response(showing.workspace_of(await _workspace_of_path(call)))
 
 
 @endpoints.add(
@@ -191,7 +191,7 @@ async def change_workspace(call: Call[wire.WorkspacePatch, Nothing]) -> ASGIApp:
         call.runtime.providers.named(body.model)
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     changed = await call.runtime.store.change_workspace(msgspec.structs.replace(workspace, **changes))
-    return json_answer(showing.workspace_of(changed))
+    return json_response(showing.workspace_of(changed))
 
 
 @endpoints.add(
@@ -217,7 +217,7 @@ async def delete_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
 )
 async def read_usage(call: Call[Nothing, UsageQuery]) -> ASGIApp:
     """The user's month; for a service key that acts for nobody, the workspace's. `key` is what that key itself may."""
-    return json_answer(await call.runtime.store.usage(call.principal, month=call.query.month))
+    return json_response(await call.runtime.store.usage(call.principal, month=call.query.month))
 
 
 @endpoints.add(
@@ -231,7 +231,7 @@ async def list_models(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The models that this server can reach now."""
     names = await call.runtime.providers.models()
     models = [wire.ModelName(id=name, provider=name.partition("/")[0]) for name in names]
-    return json_answer(page_of(models, call.query, name=lambda model: model.id))
+    return json_response(page_of(models, call.query, name=lambda model: model.id))
 
 
 def _only_in(principal: Principal) -> WorkspaceId | None:

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.agent_saving import given_fields, spec_of
 from turnkeep.api.agent_wire import Agent, AgentPatch, NewAgent, agent_for, agent_of
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.agent_checks import check_shapes, find_warnings
 from turnkeep.api.native.queries import PageQuery
 from turnkeep.ids import AgentId
@@ -31,7 +31,7 @@ async def list_agents(call: Call[Nothing, PageQuery]) -> ASGIApp:
     """The agents of the workspace. Members see id, name and model of each."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
     data = [agent_for(call.principal, agent) for agent in page.data]
-    return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -46,13 +46,13 @@ async def create_agent(call: Call[NewAgent, Nothing]) -> ASGIApp:
     """Save an agent. `warnings` say what does not work just now."""
     spec, warnings = await _checked(call, None)
     made = await call.runtime.store.create_agent(call.principal, spec)
-    return json_answer(agent_of(made, warnings=warnings), status=201)
+    return json_response(agent_of(made, warnings=warnings), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(AGENT,), errors=(404,))
 async def read_agent(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One agent. Members see its id, name and model."""
-    return json_answer(agent_for(call.principal, await call.runtime.store.agent(call.principal, _id(call))))
+    return json_response(agent_for(call.principal, await call.runtime.store.agent(call.principal, _id(call))))
 
 
 @endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=AgentPatch, replies=(AGENT,), errors=(404, 507))
@@ -78,7 +78,7 @@ async def _save_again(call: Call[Any, Nothing]) -> ASGIApp:
     before = await call.runtime.store.agent(call.principal, _id(call))
     spec, warnings = await _checked(call, before.spec)
     changed = await call.runtime.store.change_agent(call.principal, before.id, spec)
-    return json_answer(agent_of(changed, warnings=warnings))
+    return json_response(agent_of(changed, warnings=warnings))
 
 
 async def _checked(call: Call[Any, Nothing], before: AgentSpec | None) -> tuple[AgentSpec, list[str]]:

@@ -1,12 +1,12 @@
 """The bag as a turn's sandbox sees it: fetched as a zip by a signed address, and added to with a one-time token."""
 
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from turnkeep.api import file_wire as wire
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, streamed
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.requests import body_chunks
-from turnkeep.api.http.responses import json_answer
+from turnkeep.api.http.responses import json_response
 from turnkeep.api.identity.service_keys import hash_key
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.errors import NotFound, Unauthorized
@@ -76,7 +76,7 @@ async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
         advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
     )
     files = await call.runtime.bag.write_back(token_hash, folder, parts)
-    return json_answer(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
+    return json_response(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
 
 
 async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:

@@ -3,12 +3,12 @@
 from contextlib import suppress
 from typing import Any, Literal
 
-from litestar.types import ASGIApp
 from msgspec import UNSET, UnsetType
+from starlette.types import ASGIApp
 
 from turnkeep.api import showing, wire
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.compiler import Target, budget_for, compile
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
@@ -40,7 +40,7 @@ async def list_conversations(call: Call[Nothing, ConversationsQuery]) -> ASGIApp
         call.principal, query=query.q or None, limit=query.limit, cursor=query.cursor or None
     )
     data = [showing.hit_of(hit, is_search=bool(query.q)) for hit in page.data]
-    return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -66,7 +66,7 @@ async def create_conversation(call: Call[wire.NewConversation, Nothing]) -> ASGI
         metadata=body.metadata,
     )
     made = await call.runtime.store.create_conversation(call.principal, new)
-    return json_answer(showing.conversation_of(made, queue=()), status=201)
+    return json_response(showing.conversation_of(made, queue=()), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404,))
@@ -132,7 +132,7 @@ async def list_messages(call: Call[Nothing, MessagesQuery]) -> ASGIApp:
         call.principal, _id(call), order=query.order, limit=query.limit, cursor=query.cursor or None
     )
     data = [showing.message_of(message) for message in page.data]
-    return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -150,7 +150,7 @@ async def trace_conversation(call: Call[Nothing, PageQuery]) -> ASGIApp:
         call.principal, _id(call), limit=query.limit, cursor=query.cursor or None
     )
     data = [showing.row_of(row) for row in page.data]
-    return json_answer(wire.Page(data=data, next_cursor=page.next_cursor))
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -181,7 +181,7 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
         turn_count=conversation.turn_count,
         contents=await runtime.files.contents(window.rows, sees_images=can.sees_images),
     )
-    return json_answer(
+    return json_response(
         wire.Replay(
             messages=compiled.messages,
             system=compiled.system,
@@ -194,7 +194,7 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
 
 async def _shown(call: Call[Any, Any]) -> ASGIApp:
     found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
-    return json_answer(showing.conversation_of(found.conversation, queue=found.queue))
+    return json_response(showing.conversation_of(found.conversation, queue=found.queue))
 
 
 async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSpec:

@@ -3,14 +3,15 @@
 import asyncio
 from typing import Any
 
-from litestar.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from turnkeep.api import file_wire as wire
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, download
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.api.http.links import address_of
 from turnkeep.api.http.requests import body_chunks
-from turnkeep.api.http.responses import Answer, json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.queries import ListQuery, SavedFilesQuery
 from turnkeep.api.paging import page_of
 from turnkeep.clock import system_clock
@@ -53,7 +54,7 @@ async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
         max_files=call.runtime.settings.max_files_per_message,
     )
     files = await call.runtime.bag.receive(call.principal, conversation_id, parts)
-    return json_answer(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
+    return json_response(wire.Files(data=[wire.File.of(file) for file in files]), status=201)
 
 
 @endpoints.add(
@@ -66,7 +67,7 @@ async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def list_files(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The files of a conversation's bag, those of its users and those of its sandbox."""
     files = await call.runtime.store.files(call.principal, _conversation_id(call))
-    return json_answer(page_of([wire.File.of(file) for file in files], call.query, name=lambda file: file.id))
+    return json_response(page_of([wire.File.of(file) for file in files], call.query, name=lambda file: file.id))
 
 
 @endpoints.add(
@@ -81,7 +82,7 @@ async def list_saved_files(call: Call[Nothing, SavedFilesQuery]) -> ASGIApp:
     query = call.query
     page = await call.runtime.store.saved_files(call.principal, limit=query.limit, cursor=query.cursor or None)
     data = [wire.File.of(file) for file in page.data]
-    return json_answer(wire.Files(data=data, next_cursor=page.next_cursor))
+    return json_response(wire.Files(data=data, next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -104,7 +105,7 @@ async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
         mime_type=body.mime_type,
     )
     promised = wire.Promised(file=wire.File.of(file), upload=await _upload(call, file))
-    return json_answer(promised, status=201)
+    return json_response(promised, status=201)
 
 
 @endpoints.add(
@@ -137,13 +138,13 @@ async def complete_file(call: Call[wire.Completion, Nothing]) -> ASGIApp:
     """Its bytes have been put: they are looked at, and the file can be attached. Asking again is fine."""
     body = call.body
     file = await call.runtime.bag.complete(call.principal, _file_id(call), size=body.size, sha256=body.sha256)
-    return json_answer(wire.File.of(file))
+    return json_response(wire.File.of(file))
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(FILE,))
 async def read_file(call: Call[Nothing, Nothing]) -> ASGIApp:
     """What is known of one file."""
-    return json_answer(wire.File.of(await call.runtime.store.file(call.principal, _file_id(call))))
+    return json_response(wire.File.of(await call.runtime.store.file(call.principal, _file_id(call))))
 
 
 @endpoints.add(
@@ -181,7 +182,7 @@ async def read_thumbnail(call: Call[Nothing, Nothing]) -> ASGIApp:
         "content-disposition": disposition(file.name),
         "cache-control": "private, max-age=86400, immutable",  # the bytes behind an id never change
     }
-    return Answer(200, picture.data, media_type=picture.media_type, headers=headers)
+    return Response(picture.data, 200, headers, picture.media_type)
 
 
 @endpoints.add(
@@ -205,7 +206,7 @@ async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
     if read.problem is not None:
         raise UnsupportedMediaType(f"{file.name} cannot be read: {read.problem}.")
     unit = unit_of(file) if "\f" in read.text else None
-    return json_answer(wire.Text(file_id=file.id, text=read.text, unit=unit))
+    return json_response(wire.Text(file_id=file.id, text=read.text, unit=unit))
 
 
 @endpoints.add(
@@ -224,7 +225,7 @@ async def save_file(call: Call[wire.Copy, Nothing]) -> ASGIApp:
     if conversation_id is not None:
         await call.runtime.store.conversation(call.principal, conversation_id)
     saved = await call.runtime.bag.save(call.principal, _file_id(call), conversation_id)
-    return json_answer(wire.File.of(saved), status=201)
+    return json_response(wire.File.of(saved), status=201)
 
 
 @endpoints.add(

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from litestar.types import ASGIApp
+from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import Answer, json_answer
+from turnkeep.api.http.responses import JSON, json_response
 from turnkeep.api.identity.authentication import COOKIE, COOKIE_SECONDS
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, Signer
@@ -36,7 +37,7 @@ endpoints = Endpoints("health")
 @endpoints.add("GET", "/healthz", policy=Policy.PUBLIC, replies=(Reply(status=200, meaning="Alive", type=wire.Health),))
 async def check_alive(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Whether the process answers at all."""
-    return json_answer(wire.Health(status="ok"))
+    return json_response(wire.Health(status="ok"))
 
 
 @endpoints.add(
@@ -56,7 +57,7 @@ async def check_ready(call: Call[Nothing, Nothing]) -> ASGIApp:
             await runtime.store.workspace(runtime.home_org)
     except TimeoutError as exc:
         raise Unavailable(f"The database did not answer within {READY_SECONDS:g} s.") from exc
-    return json_answer(wire.Health(status="ready"))
+    return json_response(wire.Health(status="ready"))
 
 
 @endpoints.add(
@@ -69,7 +70,7 @@ async def check_ready(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def front_page(call: Call[Nothing, Nothing]) -> ASGIApp:
     """What this is and where to read on, where the page was not built in. Else `Front` answers with the page."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-    return Answer(200, FRONT_PAGE, media_type="text/html; charset=utf-8", headers={"content-security-policy": policy})
+    return HTMLResponse(FRONT_PAGE, headers={"content-security-policy": policy})
 
 
 def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Callable[[], bytes]) -> Endpoints:
@@ -85,7 +86,7 @@ def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Calla
     async def read_metrics(call: Call[Nothing, Nothing]) -> ASGIApp:
         """The numbers of this worker, for Prometheus."""
         body, media_type = metrics()
-        return Answer(200, body, media_type=media_type)
+        return Response(body, media_type=media_type)
 
     @endpoints.add(
         "GET",
@@ -95,7 +96,7 @@ def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Calla
     )
     async def read_openapi(call: Call[Nothing, Nothing]) -> ASGIApp:
         """This API as an OpenAPI 3.1 document."""
-        return Answer(200, document())
+        return Response(document(), media_type=JSON)
 
     return endpoints
 
@@ -132,6 +133,6 @@ def signin_endpoints(signer: Signer, links: SigninLinks) -> Endpoints:
         )
         if (runtime.settings.public_url or "").startswith("https:"):
             cookie += "; Secure"
-        return Answer(303, headers={"location": "/", "set-cookie": cookie, "cache-control": "no-store"})
+        return Response(status_code=303, headers={"location": "/", "set-cookie": cookie, "cache-control": "no-store"})
 
     return endpoints

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from turnkeep.api import showing, wire
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.keys import make_key, make_org
 from turnkeep.api.native.queries import ListQuery
 from turnkeep.api.paging import page_of
@@ -29,7 +29,7 @@ KEYS = "/v1/orgs/{org_id}/keys"
 async def list_orgs(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """All tenants of this server."""
     orgs = [showing.org_of(org) for org in await call.runtime.store.orgs()]
-    return json_answer(page_of(orgs, call.query, name=lambda org: org.id))
+    return json_response(page_of(orgs, call.query, name=lambda org: org.id))
 
 
 @endpoints.add(
@@ -43,7 +43,7 @@ async def list_orgs(call: Call[Nothing, ListQuery]) -> ASGIApp:
 async def create_org(call: Call[wire.NewOrg, Nothing]) -> ASGIApp:
     """Make a tenant with a default workspace and a service key."""
     org, _, secret = await make_org(call.runtime.store, call.body.name)
-    return json_answer(showing.org_of(org, secret=secret), status=201)
+    return json_response(showing.org_of(org, secret=secret), status=201)
 
 
 @endpoints.add(
@@ -57,7 +57,7 @@ async def create_org(call: Call[wire.NewOrg, Nothing]) -> ASGIApp:
 async def list_keys_of_org(call: Call[Nothing, ListQuery]) -> ASGIApp:
     """The service keys of a tenant."""
     keys = [showing.key_of(key) for key in await call.runtime.store.keys(await _org(call))]
-    return json_answer(page_of(keys, call.query, name=lambda key: key.id))
+    return json_response(page_of(keys, call.query, name=lambda key: key.id))
 
 
 @endpoints.add(
@@ -71,7 +71,7 @@ async def list_keys_of_org(call: Call[Nothing, ListQuery]) -> ASGIApp:
 async def create_key_of_org(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     """Make a service key for a tenant."""
     key, secret = await make_key(call.runtime.store, await _org(call), call.body)
-    return json_answer(showing.key_of(key, secret=secret), status=201)
+    return json_response(showing.key_of(key, secret=secret), status=201)
 
 
 @endpoints.add(
@@ -95,7 +95,7 @@ async def revoke_key_of_org(call: Call[Nothing, Nothing]) -> ASGIApp:
 )
 async def check_files(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Compare the files of all tenants with the objects that hold their bytes. Changes nothing."""
-    return json_answer(await check_bag(call.runtime.store, call.runtime.bag.objects))
+    return json_response(await check_bag(call.runtime.store, call.runtime.bag.objects))
 
 
 async def _org(call: Call[Any, Any]) -> OrgId:

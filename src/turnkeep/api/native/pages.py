@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from litestar.types import ASGIApp
 from msgspec import UNSET, structs
+from starlette.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.knowledge_wire import KnowledgePage, NewPage, PageChange, PageItem, PagesQuery
 from turnkeep.ids import PageId
 from turnkeep.model import knowledge
@@ -31,9 +31,9 @@ ONE = "/v1/pages/{page_id}"
 async def list_pages(call: Call[Nothing, PagesQuery]) -> ASGIApp:
     """The pages of the workspace, without their content; with `q` those that match, each with a snippet."""
     if call.query.q is not None and call.query.q.strip():
-        return json_answer(await _found(call, call.query.q))
+        return json_response(await _found(call, call.query.q))
     page = await call.runtime.store.pages(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    return json_answer(wire.Page(data=[PageItem.of(each) for each in page.data], next_cursor=page.next_cursor))
+    return json_response(wire.Page(data=[PageItem.of(each) for each in page.data], next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -97,4 +97,4 @@ def _page_id(call: Call[Any, Any]) -> PageId:
 
 
 def _answer(page: knowledge.KnowledgePage, *, status: int = 200) -> ASGIApp:
-    return json_answer(KnowledgePage.of(page), status=status)
+    return json_response(KnowledgePage.of(page), status=status)

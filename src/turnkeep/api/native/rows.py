@@ -4,14 +4,15 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from litestar.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.csv_imports import CSV, NDJSON, import_into
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.knowledge_wire import Added, CsvQuery, NewRows, Row, RowsQuery, RowValues, Table
 from turnkeep.api.native.tables import table_id_of
 from turnkeep.errors import InvalidRequest, NotFound
@@ -51,17 +52,17 @@ async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
     if wants_csv:
         if query.q or query.filter or query.sort or query.from_row:
             raise InvalidRequest("CSV is handed out whole: leave out `q`, `filter`, `sort` and `from_row`.")
-        return CsvDownload(store, call.principal, table)
+        return _csv_download(store, call.principal, table)
     if query.q or query.filter or query.sort:
         if query.from_row:
             raise InvalidRequest("`from_row` begins a list by number: leave it out, or `q`, `filter` and `sort`.")
-        return json_answer(await _found(call, table))
+        return json_response(await _found(call, table))
     of = f"rows of {table.id}"
     after = decode_cursor(query.cursor, of, tuple[int])[0] if query.cursor else (query.from_row or 1) - 1
     rows = await store.rows(call.principal, table.id, after=after, limit=query.limit + 1)
     shown = rows[: query.limit]
     more = encode_cursor(of, shown[-1].number) if len(rows) > query.limit else None
-    return json_answer(wire.Page(data=[Row.of(table, row) for row in shown], next_cursor=more))
+    return json_response(wire.Page(data=[Row.of(table, row) for row in shown], next_cursor=more))
 
 
 @endpoints.add(
@@ -95,14 +96,14 @@ async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
         rows = [cells_of(table, row) for row in call.body.rows]
         numbers = await store.add_rows(call.principal, table_id, rows, batch=batch, digest=digest)
     now = Table.of(await store.table(call.principal, table_id))
-    return json_answer(Added(rows=len(numbers), first_row=numbers[0], table=now), status=201)
+    return json_response(Added(rows=len(numbers), first_row=numbers[0], table=now), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(ROW,))
 async def read_row(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One row."""
     table, number = await _named(call)
-    return json_answer(Row.of(table, await call.runtime.store.row(call.principal, table.id, number)))
+    return json_response(Row.of(table, await call.runtime.store.row(call.principal, table.id, number)))
 
 
 @endpoints.add("PUT", ONE, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
@@ -110,7 +111,7 @@ async def replace_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     """Write a row anew; what is not given is empty."""
     table, number = await _named(call)
     cells = cells_of(table, call.body.values)
-    return json_answer(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
+    return json_response(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
 
 
 @endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
@@ -120,7 +121,7 @@ async def change_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     before = values_of(table, (await call.runtime.store.row(call.principal, table.id, number)).cells)
     given = {_spelled(table, name): value for name, value in call.body.values.items()}
     cells = cells_of(table, before | given)
-    return json_answer(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
+    return json_response(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
 
 
 @endpoints.add("DELETE", ONE, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="The row is gone"),))
@@ -143,7 +144,7 @@ async def _found(call: Call[Nothing, RowsQuery], table: KnowledgeTable) -> wire.
 
 async def _named(call: Call[Any, Any]) -> tuple[KnowledgeTable, int]:
     table = await call.runtime.store.table(call.principal, table_id_of(call))
-    text = call.path["row"]
+    text = call.path("row")
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise NotFound(f"The table has no row {text[:40]!r}.")
     return table, int(text)
@@ -155,31 +156,20 @@ def _spelled(table: KnowledgeTable, name: str) -> str:
     return name if column is None else column.name
 
 
-class CsvDownload:
-    """A whole table as CSV, read and sent in pieces."""
+def _csv_download(store: KnowledgeStore, principal: Principal, table: KnowledgeTable) -> Response:
+    """The whole table as CSV, read and sent in pieces."""
+    headers = {
+        **SAFE_HEADERS,
+        "content-type": "text/csv; charset=utf-8",
+        "content-disposition": disposition(f"{table.name}.csv"),
+        "cache-control": "no-store",
+    }
+    return StreamingResponse(_csv_pieces(store, principal, table), headers=headers)
 
-    def __init__(self, store: KnowledgeStore, principal: Principal, table: KnowledgeTable) -> None:
-        self._store = store
-        self._principal = principal
-        self._table = table
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {
-            **SAFE_HEADERS,
-            "content-type": "text/csv; charset=utf-8",
-            "content-disposition": disposition(f"{self._table.name}.csv"),
-            "cache-control": "no-store",
-        }
-        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": raw})
-        async for piece in self._pieces():
-            await send({"type": "http.response.body", "body": piece.encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _pieces(self) -> AsyncIterator[str]:
-        columns = self._table.columns
-        yield csv_lines([[column.name for column in columns]])
-        after = 0
-        while rows := await self._store.rows(self._principal, self._table.id, after=after, limit=EXPORTED_AT_ONCE):
-            yield csv_lines([row.cell(column) for column in columns] for row in rows)
-            after = rows[-1].number
+async def _csv_pieces(store: KnowledgeStore, principal: Principal, table: KnowledgeTable) -> AsyncIterator[str]:
+    yield csv_lines([[column.name for column in table.columns]])
+    after = 0
+    while rows := await store.rows(principal, table.id, after=after, limit=EXPORTED_AT_ONCE):
+        yield csv_lines([row.cell(column) for column in table.columns] for row in rows)
+        after = rows[-1].number

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import UNSET
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api import wire
 from turnkeep.api.asking import TURN_HEADER, check_attachments

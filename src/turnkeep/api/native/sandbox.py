@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import msgspec
-from litestar.types import ASGIApp
 from msgspec import UNSET
+from starlette.types import ASGIApp
 
 from turnkeep.api import sandbox_wire as wire
 from turnkeep.api.agent_wire import masked
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import json_answer
+from turnkeep.api.http.responses import json_response
 from turnkeep.api.native.bag import bag_path
 from turnkeep.api.native.turn_tools import turn_tools
 from turnkeep.api.turn_tokens import spend
@@ -37,7 +37,7 @@ endpoints = Endpoints("sandbox")
 async def read_environment(call: Call[Nothing, Nothing]) -> ASGIApp:
     """The agent's variables, opened, and its set-up script, for the setup token of a running turn."""
     turn = await spend(call, "setup")
-    return json_answer(_environment(call.runtime, turn))
+    return json_response(_environment(call.runtime, turn))
 
 
 @endpoints.add(
@@ -50,7 +50,7 @@ async def read_environment(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def read_config(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Agent, prompt, history, files and model gateway, for the run token of a running turn."""
     turn = await spend(call, "run")
-    return json_answer(await _config(call.runtime, turn))
+    return json_response(await _config(call.runtime, turn))
 
 
 def _environment(runtime: Runtime, turn: Turn) -> wire.SandboxEnvironment:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from litestar.types import ASGIApp
 from msgspec import structs
+from starlette.types import ASGIApp
 
 from turnkeep.api.agent_wire import Agent, agent_of
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.requests import body_chunks
-from turnkeep.api.http.responses import json_answer
+from turnkeep.api.http.responses import json_response
 from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill_names
 from turnkeep.api.skill_zips import read_zip
 from turnkeep.errors import InvalidRequest, NotFound, UnsupportedMediaType
@@ -58,7 +58,7 @@ async def add_skills(call: Call[Nothing, Nothing]) -> ASGIApp:
 )
 async def remove_skill(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Take a skill away from an agent."""
-    agent, name = await _agent(call), call.path["skill"]
+    agent, name = await _agent(call), call.path("skill")
     left = [skill for skill in agent.spec.skills if skill["name"] != name]
     if len(left) == len(agent.spec.skills):
         raise NotFound(f"The agent has no skill called {name[:100]!r}.")
@@ -73,4 +73,4 @@ async def _saved(call: Call[Any, Any], agent: StoredAgent, skills: Sequence[Json
     if len(skills) > MAX_SKILLS:
         raise InvalidRequest(f"An agent may have {MAX_SKILLS} skills, and this would be {len(skills)}.")
     spec = structs.replace(agent.spec, skills=tuple(skills))
-    return json_answer(agent_of(await call.runtime.store.change_agent(call.principal, agent.id, spec)))
+    return json_response(agent_of(await call.runtime.store.change_agent(call.principal, agent.id, spec)))

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from litestar.types import ASGIApp
 from msgspec import UNSET
+from starlette.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.csv_imports import CSV, NDJSON, import_as_new
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.knowledge_wire import ChangedColumn, CsvQuery, NewTable, Table, TableChange
 from turnkeep.api.native.queries import PageQuery
 from turnkeep.errors import InvalidRequest
@@ -32,7 +32,7 @@ ONE = "/v1/tables/{table_id}"
 async def list_tables(call: Call[Nothing, PageQuery]) -> ASGIApp:
     """The tables of the workspace, without their rows."""
     page = await call.runtime.store.tables(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    return json_answer(wire.Page(data=[Table.of(each) for each in page.data], next_cursor=page.next_cursor))
+    return json_response(wire.Page(data=[Table.of(each) for each in page.data], next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -57,13 +57,13 @@ async def create_table(call: Call[NewTable | Nothing, CsvQuery]) -> ASGIApp:
     table = await call.runtime.store.create_table(
         call.principal, name=body.name, columns=columns, description=body.description
     )
-    return json_answer(Table.of(table), status=201)
+    return json_response(Table.of(table), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(TABLE,))
 async def read_table(call: Call[Nothing, Nothing]) -> ASGIApp:
     """A table without its rows."""
-    return json_answer(Table.of(await call.runtime.store.table(call.principal, table_id_of(call))))
+    return json_response(Table.of(await call.runtime.store.table(call.principal, table_id_of(call))))
 
 
 @endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=TableChange, replies=(TABLE,), errors=(409, 507))
@@ -80,7 +80,7 @@ async def change_table(call: Call[TableChange, Nothing]) -> ASGIApp:
         description=None if body.description is UNSET else body.description,
         columns=columns,
     )
-    return json_answer(Table.of(table))
+    return json_response(Table.of(table))
 
 
 @endpoints.add("DELETE", ONE, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="The table is gone"),))

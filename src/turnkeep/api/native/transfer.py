@@ -4,14 +4,15 @@ import asyncio
 from typing import Any
 
 import msgspec
-from litestar.types import ASGIApp
 from msgspec import Struct, structs
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from turnkeep.api import showing, wire
 from turnkeep.api.agent_wire import masked_snapshot
-from turnkeep.api.http.dispatch import read_body
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import Answer, json_answer
+from turnkeep.api.http.requests import read_body
+from turnkeep.api.http.responses import JSON, json_response
 from turnkeep.clock import system_clock
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId
@@ -52,7 +53,7 @@ async def export_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
         "cache-control": "no-store",
         "content-disposition": f'attachment; filename="{conversation_id}.json"',
     }
-    return Answer(200, body, headers=headers)
+    return Response(body, 200, headers, JSON)
 
 
 @endpoints.add(
@@ -76,7 +77,7 @@ async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
     exported = await _with_known_agent(call, exported)
     made = await call.runtime.store.import_conversation(call.principal, exported)
     call.notes["conversation_id"] = made.id
-    return json_answer(Imported(conversation=showing.conversation_of(made), remarks=remarks), status=201)
+    return json_response(Imported(conversation=showing.conversation_of(made), remarks=remarks), status=201)
 
 
 def _read(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:

@@ -7,12 +7,12 @@ agent, as far as the key allows them, for whoever asked. A call is broken off wh
 import time
 from collections.abc import Sequence
 
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from turnkeep.api import sandbox_wire as wire
 from turnkeep.api.http.disconnects import CallerLeft
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.turn_calls import while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.engine.tooling import call_tool
@@ -44,7 +44,7 @@ async def call_turn_tool(call: Call[wire.ToolCall, Nothing]) -> ASGIApp:
         return no_content()
     passages = [wire.FoundPassage(source=each.source, text=each.text) for each in outcome.passages]
     answer = wire.ToolOutcome(result=outcome.result, error=outcome.error, sources=outcome.sources, passages=passages)
-    return json_answer(answer)
+    return json_response(answer)
 
 
 async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.SandboxTool], Sequence[str]]:

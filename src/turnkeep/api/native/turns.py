@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from litestar.types import ASGIApp
 from msgspec import UNSET
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from turnkeep.api import wire
 from turnkeep.api.agent_wire import snapshot_of
@@ -17,7 +18,7 @@ from turnkeep.api.asking import (
     respond,
 )
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.http.responses import Answer, json_answer, no_content
+from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.queries import EventsQuery, StreamQuery
 from turnkeep.api.reading import read_turn
 from turnkeep.api.streams import cursor_of, stream_turn
@@ -81,14 +82,14 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
 async def read_one_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
     """A turn and what it has come to."""
     turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
-    return json_answer(await read_turn(call.runtime.store, turn))
+    return json_response(await read_turn(call.runtime.store, turn))
 
 
 @endpoints.add("POST", "/v1/turns/{turn_id}/cancel", policy=Policy.MEMBER, replies=(TURN,), errors=(404, 503))
 async def cancel_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Stop a turn, and answer once it is settled. A settled one stays as it is."""
     turn = await call.runtime.engine.cancel(call.principal, turn_id_of(call))
-    return json_answer(await read_turn(call.runtime.store, turn))
+    return json_response(await read_turn(call.runtime.store, turn))
 
 
 @endpoints.add(
@@ -122,7 +123,7 @@ async def trace_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
     """The run trace: every event, with the sandbox's log lines where they came."""
     trace = await call.runtime.store.trace(call.principal, turn_id_of(call))
     body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace))
-    return Answer(200, body, media_type="application/x-ndjson", headers={"cache-control": "no-store"})
+    return Response(body, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
 
 
 @endpoints.add(

@@ -9,13 +9,13 @@ import asyncio
 import time
 from contextlib import aclosing
 
-from litestar.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.disconnects import CallerLeft
-from turnkeep.api.http.dispatch import read_body
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.problem_details import status_of
-from turnkeep.api.http.responses import json_answer
+from turnkeep.api.http.requests import read_body
+from turnkeep.api.http.responses import json_response
 from turnkeep.api.openai import chat_completions as chat
 from turnkeep.api.turn_calls import turn_has_ended, while_turn_runs
 from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
@@ -158,7 +158,7 @@ class _Completion:
         if not await self._runtime.store.count_usage(turn.id, turn.attempt, reply.usage, call_id=call_id):
             raise turn_has_ended()
         if not self._request.stream:
-            return json_answer(answered.whole(reply))
+            return json_response(answered.whole(reply))
         text = text_of(reply.blocks)
         unsaid = text.removeprefix(said) if text.startswith(said) else ""
         rest = answered.ended(reply, unsaid=unsaid, wants_usage=self._request.wants_usage)
@@ -198,4 +198,4 @@ def _refused(error: TurnkeepError) -> ASGIApp:
             status = status_of(type(error))
     kind = "authentication_error" if status == 401 else "invalid_request_error" if status < 500 else "server_error"
     body = chat.error_body(error.detail, kind=kind, code=error.code)
-    return json_answer(body, status=status, headers={"x-should-retry": "false"})
+    return json_response(body, status=status, headers={"x-should-retry": "false"})
