@@ -1,13 +1,11 @@
-"""Signed values: a few facts about a user that nobody else can make or change. Knows no requests and no store.
+"""User tokens and page cookies: signed facts about one user. Knows no requests and no store.
 
-`{prefix}{base64url(JSON)}.{base64url(HMAC-SHA256)}`; the prefix is signed too, so that a value made for one purpose
-is worth nothing for another. The first secret signs, all verify, so that secrets can be replaced without an outage.
+`{prefix}{base64url(JSON)}.{base64url(HMAC-SHA256)}`. The prefix is signed too, so that a value made for one purpose is
+not valid for another.
 """
 
 import base64
 import binascii
-import hashlib
-import hmac
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -17,6 +15,7 @@ from msgspec import Struct
 from turnkeep.clock import Clock, system_clock
 from turnkeep.errors import Unauthorized
 from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
+from turnkeep.signed_values import SigningKeys, base64url
 
 Prefix = Literal["tku_", "tkp_"]
 
@@ -27,7 +26,7 @@ MAX_CHARS = 2_000
 
 
 class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """That user, in that workspace, until then. `key` made it: its limits go on to count."""
+    """One user in one workspace until `exp`. The limits of `key`, which made the token, also hold for the token."""
 
     org: OrgId
     ws: WorkspaceId
@@ -39,27 +38,22 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 class Signer:
-    """Signs and verifies with one set of secrets."""
+    """Makes and verifies tokens with one set of secrets."""
 
     def __init__(self, secrets: Sequence[str], *, clock: Clock = system_clock) -> None:
-        if not secrets:
-            raise ValueError("A signer needs at least one secret.")
-        self._keys = [hashlib.sha256(b"turnkeep user tokens\0" + secret.encode()).digest() for secret in secrets]
+        self._keys = SigningKeys(secrets, purpose="user tokens")
         self._clock = clock
 
     def sign(self, prefix: Prefix, claims: Claims) -> str:
-        signed = prefix + _text(msgspec.json.encode(claims))
-        return f"{signed}.{_text(_mac(self._keys[0], signed))}"
+        signed = prefix + base64url(msgspec.json.encode(claims))
+        return f"{signed}.{self._keys.sign(signed.encode())}"
 
     def verify(self, prefix: Prefix, token: str) -> Claims:
-        """What was signed. Raises Unauthorized for anything else, without saying what is wrong with a forgery."""
+        """The claims of a valid token. Raises Unauthorized otherwise, and does not say what is wrong with a forgery."""
         if len(token) > MAX_CHARS or not token.startswith(prefix) or not token.isascii():
             raise Unauthorized("This token is not valid.")
         signed, _, signature = token.rpartition(".")
-        given = _bytes(signature)
-        # All keys are tried, so that the time taken does not tell which one matched.
-        matches = [hmac.compare_digest(_mac(key, signed), given) for key in self._keys]
-        if not any(matches):
+        if not self._keys.is_signed(signed.encode(), signature):
             raise Unauthorized("This token is not valid.")
         try:
             claims = msgspec.json.decode(_bytes(signed.removeprefix(prefix)), type=Claims)
@@ -70,18 +64,8 @@ class Signer:
         return claims
 
 
-def _mac(key: bytes, signed: str) -> bytes:
-    return hmac.digest(key, signed.encode(), "sha256")
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
 def _bytes(text: str) -> bytes:
     try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return b""
-    # Several texts decode to the same bytes when the last character has spare bits; only one of them is ours.
-    return raw if _text(raw) == text else b""
