@@ -32,7 +32,7 @@ import uvloop
 
 from bench.harness import target
 from turnkeep.api.app import create_app
-from turnkeep.api.native.bag import bag_path
+from turnkeep.api.native.sandbox import bag_path
 from turnkeep.config import Settings
 from turnkeep.engine import Options, Question
 from turnkeep.model.blocks import Text

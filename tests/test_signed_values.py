@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, Signer
+from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
 from turnkeep.engine.gateway_tokens import GatewayTokens
 from turnkeep.filebag.signing import UrlSigner
 from turnkeep.ids import KeyId, OrgId, TurnId, UserId, WorkspaceId
@@ -29,7 +29,7 @@ ENCODED_CLAIMS = (
 
 class TestFormats:
     def test_user_tokens_and_page_cookies(self) -> None:
-        tokens = Signer(SECRETS)
+        tokens = UserTokens(SECRETS)
         token = f"tku_{ENCODED_CLAIMS}.pXT8ZuEnNS4ZP3Za7nR6FzuP1aJiFL1MdFFUVPOX7XQ"
         assert tokens.sign(USER_TOKEN, CLAIMS) == token
         assert tokens.verify(USER_TOKEN, token) == CLAIMS

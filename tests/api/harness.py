@@ -10,8 +10,7 @@ from typing import Any, Self
 import httpx
 import msgspec
 
-from turnkeep.api.app import create_app
-from turnkeep.api.server import Server, bind
+from turnkeep.api.app import Server, bind, create_app
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.observer import EngineObserver
 from turnkeep.api.telemetry.tracing import Tracing

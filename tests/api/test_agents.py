@@ -115,7 +115,7 @@ def http_tool(url: str = "https://8.8.8.8/", **fields: Json) -> Json:
 
 
 class TestAnAgent:
-    async def test_tells_of_a_tool_what_was_told_of_it(self, service: Client) -> None:
+    async def test_lists_a_tool_as_it_was_saved(self, service: Client) -> None:
         short = http_tool()
         whole = http_tool(method="POST", idempotent=False, description="d", input_schema={"type": "object"})
         for told in (short, whole):

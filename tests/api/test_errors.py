@@ -85,7 +85,7 @@ class TestMalformedRequests:
         assert "modle" in response.json()["detail"]
         assert (await user.read("/v1/conversations"))["data"] == []
 
-    async def test_an_unknown_word_is_told_together_with_those_that_are_known(self, user: Client) -> None:
+    async def test_the_error_for_an_unknown_word_lists_the_known_ones(self, user: Client) -> None:
         for body, words in (
             ({"kind": "run"}, "`chat`, `sandbox`"),
             ({"if_busy": "wait"}, "`enqueue`, `interrupt`, `reject`"),

@@ -1,4 +1,4 @@
-"""What operators ask: alive, ready, numbers, routes, the front page."""
+"""Operation: liveness, readiness, metrics, OpenAPI, HEAD, the front page."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.api.harness import ApiServer, Client, code_of, fake_id
+from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_files import a_conversation, upload
-from tests.api.test_matrix import ENDPOINTS
 from tests.api.test_turns import Gate
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.observer import EngineObserver
@@ -53,7 +53,7 @@ class TestHealth:
         if path != "/metrics":  # whose numbers have moved on
             assert head.headers["content-length"] == str(len(whole.content))
 
-    async def test_head_of_a_stream_ends_at_once_and_attaches_nobody(
+    async def test_head_of_a_stream_ends_at_once_and_attaches_no_reader(
         self, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         gate = Gate()
@@ -71,9 +71,7 @@ class TestHealth:
         assert head.headers["content-type"].startswith("text/event-stream")
         gate.opened.set()
 
-    async def test_head_of_a_file_tells_its_size_and_of_a_stranger_nothing(
-        self, server: ApiServer, user: Client
-    ) -> None:
+    async def test_head_of_a_file_shows_its_size_only_to_who_may_see_it(self, server: ApiServer, user: Client) -> None:
         file = await upload(user, await a_conversation(user), "a.txt", b"hello")
         head = await user.head(f"/v1/files/{file['id']}/content")
         assert (head.status_code, head.headers["content-length"], head.content) == (200, "5", b"")

@@ -1,4 +1,4 @@
-"""Who may come in, and as whom."""
+"""Authentication: who may call, and as whom. Hosts, CORS and sign-in."""
 
 import re
 import stat
@@ -130,7 +130,7 @@ class TestUserTokens:
             assert code_of(await other.get(path)) == (404, "not_found"), path
         assert (await other.read("/v1/conversations"))["data"] == []
 
-    async def test_it_cannot_pose_as_somebody_else(self, server: ApiServer, user: Client) -> None:
+    async def test_it_cannot_act_for_another_user(self, server: ApiServer, user: Client) -> None:
         response = await user.get("/v1/conversations", headers={"turnkeep-user": "bob"})
         assert code_of(response) == (403, "forbidden")
         response = await user.get("/v1/conversations", headers={"turnkeep-workspace": fake_id("ws")})
@@ -279,7 +279,7 @@ class TestHosts:
 
 
 class TestCors:
-    async def test_only_listed_origins_are_told_that_they_may(self, settings: Settings) -> None:
+    async def test_only_listed_origins_are_allowed(self, settings: Settings) -> None:
         changed = settings_for(settings.data_dir, allowed_origins=("https://app.example",))
         async with ApiServer.start(changed) as server:
             client = await server.operator()
@@ -324,7 +324,7 @@ class TestCors:
                 assert code_of(refused) == expected
                 assert "Origin" in refused.headers.get_list("vary")
 
-    async def test_without_a_list_nobody_is(self, server: ApiServer, service: Client) -> None:
+    async def test_without_a_list_no_origin_is_allowed(self, server: ApiServer, service: Client) -> None:
         response = await service.get("/v1/conversations", headers={"origin": "https://app.example"})
         assert "access-control-allow-origin" not in response.headers
 

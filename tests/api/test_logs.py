@@ -1,4 +1,4 @@
-"""The log: JSON lines with turn ids, never a secret. And spans, when somebody collects them."""
+"""Logs: JSON lines with turn ids and without secrets. Traces: spans, if an exporter is configured."""
 
 import io
 import json

@@ -417,7 +417,7 @@ class TestModelsAndAgents:
 
 
 class TestRefusals:
-    async def test_ids_that_nobody_has_are_404(self, user: Client) -> None:
+    async def test_unknown_ids_are_404(self, user: Client) -> None:
         for body in (
             {"conversation_id": fake_id("conv")},
             {"conversation_id": "nonsense"},

@@ -9,7 +9,7 @@ from playwright.async_api import FilePayload, Page, expect
 from tests.browser.house import House, Talk
 from turnkeep.api.identity.authentication import COOKIE
 from turnkeep.api.identity.service_keys import signing_secrets
-from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, Signer
+from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
 from turnkeep.clock import system_clock
 
 
@@ -175,7 +175,7 @@ class TestMembers:
         claims = Claims(
             org=runtime.home_org, ws=workspace.id, user=user.id, role="member", exp=system_clock() + 600_000
         )
-        cookie = Signer(signing_secrets(runtime.settings)).sign(PAGE_COOKIE, claims)
+        cookie = UserTokens(signing_secrets(runtime.settings)).sign(PAGE_COOKIE, claims)
         await house.context.add_cookies([{"name": COOKIE, "value": cookie, "url": house.server.url}])
         return await house.context.new_page()
 

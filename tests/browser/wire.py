@@ -5,13 +5,13 @@ from pathlib import Path
 
 from turnkeep.api.app import all_endpoints
 from turnkeep.api.identity.service_keys import SigninLinks
-from turnkeep.api.identity.tokens import Signer
+from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.openapi import document
 from turnkeep.api.telemetry.metrics import Metrics
 
 
 def write_document(file: Path) -> None:
-    endpoints = all_endpoints(Signer(["a secret that signs nothing"]), SigninLinks(Path()), Metrics())
+    endpoints = all_endpoints(UserTokens(["a secret that signs nothing"]), SigninLinks(Path()), Metrics())
     file.write_bytes(document(endpoints))
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from tests.api.harness import OPERATOR_KEY, settings_for
 from tests.ports import free_ports
-from turnkeep.api.app import create_app
-from turnkeep.api.server import Server, bind
+from turnkeep.api.app import Server, bind, create_app
 from turnkeep.client import AsyncTurnkeep
 from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.ports import ModelRequest

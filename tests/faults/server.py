@@ -15,8 +15,7 @@ from tests.faults.journal import Journal, tools
 from tests.faults.saboteur import Saboteur, report
 from tests.faults.script import model
 from tests.faults.talk import ORDERS, Orders, Serving
-from turnkeep.api.app import create_app
-from turnkeep.api.server import Server, bind
+from turnkeep.api.app import Server, bind, create_app
 from turnkeep.config import Settings, read_settings
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import ScriptedProvider

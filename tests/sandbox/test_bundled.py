@@ -18,7 +18,7 @@ import pytest
 from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events, settings_for
 from tests.faults.processes import clean_environment
 from tests.runner.boxing import processes_called
-from turnkeep.api.server import bind
+from turnkeep.api.app import bind
 from turnkeep.cli.bundled_runner import runner_environment, start_runner
 from turnkeep.runner.boxes.ports import BoxUnavailable
 

@@ -6,12 +6,14 @@ once.
 """
 
 import re
+import socket
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.bundled_page import BundledPage
 from turnkeep.api.http.dispatch import Dispatcher
@@ -21,31 +23,33 @@ from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.identity.authentication import Authenticator
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
-from turnkeep.api.identity.tokens import Signer
+from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.native import (
     account,
     agents,
-    bag,
     conversations,
     files,
     health,
     operations,
     pages,
-    rows,
     runs,
     sandbox,
     skills,
     tables,
-    transfer,
-    turn_tools,
     turns,
 )
 from turnkeep.api.openai import gateway
 from turnkeep.api.openapi import document
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
+from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
+from turnkeep.http_server.process import GracefulServer
+from turnkeep.http_server.sockets import listen
 from turnkeep.runtime import Runtime
+
+CLOSE_SECONDS = 5
+BACKLOG = 2_048
 
 
 def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> Starlette:
@@ -53,10 +57,15 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
     metrics = metrics or Metrics()
     metrics.watch(runtime)
     settings = runtime.settings
-    signer = Signer(signing_secrets(settings))
-    endpoints = all_endpoints(signer, SigninLinks(settings.data_dir), metrics)
-    standing = [key for key in (settings.bootstrap_key, local_key(settings.data_dir)) if key]
-    authenticator = Authenticator(runtime.store, signer, home_org=runtime.home_org, standing_keys=standing)
+    tokens = UserTokens(signing_secrets(settings))
+    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics)
+    authenticator = Authenticator(
+        runtime.store,
+        tokens,
+        home_org=runtime.home_org,
+        standing_keys=[key for key in (settings.bootstrap_key, local_key(settings.data_dir)) if key],
+        public_url=settings.public_url,
+    )
     dispatcher = Dispatcher(runtime, authenticator, RateLimiter())
     app = Starlette(
         routes=dispatcher.routes(endpoints),
@@ -64,7 +73,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
         exception_handlers={TurnkeepError: answer_error, HTTPException: answer_error},
     )
     app.router.redirect_slashes = False
-    app.router.default = ForgivingPaths(app.router)
+    app.router.default = SlashTolerance(app.router)
     return app
 
 
@@ -79,7 +88,7 @@ def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> 
     return layers
 
 
-class ForgivingPaths:
+class SlashTolerance:
     """Requests that match no route. A path with doubled or trailing slashes is tried once more without them, because
     clients often join an address that ends with a slash and a path that begins with one."""
 
@@ -94,36 +103,49 @@ class ForgivingPaths:
             await self._router({**scope, "path": path}, receive, send)
 
 
-def all_endpoints(signer: Signer, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
-    """Every endpoint there is, sorted by path."""
+def all_endpoints(tokens: UserTokens, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
+    """All endpoints, sorted by path."""
     made: list[Endpoint] = []
 
     def openapi() -> bytes:
         return document(made)
 
-    documents = health.document_endpoints(metrics.text, openapi)
     topics = (
         turns.endpoints,
         conversations.endpoints,
         files.endpoints,
-        bag.endpoints,
-        transfer.endpoints,
         agents.endpoints,
         skills.endpoints,
+        runs.endpoints,
         pages.endpoints,
         tables.endpoints,
-        rows.endpoints,
-        runs.endpoints,
         sandbox.endpoints,
         gateway.endpoints,
-        turn_tools.endpoints,
-        account.token_endpoints(signer),
         account.endpoints,
+        account.token_endpoints(tokens),
         operations.endpoints,
         health.endpoints,
-        health.signin_endpoints(signer, links),
-        documents,
+        health.signin_endpoints(tokens, links),
+        health.document_endpoints(metrics.text, openapi),
     )
     made += [endpoint for topic in topics for endpoint in topic.all]
     made.sort(key=lambda endpoint: (endpoint.path, endpoint.method))
     return tuple(made)
+
+
+class Server(GracefulServer):
+    """One worker."""
+
+    def __init__(self, app: ASGIApp, runtime: Runtime, *, on_ready: Callable[[], None] | None = None) -> None:
+        super().__init__(
+            app,
+            leave=lambda: runtime.engine.drain(seconds=runtime.settings.drain_seconds),
+            backlog=BACKLOG,
+            close_seconds=CLOSE_SECONDS,
+            on_ready=on_ready,
+        )
+
+
+def bind(settings: Settings) -> socket.socket:
+    """A listening socket on host and port. Raises Conflict if another program listens there."""
+    return listen(settings.host, settings.port, variable="TURNKEEP_HOST", backlog=BACKLOG)

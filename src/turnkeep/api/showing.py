@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 
 from turnkeep.api import wire
-from turnkeep.api.http.links import events_url
+from turnkeep.api.http.responses import events_url
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.events import Files, Recorded, Result
 from turnkeep.model.messages import Message, PublicMessage

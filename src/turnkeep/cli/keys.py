@@ -37,7 +37,7 @@ def create(
     - `turnkeep keys create batch --org acme --monthly-message-limit 10000 --json | jq -r .key`
     """
     from turnkeep.api import wire
-    from turnkeep.api.keys import make_key
+    from turnkeep.api.identity.service_keys import make_key
     from turnkeep.api.showing import key_of
 
     settings = settings_of(data_dir, database_url)

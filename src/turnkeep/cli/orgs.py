@@ -25,7 +25,7 @@ def create(
 
     - `turnkeep orgs create acme`
     """
-    from turnkeep.api.keys import make_org
+    from turnkeep.api.identity.service_keys import make_org
     from turnkeep.api.showing import org_of
 
     settings = settings_of(data_dir, database_url)

@@ -45,7 +45,7 @@ def _serve(**options: Any) -> None:
         raise InvalidRequest(
             f"--workers {workers} needs PostgreSQL: one process owns a SQLite file. Set TURNKEEP_DATABASE_URL."
         )
-    from turnkeep.api.server import bind
+    from turnkeep.api.app import bind
 
     missing = _check_model(settings)
     with bind(settings) as listener, _sandbox(settings, listener) as (access, note):
@@ -116,9 +116,8 @@ def _run(
 async def _work(
     settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: SandboxAccess | None
 ) -> None:
-    from turnkeep.api.app import create_app
+    from turnkeep.api.app import Server, create_app
     from turnkeep.api.identity.service_keys import make_folder
-    from turnkeep.api.server import Server
     from turnkeep.api.telemetry.logs import configure_logging
     from turnkeep.api.telemetry.metrics import Metrics
     from turnkeep.api.telemetry.observer import EngineObserver

@@ -1,6 +1,6 @@
-"""A process that serves HTTP: uvicorn around an app, and a way out in order.
+"""A process that serves HTTP: uvicorn around an app, with a graceful shutdown.
 
-The server and the sandbox runner are both such processes. What they do on their way out is their own.
+The API server and the sandbox runner are both such processes. Each brings its own steps of a shutdown.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ import uvicorn
 from turnkeep.http_server.protocol import BoundedProtocol
 
 
-class OrderlyServer(uvicorn.Server):
-    """Serves one app. `stop` begins the way out, which is `leave`; `serve` returns at its end.
+class GracefulServer(uvicorn.Server):
+    """Serves one app. `stop` begins the shutdown by calling `leave`; `serve` returns when the shutdown is done.
 
-    On the first SIGTERM or SIGINT it stops, a second one ends it at once.
+    The first SIGTERM or SIGINT calls `stop`; a second one ends the server at once.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OrderlyServer(uvicorn.Server):
             self._on_ready()
 
     def stop(self) -> None:
-        """Leave in order; when called again, at once."""
+        """Shut down gracefully; when called again, at once."""
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._go())
         else:

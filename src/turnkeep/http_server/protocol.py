@@ -60,9 +60,9 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     """A client that is refused has so long to read the refusal."""
 
 
-class Patience:
-    """How long the server has waited for one client. It is told what the server waits for, and says how long it still
-    will. It has no timer."""
+class RequestDeadline:
+    """How long the server still waits for one client. The protocol says what the server waits for; this class has no
+    timer."""
 
     __slots__ = ("_limits", "_owed", "_since", "received")
 
@@ -126,7 +126,7 @@ class BoundedProtocol(WatchedProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.timeout_keep_alive = self.limits.idle_seconds
-        self._patience = Patience(self.limits)
+        self._deadline = RequestDeadline(self.limits)
         self._alarm: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._unparsed = b""
@@ -150,7 +150,7 @@ class BoundedProtocol(WatchedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_alarm()
         if self._running is not None and not self._running.response_complete:
-            # uvicorn tells only the newest request, and that may be one that waits behind this one.
+            # uvicorn informs only the newest request, and that may be one that waits behind this one.
             _disconnect(self._running)
         super().connection_lost(exc)
 
@@ -224,7 +224,7 @@ class BoundedProtocol(WatchedProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._row = 0
-        self._patience.received += len(body)
+        self._deadline.received += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -248,7 +248,7 @@ class BoundedProtocol(WatchedProtocol):
         """Look again in time, as long as a request is unfinished. Cheap, as it is called for every packet."""
         latest = self._latest()
         if self._is_head and not self._row and latest is not None:
-            self._patience.expect("nothing", 0.0)
+            self._deadline.expect("nothing", 0.0)
             if latest.response_complete and self.timeout_keep_alive_task is None:
                 # The last of its body came after the response. uvicorn starts this timer only with a response.
                 self.timeout_keep_alive_task = self.loop.call_later(
@@ -256,16 +256,16 @@ class BoundedProtocol(WatchedProtocol):
                 )
             return
         now = self.loop.time()
-        self._patience.expect(self._owed(), now)
+        self._deadline.expect(self._owed(), now)
         if self._alarm is None:
-            wait = min(self._patience.left(now), self.limits.head_seconds, self.limits.body_seconds)
+            wait = min(self._deadline.left(now), self.limits.head_seconds, self.limits.body_seconds)
             self._alarm = self.loop.call_later(wait, self._look)
 
     def _look(self, *, is_last: bool = False) -> None:
         self._alarm = None
         owed, now = self._owed(), self.loop.time()
-        self._patience.expect(owed, now)
-        if self._patience.left(now) > 0:
+        self._deadline.expect(owed, now)
+        if self._deadline.left(now) > 0:
             self._watch()
         elif not is_last:
             self._alarm = self.loop.call_later(self.limits.grace_seconds, partial(self._look, is_last=True))
@@ -388,6 +388,6 @@ def refusal(status: HTTPStatus, error: TurnkeepError, headers: Sequence[Field]) 
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Let the app know that its client is gone, and drop what it sends."""
+    """Tell the app that its client has disconnected, and drop what it sends."""
     cycle.disconnected = True
     cycle.message_event.set()

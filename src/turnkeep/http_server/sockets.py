@@ -1,4 +1,4 @@
-"""Sockets: to listen on, how to reach one, and to notice by them that somebody is gone."""
+"""Sockets: listening ones, the local address of one, and TCP keep-alive."""
 
 import socket
 
@@ -6,8 +6,8 @@ from turnkeep.errors import Conflict, InvalidRequest
 
 
 def listen(host: str, port: int, *, variable: str, backlog: int) -> socket.socket:
-    """A listening socket. Raises Conflict if somebody else listens there, and InvalidRequest that names the variable
-    in which the host stood."""
+    """A listening socket. Raises Conflict if another program listens there, and InvalidRequest, which names the setting
+    `variable`, if the host is no address of this machine."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as exc:
@@ -29,13 +29,14 @@ def listen(host: str, port: int, *, variable: str, backlog: int) -> socket.socke
 
 
 def http_address(host: str, port: int | str) -> str:
-    """Where programs of this machine reach who listens there."""
+    """The address under which programs of this machine reach the listener."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def keep_alive(made: socket.socket) -> socket.socket:
-    """A peer that vanished without a word is noticed within half a minute. Connections inherit it from a listener."""
+    """Turn on TCP keep-alive: a peer that vanished is noticed within half a minute. Connections inherit the options of
+    their listener."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):

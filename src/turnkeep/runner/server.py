@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from turnkeep.http_server.process import OrderlyServer
+from turnkeep.http_server.process import GracefulServer
 from turnkeep.http_server.sockets import keep_alive, listen
 from turnkeep.runner.app import RunnerApp, open_runner
 from turnkeep.runner.boxes.cgroups import Cgroups
@@ -18,7 +18,7 @@ BACKLOG = 512
 CLOSE_SECONDS = 2
 
 
-class RunnerServer(OrderlyServer):
+class RunnerServer(GracefulServer):
     """One runner: its way out kills the boxes and ends the streams."""
 
     def __init__(self, app: RunnerApp, *, on_ready: Callable[[], None] | None = None) -> None:

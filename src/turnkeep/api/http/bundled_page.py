@@ -1,7 +1,7 @@
 """The bundled page: files that were built into the package, served from memory under a strict policy.
 
-Knows paths and headers, nothing of what the page does. Every address of the page is answered with the same document;
-the page's own script finds out what to show there.
+This module knows paths and headers, and nothing of what the page does. Every address of the page is answered with the
+same document; the script of the page decides what to show there.
 """
 
 import gzip
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "web"
 
 DOCUMENT = "/index.html"
 ADDRESSES = ("/c/", "/settings/")
-"""Addresses that belong to the page's own script, beside `/` and `/settings`."""
+"""Paths that the script of the page handles, beside `/` and `/settings`."""
 ASSETS = "/assets/"
 
 POLICY = "; ".join(
@@ -54,14 +54,14 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-_PACKED = frozenset({".css", ".html", ".js", ".svg"})
+_COMPRESSIBLE = frozenset({".css", ".html", ".js", ".svg"})
 
 
-class _Kept(Struct, frozen=True, kw_only=True):
-    """One file, and whether packing it gains anything."""
+class _PageFile(Struct, frozen=True, kw_only=True):
+    """One file of the page, and whether it is worth compressing."""
 
     body: bytes
-    is_packed: bool
+    is_compressible: bool
     media_type: str
     etag: str
 
@@ -77,7 +77,7 @@ class BundledPage:
         return DOCUMENT in self._files
 
     def route(self, method: str, path: str) -> str | None:
-        """What logs and numbers call this path if the page answers it; None if it does not."""
+        """The name of this path in logs and metrics; None if the page does not answer it."""
         if method not in {"GET", "HEAD"} or not self.is_built:
             return None
         if path in {"/", "/settings"} or path.startswith(ADDRESSES):
@@ -92,45 +92,45 @@ class BundledPage:
         await self._response(path, headers)(scope, receive, send)
 
     def _response(self, path: str, headers: Mapping[bytes, bytes]) -> Response:
-        kept = self._files.get(path)
-        if kept is None:
+        file = self._files.get(path)
+        if file is None:
             body = b"This file is of another release of the page. Load the page again.\n"
             return Response(body, 404, {"cache-control": "no-store"}, "text/plain; charset=utf-8")
         fields = {
-            "etag": kept.etag,
+            "etag": file.etag,
             "vary": "accept-encoding",
             # Assets carry a hash of their content in their names; the document names them and must be current.
             "cache-control": "public, max-age=31536000, immutable" if path.startswith(ASSETS) else "no-cache",
             **_GUARD,
         }
-        if headers.get(b"if-none-match") == kept.etag.encode():
+        if headers.get(b"if-none-match") == file.etag.encode():
             return Response(status_code=304, headers=fields)
-        if kept.is_packed and b"gzip" in headers.get(b"accept-encoding", b""):
+        if file.is_compressible and b"gzip" in headers.get(b"accept-encoding", b""):
             fields["content-encoding"] = "gzip"
-            return Response(_packed(kept.body), 200, fields, kept.media_type)
-        return Response(kept.body, 200, fields, kept.media_type)
+            return Response(_compressed(file.body), 200, fields, file.media_type)
+        return Response(file.body, 200, fields, file.media_type)
 
 
-def _read(folder: Path) -> dict[str, _Kept]:
-    """Every file of the page by its path. Names that begin with a dot are the build's own notes."""
-    found: dict[str, _Kept] = {}
+def _read(folder: Path) -> dict[str, _PageFile]:
+    """Every file of the page by its path. Names that begin with a dot belong to the build."""
+    found: dict[str, _PageFile] = {}
     for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if file.is_file() and not file.name.startswith("."):
-            found[f"/{file.relative_to(folder).as_posix()}"] = _keep(file)
+            found[f"/{file.relative_to(folder).as_posix()}"] = _load(file)
     return found
 
 
-def _keep(file: Path) -> _Kept:
+def _load(file: Path) -> _PageFile:
     body = file.read_bytes()
-    return _Kept(
+    return _PageFile(
         body=body,
-        is_packed=file.suffix in _PACKED,
+        is_compressible=file.suffix in _COMPRESSIBLE,
         media_type=_TYPES.get(file.suffix, "application/octet-stream"),
         etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
     )
 
 
 @cache
-def _packed(body: bytes) -> bytes:
-    """When it is first asked for: most processes never serve the page."""
+def _compressed(body: bytes) -> bytes:
+    """Compressed at the first request for it: most processes never serve the page."""
     return gzip.compress(body, mtime=0)

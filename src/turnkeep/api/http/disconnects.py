@@ -1,4 +1,4 @@
-"""Work for a caller who may leave before it is done. Then there is nobody to tell, and it is dropped."""
+"""Work for a client that may disconnect before it is done. Then the work is cancelled."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -11,15 +11,15 @@ from turnkeep.streaming.connection import disconnected
 Done = TypeVar("Done")
 
 
-class CallerLeft(Exception):
-    """The connection was closed before the work was done. There is nobody to tell."""
+class ClientDisconnected(Exception):
+    """The client closed the connection before the work was done. No response can reach it."""
 
 
 async def while_connected(receive: Receive, work: Awaitable[Done], *interruptions: Awaitable[NoReturn]) -> Done:
-    """What the work comes to. It is cancelled if the caller leaves before (CallerLeft), or if an interruption raises
-    before: then that is raised."""
+    """The result of the work. The work is cancelled if the client disconnects first (raises ClientDisconnected), or if
+    an interruption raises first (its exception is raised)."""
     working = asyncio.ensure_future(work)
-    others = [asyncio.ensure_future(each) for each in (_left(receive), *interruptions)]
+    others = [asyncio.ensure_future(each) for each in (_until_disconnected(receive), *interruptions)]
     try:
         await asyncio.wait([working, *others], return_when=asyncio.FIRST_COMPLETED)
         ended = [each for each in others if each.done()]
@@ -30,6 +30,6 @@ async def while_connected(receive: Receive, work: Awaitable[Done], *interruption
         await asyncio.gather(working, *others, return_exceptions=True)
 
 
-async def _left(receive: Receive) -> NoReturn:
+async def _until_disconnected(receive: Receive) -> NoReturn:
     await disconnected(receive)
-    raise CallerLeft
+    raise ClientDisconnected

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnkeep.api.http.endpoints import Call, Endpoint, Nothing
 from turnkeep.api.http.requests import notes_of, read_body, refuse_duplicate_headers, validation_error
 from turnkeep.api.http.responses import head_of
-from turnkeep.api.identity.authentication import Authenticator, Credentials, own_origins, refuse_key_in_query
+from turnkeep.api.identity.authentication import Authenticator, refuse_key_in_query
 from turnkeep.api.identity.policies import Identity, check_policy
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.errors import Defect, InvalidRequest, RateLimited, TurnkeepError
@@ -66,12 +66,7 @@ class Dispatcher:
         if not endpoint.policy.identifies:
             return None
         refuse_key_in_query(request.scope["query_string"])
-        credentials = Credentials(
-            method=request.method,
-            headers=request.headers,
-            own_origins=own_origins(request.headers, self._runtime.settings.public_url),
-        )
-        identity = await self._authenticator.identify(credentials)
+        identity = await self._authenticator.identify(request.method, request.headers)
         check_policy(endpoint.policy, identity)
         return identity
 

@@ -1,7 +1,7 @@
-"""Files on their way out: as attachments that no browser runs, whole or in part, with constant memory.
+"""Downloads of stored files, whole or in part, with constant memory.
 
-Whatever somebody uploaded is served as a download, under a type that is shown and never executed, with a policy that
-forbids scripts, frames and everything else; so a page or a drawing with a script in it does nothing here.
+An uploaded file is served as an attachment, under a media type that browsers show and never execute, with a content
+security policy that forbids scripts and frames. So an HTML or SVG file with a script in it does no harm.
 """
 
 import re
@@ -25,7 +25,7 @@ SAFE_HEADERS: Mapping[str, str] = {
 
 _RANGE = re.compile(r"bytes=([0-9]+)?-([0-9]+)?")
 _FAR = 10**18
-"""Behind the end of every file."""
+"""Larger than any file."""
 _SHOWN = frozenset({*RASTER_TYPES, "text/plain"})
 
 
@@ -39,7 +39,7 @@ async def streamed(
 
 
 async def download(bag: Bag, file: File, headers: Headers) -> Response:
-    """The file, or the one range of it that was asked for; 304 for whom has it already."""
+    """The file, or the requested range of it; 304 if the client has it already."""
     tag = f'"{file.sha256}"'
     about = {
         **SAFE_HEADERS,
@@ -49,29 +49,29 @@ async def download(bag: Bag, file: File, headers: Headers) -> Response:
         "accept-ranges": "bytes",
         "cache-control": "private, no-cache",
     }
-    if _names(headers.get("if-none-match", ""), tag):
+    if _matches(headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers={name: about[name] for name in ("etag", "cache-control")})
     asked = headers.get("range") if headers.get("if-range", tag) == tag else None
-    place = range_of(asked, file.size)
-    if place is None:
+    span = range_of(asked, file.size)
+    if span is None:
         return await streamed(200, about, file.size, bag.content(file))
-    start, end = place
+    start, end = span
     about["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
     return await streamed(206, about, end - start, bag.content(file, start=start, end=end))
 
 
 def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
-    """The place that a Range header names; None for the whole. Only one range is served: many, or a header that
-    cannot be read, are passed over. Raises RangeNotSatisfiable for one that lies outside."""
+    """Start and end of the range that a Range header names; None for the whole file. Several ranges, or a header that
+    cannot be parsed, are ignored. Raises RangeNotSatisfiable for a range outside the file."""
     match = _RANGE.fullmatch((asked or "").strip())
     if match is None or match[1] is match[2] is None:
         return None
     if match[1] is None:
-        start, end = max(0, size - _place(match[2])), size
+        start, end = max(0, size - _number(match[2])), size
     else:
-        start = _place(match[1])
-        end = size if match[2] is None else min(_place(match[2]) + 1, size)
-        if match[2] is not None and _place(match[2]) < start:
+        start = _number(match[1])
+        end = size if match[2] is None else min(_number(match[2]) + 1, size)
+        if match[2] is not None and _number(match[2]) < start:
             return None
     if start >= end:
         raise RangeNotSatisfiable(f"The file has {size} bytes; the range lies outside.", size=size)
@@ -79,7 +79,7 @@ def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
 
 
 def shown_type(mime_type: str) -> str:
-    """The type to serve: as it is where showing it can do no harm, plain bytes otherwise."""
+    """The media type to serve: the file's own if browsers can show it without harm, else plain bytes."""
     if mime_type == "text/plain":
         return "text/plain; charset=utf-8"
     if mime_type in _SHOWN or mime_type.startswith(("audio/", "video/")):
@@ -88,18 +88,18 @@ def shown_type(mime_type: str) -> str:
 
 
 def disposition(name: str) -> str:
-    """`attachment`, with the name once for old readers in ASCII and once as it is."""
+    """`attachment`, with the name in ASCII for old clients and as it is for others."""
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", name)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
-def _place(digits: str) -> int:
-    """The number. Of those that lie behind every end, one is as good as another."""
+def _number(digits: str) -> int:
+    """The number. One that is larger than any file is cut short, because parsing many digits is slow."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) <= 18 else _FAR
 
 
-def _names(header: str, tag: str) -> bool:
+def _matches(header: str, tag: str) -> bool:
     return header.strip() == "*" or tag in {each.strip().removeprefix("W/") for each in header.split(",")}
 
 

@@ -1,4 +1,4 @@
-"""Requests that may be sent twice: the key that their sender gave them, and a hash that tells one from another."""
+"""Idempotency: the key that a client gives to a request, and a hash that tells one request from another."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -13,35 +13,35 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def idempotency_key(call: Call[Any, Any]) -> str | None:
-    """The caller's `Idempotency-Key`, whole. Raises InvalidRequest for one that is empty or over 255 characters."""
+    """The client's `Idempotency-Key`. Raises InvalidRequest if it is empty or over 255 characters."""
     key = call.headers.get("idempotency-key")
     return None if key is None else header_text(key)
 
 
 def request_hash(call: Call[Any, Any]) -> str:
-    """Stands for route and body, however the JSON was spelled."""
+    """A hash of route and body. It does not depend on the spelling of the JSON."""
     return hash_of(call.target, msgspec.to_builtins(call.body))
 
 
 def hash_of(target: str, body: dict[str, Any]) -> str:
-    """What is null says nothing. So a field that a later version adds changes no hash of a request that is repeated
-    across the upgrade."""
-    said = {name: value for name, value in body.items() if value is not None}
-    return hashlib.sha256(target.encode() + b"\n" + _canonical.encode(said)).hexdigest()
+    """Fields that are null are left out. So a field that a later version adds does not change the hash of a request
+    that is repeated after the upgrade."""
+    given = {name: value for name, value in body.items() if value is not None}
+    return hashlib.sha256(target.encode() + b"\n" + _canonical.encode(given)).hexdigest()
 
 
 class StreamHash:
-    """The same for a body that is read as it arrives. `settings` are what else decides how it is understood."""
+    """The same hash for a body that is read as it arrives. `settings` are the other values that decide its meaning."""
 
     def __init__(self, call: Call[Any, Any], *settings: str | None) -> None:
         self._hash = hashlib.sha256(call.target.encode() + b"\n" + _canonical.encode(settings) + b"\n")
 
     async def passing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The same bytes."""
+        """The same chunks, hashed on their way."""
         async for chunk in chunks:
             self._hash.update(chunk)
             yield chunk
 
     def hexdigest(self) -> str:
-        """True once all of it has passed."""
+        """The hash of everything that has passed so far."""
         return self._hash.hexdigest()

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnkeep.api.http.links import events_url
 from turnkeep.api.http.requests import notes_of
+from turnkeep.api.http.responses import events_url
 from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.errors import (
     CallerError,

@@ -1,4 +1,7 @@
-"""Responses that handlers return: Starlette's `Response` with a body that msgspec encoded."""
+"""Responses that handlers return: Starlette's `Response` with a body that msgspec encoded. Also the addresses in them.
+
+Addresses are paths, so that they are right behind any proxy. Only an address that may lead to another server is whole.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +9,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnkeep.config import Settings
 
 JSON = "application/json"
 
@@ -39,6 +44,16 @@ def head_of(response: ASGIApp) -> ASGIApp:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     return respond
+
+
+def events_url(turn_id: str) -> str:
+    """Where the events of a turn can be followed."""
+    return f"/v1/turns/{turn_id}/events"
+
+
+def address_of(settings: Settings, host: str | None) -> str:
+    """The address of this server as the caller knows it: the public address, or the Host of the request."""
+    return settings.public_url or (f"http://{host}" if host else settings.address())
 
 
 async def _disconnected() -> Message:

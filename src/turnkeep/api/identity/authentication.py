@@ -1,20 +1,19 @@
-"""Who asks: service keys, user tokens, and the cookie of the bundled page. Decides who, never what they may see.
+"""Authentication by service key, user token, or the cookie of the bundled page. It tells who calls, not what they see.
 
-A service key is looked up by its hash. Two keys have no row: the operator's bootstrap key and the local key of the
-data directory; both speak for the first org and hold exactly as long as they are configured.
+A service key is looked up by its hash. Two keys have no row: the operator's bootstrap key and the local key of the data
+directory. Both act for the first org, as long as they are configured.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlsplit
 
-from msgspec import Struct
 from starlette.datastructures import Headers
 
 from turnkeep.api.http.requests import known_id
 from turnkeep.api.identity.policies import Identity
 from turnkeep.api.identity.service_keys import hash_key
-from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, Signer
+from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
 from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.model.principals import Principal
@@ -30,40 +29,39 @@ MEMBERS_REMEMBERED = 10_000
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
 
 
-class Credentials(Struct, frozen=True, kw_only=True):
-    """The parts of a request that tell who it is from."""
-
-    method: str
-    headers: Headers
-    own_origins: frozenset[str]
-
-
 class Authenticator:
-    """Tells the identity behind a request, or raises Unauthorized."""
+    """Finds the identity of a caller, or raises Unauthorized."""
 
     def __init__(
-        self, store: DirectoryStore, signer: Signer, *, home_org: OrgId, standing_keys: Sequence[str] = ()
+        self,
+        store: DirectoryStore,
+        tokens: UserTokens,
+        *,
+        home_org: OrgId,
+        standing_keys: Sequence[str] = (),
+        public_url: str | None = None,
     ) -> None:
         self._store = store
-        self._signer = signer
+        self._tokens = tokens
         self._home_org = home_org
+        self._public_url = public_url
         self._standing = frozenset(hash_key(key) for key in standing_keys)
         self._members: OrderedDict[tuple[WorkspaceId, str], UserId] = OrderedDict()
         self._key_tools: OrderedDict[KeyId, tuple[str, ...] | None] = OrderedDict()
 
-    async def identify(self, credentials: Credentials) -> Identity:
-        """Raises Unauthorized without a valid key, NotFound for a workspace of somebody else."""
-        header = credentials.headers.get("authorization")
+    async def identify(self, method: str, headers: Headers) -> Identity:
+        """Raises Unauthorized without a valid key, NotFound for a workspace that the caller has no access to."""
+        header = headers.get("authorization")
         if header is not None:
             scheme, _, secret = header.partition(" ")
             secret = secret.strip()
             if scheme.lower() != "bearer" or not secret:
                 raise Unauthorized("Send the key as `Authorization: Bearer …`.")
             if secret.startswith(USER_TOKEN):
-                return await self._user(self._signer.verify(USER_TOKEN, secret), credentials.headers)
-            return await self._service(secret, credentials.headers)
-        if cookie := _cookie(credentials.headers):
-            return await self._page(cookie, credentials)
+                return await self._user(self._tokens.verify(USER_TOKEN, secret), headers)
+            return await self._service(secret, headers)
+        if cookie := _cookie(headers):
+            return await self._page(cookie, method, headers)
         raise Unauthorized("This needs a key. Send it as `Authorization: Bearer …`.")
 
     async def _service(self, secret: str, headers: Headers) -> Identity:
@@ -120,19 +118,16 @@ class Authenticator:
         )
         return Identity(principal=principal, requests_per_minute=claims.rpm)
 
-    async def _page(self, cookie: str, credentials: Credentials) -> Identity:
-        claims = self._signer.verify(PAGE_COOKIE, cookie)
-        if (
-            credentials.method not in SAFE_METHODS
-            and credentials.headers.get("origin", "").lower() not in credentials.own_origins
-        ):
+    async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
+        claims = self._tokens.verify(PAGE_COOKIE, cookie)
+        origin = headers.get("origin", "").lower()
+        if method not in SAFE_METHODS and origin not in page_origins(headers, self._public_url):
             raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
-        identity = await self._user(claims, credentials.headers)
+        identity = await self._user(claims, headers)
         return Identity(principal=identity.principal, source="ui")
 
     async def _tools_of_key(self, org_id: OrgId, key_id: KeyId) -> tuple[str, ...] | None:
-        """What the key that made a token allows. A key keeps it for ever, so it is remembered; an unknown one allows
-        nothing."""
+        """The tools that the key behind a token allows; none for an unknown key. Cached, because they never change."""
         if key_id not in self._key_tools:
             tools = {key.id: key.allowed_tools for key in await self._store.keys(org_id)}
             self._key_tools[key_id] = tools.get(key_id, ())
@@ -141,7 +136,7 @@ class Authenticator:
         return self._key_tools[key_id]
 
     async def member_id(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> UserId:
-        """The user whom the host calls that, made on first sight. Members keep their ids, so they are remembered."""
+        """The id of the user with this name of the host, created if it is new. Ids never change, so they are cached."""
         known = self._members.get((workspace_id, external_id))
         if known is not None:
             self._members.move_to_end((workspace_id, external_id))
@@ -154,14 +149,14 @@ class Authenticator:
 
 
 def refuse_key_in_query(query_string: bytes) -> None:
-    """Addresses end up in logs and histories, so a key inside one is refused even if it is valid."""
+    """Raises Unauthorized for a key in the query, even a valid one: addresses end up in logs and browser histories."""
     for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
         if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE)):
             raise Unauthorized("A key does not belong into a query string. Send it as `Authorization: Bearer …`.")
 
 
-def own_origins(headers: Headers, public_url: str | None) -> frozenset[str]:
-    """The origins of the page itself: the public address, and the Host that the browser named."""
+def page_origins(headers: Headers, public_url: str | None) -> frozenset[str]:
+    """The origins of the bundled page: the public address, and the Host of the request."""
     host = headers.get("host", "").lower()
     origins = {f"http://{host}", f"https://{host}"} if host else set()
     if public_url:
@@ -171,7 +166,7 @@ def own_origins(headers: Headers, public_url: str | None) -> frozenset[str]:
 
 
 def header_text(value: str) -> str:
-    """A header's value as its sender meant it: UTF-8 on the wire, which HTTP libraries hand over as Latin-1."""
+    """The value of a header as text: clients send UTF-8, which HTTP libraries hand over as Latin-1."""
     try:
         text = value.encode("latin-1").decode("utf-8").strip()
     except (UnicodeDecodeError, UnicodeEncodeError) as exc:
@@ -182,8 +177,8 @@ def header_text(value: str) -> str:
 
 
 def _cookie(headers: Headers) -> str | None:
-    """The page's own cookie, found by splitting: it has no quotes, and `http.cookies` needs quadratic time for those of
-    others. One that is longer than ours can be is passed over."""
+    """The cookie of the bundled page, found by splitting: it has no quotes, and `http.cookies` needs quadratic time for
+    cookies of others. A value that is too long to be ours is ignored."""
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.partition("=")
         if name.strip() == COOKIE:

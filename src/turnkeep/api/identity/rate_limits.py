@@ -1,7 +1,7 @@
-"""Rate limits: a bucket of requests per key, in this process alone.
+"""Rate limits per API key, kept in this process.
 
-With several workers each has its own buckets, so a key may make up to its limit on every one of them. A shared
-count would cost a round trip per request; the monthly limits, which cost money, are counted in the database.
+With several workers each has buckets of its own, so a key may reach its limit on every one of them. A shared count
+would cost a round trip per request. The monthly limits, which cost money, are counted in the database.
 """
 
 import math
@@ -22,7 +22,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str, *, per_minute: int) -> RateLimited | None:
-        """Count one request; the refusal, if there were too many, tells when there is room again."""
+        """Count one request. Returns the refusal, with the time to wait, if there were too many; else None."""
         now = self._clock()
         level, since = self._buckets.pop(key, (float(per_minute), now))
         level = min(float(per_minute), level + (now - since) * per_minute / 60)

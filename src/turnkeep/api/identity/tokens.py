@@ -37,7 +37,7 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     rpm: int | None = None
 
 
-class Signer:
+class UserTokens:
     """Makes and verifies tokens with one set of secrets."""
 
     def __init__(self, secrets: Sequence[str], *, clock: Clock = system_clock) -> None:

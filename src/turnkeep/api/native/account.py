@@ -9,10 +9,9 @@ from starlette.types import ASGIApp
 from turnkeep.api import showing, wire
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.identity.tokens import USER_TOKEN, Claims, Signer
-from turnkeep.api.keys import make_key, not_freer
-from turnkeep.api.native.queries import ListQuery, UsageQuery
-from turnkeep.api.paging import page_of
+from turnkeep.api.identity.service_keys import make_key, within_limits_of
+from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
+from turnkeep.api.native.queries import ListQuery, UsageQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, WorkspaceId
@@ -22,8 +21,8 @@ from turnkeep.model.usage import MonthlyUsage
 WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
 
 
-def token_endpoints(signer: Signer) -> Endpoints:
-    """Minting needs the secrets, which the other routes do not know."""
+def token_endpoints(tokens: UserTokens) -> Endpoints:
+    """The route that makes user tokens. It needs the signing secrets, which the other routes do not know."""
     endpoints = Endpoints("account")
 
     @endpoints.add(
@@ -53,7 +52,7 @@ def token_endpoints(signer: Signer) -> Endpoints:
             key=principal.key_id,
             rpm=call.identity.requests_per_minute,
         )
-        return json_response(wire.Token(token=signer.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
+        return json_response(wire.Token(token=tokens.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
 
     return endpoints
 
@@ -93,7 +92,7 @@ async def read_me(call: Call[Nothing, Nothing]) -> ASGIApp:
 async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     """Make a service key: for the whole org with a key that is so itself, else for the caller's workspace alone."""
     principal, store = call.principal, call.runtime.store
-    asked = await not_freer(store, principal, call.body)
+    asked = await within_limits_of(store, principal, call.body)
     key, secret = await make_key(store, principal.org_id, asked, workspace_id=_only_in(principal))
     return json_response(showing.key_of(key, secret=secret), status=201)
 
@@ -235,7 +234,7 @@ async def list_models(call: Call[Nothing, ListQuery]) -> ASGIApp:
 
 
 def _only_in(principal: Principal) -> WorkspaceId | None:
-    """The workspace whose keys it makes, sees and revokes; None: those of the whole org."""
+    """The workspace whose keys this principal may make, see and revoke; None for the whole org."""
     return None if principal.is_org_wide else principal.workspace_id
 
 
@@ -244,7 +243,7 @@ async def _workspace_of_path(call: Call[Any, Any]) -> Workspace:
 
 
 async def _workspace(call: Call[Any, Any], workspace_id: WorkspaceId) -> Workspace:
-    """That workspace. To whoever is of one alone, any other does not exist."""
+    """The workspace. Raises NotFound for any but their own to callers who belong to one workspace."""
     principal = call.principal
     if not principal.is_org_wide and workspace_id != principal.workspace_id:
         raise NotFound("No such workspace.")

@@ -1,4 +1,4 @@
-"""Whether an agent makes sense: what is wrong for good refuses it, what does not work just now is a warning."""
+"""Checks of an agent before it is saved. A lasting error refuses the agent; a passing one becomes a warning."""
 
 import asyncio
 import re
@@ -44,11 +44,11 @@ _OURS = frozenset(
         "upgrade",
     }
 )
-"""Headers that the client of tools sets itself, or that mean only one connection."""
+"""Headers that the HTTP client of tools sets itself, or that belong to one connection."""
 
 
 def check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
-    """Raises InvalidRequest for whatever can be seen without asking anybody. No message repeats a secret."""
+    """Raises InvalidRequest for errors that can be found without any call. No message repeats a secret."""
     _check_tools(given.get("tools", ()), runtime.tools.names)
     for server in given.get("mcp_servers", ()):
         _check_server(server)
@@ -65,14 +65,14 @@ def check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
 
 
 async def find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime, org_id: OrgId) -> list[str]:
-    """What does not work just now among the fields that were given. Raises InvalidRequest for an address that tools
-    may not call, and for a model that no provider serves."""
+    """Warnings about the given fields: what does not work just now. Raises InvalidRequest for an address that tools may
+    not call, and for a model that no provider serves."""
     fields = set(given)
     if "model" in fields and spec.model is not None:
         runtime.providers.named(spec.model)
     http = [tool for tool in spec.tools if isinstance(tool, dict)] if "tools" in fields else []
     servers = spec.mcp_servers if "mcp_servers" in fields else ()
-    # First what may refuse the agent: nothing is started or called for one that is not saved.
+    # Checks that may refuse the agent come first: nothing is started or called for an agent that is not saved.
     await asyncio.gather(
         *(
             _trouble_with_address(f"MCP server {server['name']}", server["url"], runtime.tools)
@@ -172,7 +172,7 @@ def _refs(schema: JsonValue) -> Iterator[JsonValue]:
 
 
 def check_skill(skill: Skill) -> None:
-    """Raises InvalidRequest for a skill that no box could hold."""
+    """Raises InvalidRequest for a skill that cannot be written into a sandbox."""
     if "SKILL.md" not in skill.files:
         raise InvalidRequest(f"The skill `{skill.name}` has no SKILL.md.")
     if len(skill.files) > MAX_SKILL_FILES:
@@ -189,7 +189,7 @@ def check_skill(skill: Skill) -> None:
 
 
 def check_skill_names(names: Iterable[str]) -> None:
-    """Raises InvalidRequest for two that would be one folder where case does not count."""
+    """Raises InvalidRequest for two names that are the same folder on a file system that ignores case."""
     folded: dict[str, str] = {}
     for name in names:
         other = folded.setdefault(name.casefold(), name)

@@ -1,15 +1,21 @@
-"""Conversations: list, search, make, change, delete, restore, and read in four ways."""
+"""Conversations: list, search, create, change, delete, restore, read in four ways, export and import."""
 
+import asyncio
 from contextlib import suppress
 from typing import Any, Literal
 
-from msgspec import UNSET, UnsetType
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, structs
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from turnkeep.api import showing, wire
+from turnkeep.api.agent_wire import masked_snapshot
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.http.responses import json_response, no_content
+from turnkeep.api.http.requests import read_body
+from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.native.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
+from turnkeep.clock import system_clock
 from turnkeep.compiler import Target, budget_for, compile
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, TurnId
@@ -17,13 +23,28 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
-from turnkeep.store.commands import ConversationChange, NewConversation
+from turnkeep.store.commands import ConversationChange, Exported, NewConversation
+from turnkeep.store.portable import exported_from_rows, read_export, write_export
+from turnkeep.transfer.foreign import Form, read_history
 
 endpoints = Endpoints("conversations")
 
 CONVERSATION = Reply(status=200, meaning="The conversation", type=wire.Conversation)
 ONE = "/v1/conversations/{conversation_id}"
 WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its events, or cancel it."
+
+
+class ImportQuery(Struct, frozen=True, kw_only=True):
+    title: wire.Name | None = None
+    form: Form | None = None
+    """The form of a foreign history, where it does not show it."""
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """The new conversation, and what of the history has no equal here and became a line of text."""
+
+    conversation: wire.Conversation
+    remarks: list[str]
 
 
 @endpoints.add(
@@ -192,13 +213,56 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
     )
 
 
+@endpoints.add(
+    "GET",
+    "/v1/conversations/{conversation_id}/export",
+    policy=Policy.SERVICE,
+    replies=(Reply(status=200, meaning="The whole conversation, without loss", type=dict[str, Any]),),
+    errors=(404,),
+)
+async def export_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Everything in a conversation, as a document that `import` takes: turns of all branches, rows, events, logs."""
+    conversation_id = _id(call)
+    exported = await call.runtime.store.export_conversation(call.principal, conversation_id)
+    body = await asyncio.to_thread(write_export, _without_secrets(_without_storage_keys(exported)))
+    headers = {
+        "cache-control": "no-store",
+        "content-disposition": f'attachment; filename="{conversation_id}.json"',
+    }
+    return Response(body, 200, headers, JSON)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/conversations/import",
+    policy=Policy.SERVICE,
+    query=ImportQuery,
+    raw_body="application/json",
+    replies=(Reply(status=201, meaning="The new conversation", type=Imported),),
+    errors=(413, 422, 507),
+)
+async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
+    """Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them.
+
+    Leading system and developer messages are kept as system messages. A message without content is refused. The body
+    may be as large as a file may be. The conversation gets new ids and belongs to the principal.
+    """
+    # A history may be far longer than any other body, so it has the limit of a file and is read here.
+    raw = await read_body(call.receive, call.headers, limit=call.runtime.settings.max_file_bytes)
+    exported, remarks = await asyncio.to_thread(_read_history, raw, call.query)
+    exported = await _with_known_agent(call, exported)
+    made = await call.runtime.store.import_conversation(call.principal, exported)
+    call.notes["conversation_id"] = made.id
+    return json_response(Imported(conversation=showing.conversation_of(made), remarks=remarks), status=201)
+
+
 async def _shown(call: Call[Any, Any]) -> ASGIApp:
     found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
     return json_response(showing.conversation_of(found.conversation, queue=found.queue))
 
 
 async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSpec:
-    """The agent of the next turn. One that was deleted since is none."""
+    """The agent of the next turn; an empty one if the agent was deleted."""
     with suppress(NotFound):
         if conversation.agent_id is not None:
             return (await call.runtime.store.agent(call.principal, conversation.agent_id)).spec
@@ -214,7 +278,7 @@ async def _next_model(call: Call[Any, Any], runtime: Runtime, conversation: Conv
 
 
 async def _abilities(runtime: Runtime, model: str, target: Target) -> Abilities:
-    """Those of the next turn's model, where it is its own shape that was asked for."""
+    """The abilities of the model of the next turn, if the replay has the shape of its provider."""
     try:
         provider = runtime.providers.named(model)
     except InvalidRequest:
@@ -242,3 +306,44 @@ def _taken_away(body: wire.ConversationPatch) -> frozenset[Literal["model", "age
 
 def _given(value: str | UnsetType | None) -> str | None:
     return None if isinstance(value, UnsetType) else value
+
+
+def _read_history(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:
+    try:
+        document = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
+    if isinstance(document, dict) and "turnkeep_export" in document:
+        exported = read_export(raw)
+        if query.title is not None:
+            conversation = structs.replace(exported.conversation, title=query.title)
+            exported = structs.replace(exported, conversation=conversation)
+        return exported, []
+    transcript = read_history(document, form=query.form, created_at=system_clock())
+    return exported_from_rows(transcript.rows, title=query.title), list(transcript.remarks)
+
+
+async def _with_known_agent(call: Call[Any, Any], exported: Exported) -> Exported:
+    """The export without its agent, if this principal has no such agent."""
+    conversation = exported.conversation
+    if conversation.agent_id is None:
+        return exported
+    try:
+        await call.runtime.store.agent(call.principal, conversation.agent_id)
+    except NotFound:
+        return structs.replace(exported, conversation=structs.replace(conversation, agent_id=None))
+    return exported
+
+
+def _without_secrets(exported: Exported) -> Exported:
+    """The export does not hold the secrets of agents, not even encrypted."""
+    turns = tuple(
+        structs.replace(trace, turn=structs.replace(trace.turn, snapshot=masked_snapshot(trace.turn.snapshot)))
+        for trace in exported.turns
+    )
+    return structs.replace(exported, turns=turns)
+
+
+def _without_storage_keys(exported: Exported) -> Exported:
+    """The export does not say where the bytes of a file are stored. Clients fetch them by the id of the file."""
+    return structs.replace(exported, files=tuple(structs.replace(file, storage_key="") for file in exported.files))

@@ -1,4 +1,4 @@
-"""Files: brought into a bag in one go or by a signed PUT, listed, fetched, saved, deleted."""
+"""Files: uploaded in one request or by a signed PUT, listed, downloaded, saved, deleted."""
 
 import asyncio
 from typing import Any
@@ -9,11 +9,9 @@ from starlette.types import ASGIApp
 from turnkeep.api import file_wire as wire
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, download
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.http.links import address_of
 from turnkeep.api.http.requests import body_chunks
-from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.native.queries import ListQuery, SavedFilesQuery
-from turnkeep.api.paging import page_of
+from turnkeep.api.http.responses import address_of, json_response, no_content
+from turnkeep.api.native.queries import ListQuery, SavedFilesQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import Conflict, NotFound, Unavailable, UnsupportedMediaType
 from turnkeep.filebag.forms import file_parts
@@ -24,9 +22,9 @@ from turnkeep.knowledge.texts import kind_of, unit_of
 from turnkeep.model.files import File
 
 UPLOAD_SECONDS = 3_600
-"""How long the address of a PUT holds."""
+"""How long the address of a PUT is valid."""
 TEXT_SECONDS = 20.0
-"""So long may somebody wait for a file that was never read before."""
+"""How long a request may wait for a file whose text has not been extracted before."""
 
 endpoints = Endpoints("files")
 
@@ -242,7 +240,7 @@ async def delete_file(call: Call[Nothing, Nothing]) -> ASGIApp:
 
 
 async def _upload(call: Call[Any, Any], file: File) -> wire.Upload:
-    """Straight to the bucket where there is one, else to this server."""
+    """Where the bytes go: straight to the bucket if there is one, else to this server."""
     expires_at = system_clock() + UPLOAD_SECONDS * 1000
     url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
     if url is None:

@@ -12,7 +12,7 @@ from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.responses import JSON, json_response
 from turnkeep.api.identity.authentication import COOKIE, COOKIE_SECONDS
 from turnkeep.api.identity.service_keys import SigninLinks
-from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, Signer
+from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
 from turnkeep.api.native.queries import SigninQuery
 from turnkeep.clock import system_clock
 from turnkeep.errors import Unauthorized, Unavailable
@@ -101,7 +101,7 @@ def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Calla
     return endpoints
 
 
-def signin_endpoints(signer: Signer, links: SigninLinks) -> Endpoints:
+def signin_endpoints(tokens: UserTokens, links: SigninLinks) -> Endpoints:
     """Signing a browser in with the link that `turnkeep serve` prints."""
     endpoints = Endpoints("health")
 
@@ -129,7 +129,7 @@ def signin_endpoints(signer: Signer, links: SigninLinks) -> Endpoints:
             exp=system_clock() + COOKIE_SECONDS * 1000,
         )
         cookie = (
-            f"{COOKIE}={signer.sign(PAGE_COOKIE, claims)}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Lax"
+            f"{COOKIE}={tokens.sign(PAGE_COOKIE, claims)}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Lax"
         )
         if (runtime.settings.public_url or "").startswith("https:"):
             cookie += "; Secure"

@@ -7,9 +7,8 @@ from starlette.types import ASGIApp
 from turnkeep.api import showing, wire
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.keys import make_key, make_org
-from turnkeep.api.native.queries import ListQuery
-from turnkeep.api.paging import page_of
+from turnkeep.api.identity.service_keys import make_key, make_org
+from turnkeep.api.native.queries import ListQuery, page_of
 from turnkeep.errors import NotFound
 from turnkeep.filebag.sweeping import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId

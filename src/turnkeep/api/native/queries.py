@@ -1,11 +1,17 @@
-"""The query parameters of the API."""
+"""Query parameters of the native API, and pages of lists that are short enough to be read whole."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
+from turnkeep.api import wire
 from turnkeep.api.wire import Cursor, Limit
+from turnkeep.errors import InvalidRequest
 from turnkeep.model.messages import Order
+
+Item = TypeVar("Item")
+
 
 Format = Literal["native", "openai", "anthropic"]
 """How a stream is written: our own frames, or the chunks that pages made for others already parse."""
@@ -52,3 +58,16 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
 
 class SigninQuery(Struct, frozen=True, kw_only=True):
     token: Annotated[str, Meta(max_length=200)] = ""
+
+
+def page_of(items: Sequence[Item], query: ListQuery, *, name: Callable[[Item], str]) -> wire.Page[Item]:
+    """The items after the one that the cursor names. Raises InvalidRequest if there is none of that name."""
+    start = 0
+    if query.cursor:
+        names = [name(item) for item in items]
+        if query.cursor not in names:
+            raise InvalidRequest("This cursor is malformed. Use the next_cursor of the page before.")
+        start = names.index(query.cursor) + 1
+    data = items[start : start + query.limit]
+    more = start + query.limit < len(items)
+    return wire.Page(data=data, next_cursor=name(data[-1]) if more else None)

@@ -1,4 +1,4 @@
-"""Runs: one turn of an agent in a sandbox, without a conversation, as the lines that the sandbox writes."""
+"""Runs: one turn of an agent in a sandbox, without a conversation. The response is what the sandbox writes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ from msgspec import UNSET
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api import wire
-from turnkeep.api.asking import TURN_HEADER, check_attachments
-from turnkeep.api.http.disconnects import CallerLeft, while_connected
+from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.native.message_blocks import check_attachments
+from turnkeep.api.native.turns import TURN_HEADER
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import NotFound
 from turnkeep.ids import AgentId, TurnId
@@ -24,7 +25,7 @@ from turnkeep.streaming.ndjson import Ending, ErrorLine, Line, ResultLine, encod
 endpoints = Endpoints("agents")
 
 UNSENT_BYTES = 16 * 1024 * 1024
-"""A reader that has let so much pile up is not one."""
+"""A client that has this much unread data is disconnected."""
 
 
 @endpoints.add(
@@ -55,7 +56,7 @@ async def run_agent(call: Call[wire.NewRun, Nothing]) -> ASGIApp:
 
 
 class LinePipe:
-    """Lines between the worker, which never waits, and one reader."""
+    """Lines from the worker, which never waits, to one client."""
 
     def __init__(self) -> None:
         self._unsent: list[bytes] = []
@@ -63,7 +64,7 @@ class LinePipe:
         self.came = asyncio.Event()
         self.is_flooded = False
         self.ending: Ending | None = None
-        """What the sandbox ended with. It is told once the turn is settled, as the turn then says it."""
+        """The last line of the sandbox. It is not forwarded: the settled turn decides how the run ended."""
 
     def take(self, lines: Sequence[Line]) -> None:
         match lines:
@@ -78,7 +79,7 @@ class LinePipe:
         self.came.set()
 
     def empty(self) -> bytes:
-        """Everything that waits."""
+        """All lines that wait to be sent, which are then forgotten."""
         self.came.clear()
         body = b"".join(self._unsent)
         self._unsent, self._unsent_bytes = [], 0
@@ -86,7 +87,7 @@ class LinePipe:
 
 
 class RunResponse:
-    """The response to one run: an ASGI application. The run lives exactly as long as somebody reads it."""
+    """The response to one run, as an ASGI app. The run is stopped when the client disconnects."""
 
     def __init__(self, runtime: Runtime, principal: Principal, turn_id: TurnId, pipe: LinePipe) -> None:
         self._runtime = runtime
@@ -104,15 +105,15 @@ class RunResponse:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         is_complete = False
         try:
-            with suppress(CallerLeft):
+            with suppress(ClientDisconnected):
                 is_complete = await while_connected(receive, self._forward(send))
         finally:
             if not is_complete:
-                with suppress(NotFound):  # deleted meanwhile, and stopped by that
+                with suppress(NotFound):  # deleted meanwhile, which stopped it
                     await self._runtime.engine.cancel(self._principal, self._turn_id)
 
     async def _forward(self, send: Send) -> bool:
-        """Every line as it comes, then the last one. False for a reader that does not keep up."""
+        """Forward every line as it comes, then the last one. False for a client that does not keep up."""
         settling = asyncio.create_task(self._ending())
         try:
             while not settling.done():
@@ -130,7 +131,7 @@ class RunResponse:
             settling.cancel()
 
     async def _ending(self) -> Ending:
-        """The last line: what the turn came to, whoever ended it."""
+        """The last line: how the turn ended, whether the sandbox, the server or a user ended it."""
         store = self._runtime.store
         try:
             turn = await self._runtime.engine.wait(self._turn_id)

@@ -1,27 +1,47 @@
-"""What a turn's sandbox asks for: its environment and its configuration, each once, with a token of the turn."""
+"""What the sandbox of a running turn asks for, with a token of that turn or a signed address: its environment, its
+configuration, the files of the conversation, and calls of the server's tools.
 
+No credential leaves the server. The sandbox may have called what the same turn could call without a sandbox: the tools
+of its agent, as far as the key allows them, for the user who asked. A tool call is cancelled when the turn ends.
+"""
+
+import time
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET
 from starlette.types import ASGIApp
 
+from turnkeep.api import file_wire
 from turnkeep.api import sandbox_wire as wire
 from turnkeep.api.agent_wire import masked
+from turnkeep.api.http.disconnects import ClientDisconnected
+from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, streamed
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
-from turnkeep.api.http.responses import json_response
-from turnkeep.api.native.bag import bag_path
-from turnkeep.api.native.turn_tools import turn_tools
-from turnkeep.api.turn_tokens import spend
+from turnkeep.api.http.requests import body_chunks
+from turnkeep.api.http.responses import json_response, no_content
+from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, while_turn_runs
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile
 from turnkeep.engine.remote import prompt_of
+from turnkeep.engine.tooling import call_tool
+from turnkeep.errors import NotFound, Unauthorized
+from turnkeep.filebag.forms import file_parts
+from turnkeep.filebag.keys import Folder
+from turnkeep.filebag.signing import UrlSigner
+from turnkeep.ids import CallId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.blocks import ToolUse
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
+from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+from turnkeep.tools.registry import FixedToolbox
 
 ONE = "/v1/sandbox/{turn_id}"
+OUTPUT_FILES = 100
+"""Maximum number of files that one turn may write back."""
 
 
 endpoints = Endpoints("sandbox")
@@ -51,6 +71,145 @@ async def read_config(call: Call[Nothing, Nothing]) -> ASGIApp:
     """Agent, prompt, history, files and model gateway, for the run token of a running turn."""
     turn = await spend(call, "run")
     return json_response(await _config(call.runtime, turn))
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/bag.zip",
+    policy=Policy.SIGNED,
+    replies=(Reply(status=200, meaning="The files of the bag", type=bytes, media_type="application/zip"),),
+    errors=(404, 503),
+)
+async def read_bag(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """The bag of a running turn as a zip, for whoever has the signed address that was made for its sandbox."""
+    method, path = call.target.split(" ", 1)
+    grant = call.runtime.addresses.verify(method, path, call.query_string)
+    turn_id = sandbox_turn_id(call)
+    try:
+        bag = await call.runtime.store.turn_bag(turn_id, int(grant.facts["attempt"]))
+    except NotFound as exc:
+        raise Unauthorized("This address is not valid any more: its turn has ended.") from exc
+    if bag.org_id != grant.org_id:
+        raise Unauthorized("This address is not valid.")
+    archive = call.runtime.bag.archive(bag.files)
+    headers = {
+        **SAFE_HEADERS,
+        "content-type": "application/zip",
+        "content-disposition": disposition("bag.zip"),
+        "cache-control": "no-store",
+    }
+    return await streamed(200, headers, archive.size, archive.blocks)
+
+
+@endpoints.add(
+    "POST",
+    f"{ONE}/results",
+    policy=Policy.TURN,
+    raw_body="multipart/form-data",
+    replies=(Reply(status=201, meaning="The files, as they are called in the bag", type=file_wire.Files),),
+    errors=(404, 413, 422, 503, 507),
+)
+async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Add what a turn's sandbox made to the bag. The upload token is spent with it, and not by a form that fails."""
+    turn_id = sandbox_turn_id(call)
+    token_hash, folder = await _folder(call, turn_id)
+    parts = file_parts(
+        call.headers.get("content-type", ""),
+        body_chunks(call.receive),
+        max_files=OUTPUT_FILES,
+        advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
+    )
+    files = await call.runtime.bag.write_back(token_hash, folder, parts)
+    return json_response(file_wire.Files(data=[file_wire.File.of(file) for file in files]), status=201)
+
+
+async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:
+    """The hash of the token, and the folder that it opens. The token is checked before the form is read, and spent when
+    the files are stored."""
+    refusal = Unauthorized("This needs the upload token of the turn: `Authorization: <token>`. Each is good for once.")
+    token_hash = hash_key(bearer(call))
+    binding = await call.runtime.store.peek_token(token_hash, "upload")
+    if binding is None or binding.turn_id != turn_id:
+        raise refusal
+    try:
+        bag = await call.runtime.store.turn_bag(turn_id, binding.attempt)
+    except NotFound as exc:
+        raise refusal from exc
+    return token_hash, Folder(bag.workspace_id, bag.conversation_id)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/sandbox/{turn_id}/tools",
+    policy=Policy.TURN,
+    body=wire.ToolCall,
+    replies=(Reply(status=200, meaning="What the call came to", type=wire.ToolOutcome),),
+    errors=(503,),
+)
+async def call_turn_tool(call: Call[wire.ToolCall, Nothing]) -> ASGIApp:
+    """Call a tool of the agent of a running turn, for its sandbox, with the gateway token."""
+    runtime = call.runtime
+    turn = await runtime.gateway_tokens.turn(runtime.store, sandbox_turn_id(call), bearer(call))
+    try:
+        outcome = await while_turn_runs(runtime.store, turn, call.receive, _called(runtime, turn, call.body))
+    except ClientDisconnected:
+        return no_content()
+    passages = [wire.FoundPassage(source=each.source, text=each.text) for each in outcome.passages]
+    answer = wire.ToolOutcome(result=outcome.result, error=outcome.error, sources=outcome.sources, passages=passages)
+    return json_response(answer)
+
+
+def bag_path(signer: UrlSigner, *, org_id: OrgId, turn_id: TurnId, attempt: int, expires_at: int) -> str:
+    """The signed path from which the sandbox of this attempt fetches the files, until `expires_at`."""
+    path = ONE.format(turn_id=turn_id) + "/bag.zip"
+    return signer.sign("GET", path, org_id=org_id, expires_at=expires_at, facts={"attempt": attempt})
+
+
+async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.SandboxTool], Sequence[str]]:
+    """The tools that this turn may call on the server, and notes about those that are missing."""
+    toolbox = await _toolbox(runtime, turn)
+    offered = [
+        wire.SandboxTool(
+            name=spec.name,
+            description=spec.description,
+            input_schema=spec.input_schema,
+            timeout_seconds=spec.timeout_seconds or _default_seconds(runtime, turn),
+        )
+        for spec in toolbox.specs()
+    ]
+    return offered, toolbox.notes
+
+
+async def _called(runtime: Runtime, turn: Turn, asked: wire.ToolCall) -> Outcome:
+    """The outcome of the call, also if it failed. Its passages get their numbers later, where the turn is run."""
+    principal = turn.snapshot.principal
+    if principal is None:
+        return Outcome(error="Nobody is known for whom this turn could call tools.")
+    context = CallContext(
+        call_id=CallId(asked.call_id),
+        turn_id=turn.id,
+        conversation_id=turn.conversation_id,
+        principal=principal,
+        result_chars=runtime.settings.tool_result_chars,
+    )
+    use = ToolUse(id=context.call_id, name=asked.name, input=asked.arguments)
+    toolbox, began = await _toolbox(runtime, turn), time.monotonic()
+    outcome = await call_tool(toolbox, use, context, default_timeout=_default_seconds(runtime, turn))
+    seconds = time.monotonic() - began
+    runtime.observer.tool_called(asked.name, seconds=seconds, failed=outcome.error is not None)
+    return outcome
+
+
+async def _toolbox(runtime: Runtime, turn: Turn) -> Toolbox:
+    snapshot = turn.snapshot
+    if snapshot.principal is None:
+        return FixedToolbox({})
+    return await runtime.tools.toolbox(snapshot.agent, snapshot.principal)
+
+
+def _default_seconds(runtime: Runtime, turn: Turn) -> float:
+    agent, server = turn.snapshot.agent, runtime.settings.tool_timeout_seconds
+    return min(server, (agent.limits.tool_timeout_seconds if agent else None) or server)
 
 
 def _environment(runtime: Runtime, turn: Turn) -> wire.SandboxEnvironment:
@@ -97,7 +256,7 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
 
 
 def _history(runtime: Runtime, turn: Turn, rows: Sequence[Message], agent: AgentSpec) -> Sequence[wire.ChatTurn]:
-    """The turns before this one as texts, within the budget."""
+    """The earlier turns as texts, within the budget."""
     settings = runtime.settings
     budget = budget_for(agent.tokenizer, turns=settings.replay_turns + 1, chars=settings.context_chars)
     compiled = compile(rows, target="sandbox", open_turn=turn.id, budget=budget)
@@ -121,8 +280,8 @@ def _seconds_left(runtime: Runtime, turn: Turn, agent: AgentSpec) -> float:
 
 
 def _limits(runtime: Runtime, agent: AgentSpec, seconds: float) -> wire.SandboxLimits:
-    """Rounds and the time of a step are the runner's own, unless the agent has limits: those of the server are meant
-    for tools that are calls, not for programs that are written and run."""
+    """The runner has its own limits of rounds and of the time of a step, unless the agent sets them: the limits of the
+    server are for tool calls, not for programs that are written and run."""
     settings = runtime.settings
     return wire.SandboxLimits(
         context_chars=settings.context_chars,

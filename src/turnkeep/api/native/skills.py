@@ -1,5 +1,7 @@
-"""Skills of an agent, one by one: brought as zips, taken away by name."""
+"""Skills of an agent: added as zip files, removed by name. A zip holds one folder of texts with a `SKILL.md`."""
 
+import io
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,17 +9,23 @@ import msgspec
 from msgspec import structs
 from starlette.types import ASGIApp
 
-from turnkeep.api.agent_wire import Agent, agent_of
+from turnkeep.api.agent_wire import Agent, Skill, agent_of
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response
-from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill_names
-from turnkeep.api.skill_zips import read_zip
-from turnkeep.errors import InvalidRequest, NotFound, UnsupportedMediaType
-from turnkeep.filebag.forms import file_parts
+from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill, check_skill_names
+from turnkeep.errors import FileTooLarge, InvalidRequest, NotFound, UnsupportedMediaType
+from turnkeep.filebag.forms import FilePart, file_parts
+from turnkeep.filebag.unzipping import NotAZip, ZipReader, ZipRefused
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep.model.blocks import JsonObject
+
+ZIP_BYTES = 2 * 1024 * 1024
+"""Of a zip, packed and unpacked. The skill in it may have less; this leaves room for what is passed over."""
+ZIP_ENTRIES = 1_000
+NAME_CHARS = 64
+
 
 FORM = "multipart/form-data"
 
@@ -42,7 +50,7 @@ async def add_skills(call: Call[Nothing, Nothing]) -> ASGIApp:
         raise UnsupportedMediaType(f"Send the zip of a skill as the field `file` of a form ({FORM}).")
     most = call.runtime.settings.max_files_per_message
     parts = file_parts(content_type, body_chunks(call.receive), max_files=most)
-    added = [await read_zip(part) async for part in parts]
+    added = [await _read_zip(part) async for part in parts]
     new = {skill.name: msgspec.to_builtins(skill) for skill in added}
     if len(new) < len(added):
         raise InvalidRequest("Two of the zips hold skills of the same name.")
@@ -74,3 +82,52 @@ async def _saved(call: Call[Any, Any], agent: StoredAgent, skills: Sequence[Json
         raise InvalidRequest(f"An agent may have {MAX_SKILLS} skills, and this would be {len(skills)}.")
     spec = structs.replace(agent.spec, skills=tuple(skills))
     return json_response(agent_of(await call.runtime.store.change_agent(call.principal, agent.id, spec)))
+
+
+async def _read_zip(part: FilePart) -> Skill:
+    """The skill in this zip. Raises FileTooLarge, UnsupportedMediaType, InvalidRequest."""
+    data = bytearray()
+    async for chunk in part.chunks:
+        data += chunk
+        if len(data) > ZIP_BYTES:
+            raise FileTooLarge(f"The zip of a skill may have {ZIP_BYTES:,} bytes, this one has more.")
+    return _skill_of(part.name, bytes(data))
+
+
+def _skill_of(name: str, data: bytes) -> Skill:
+    """The skill is called after its folder, or after the zip where that has no single folder at its top."""
+    try:
+        files = _texts(ZipReader(io.BytesIO(data), max_bytes=ZIP_BYTES, max_files=ZIP_ENTRIES))
+    except NotAZip as exc:
+        raise UnsupportedMediaType(f"{name[:100]!r} is no zip archive. Skills come as .zip.") from exc
+    except ZipRefused as exc:
+        raise InvalidRequest(f"{name[:100]!r} was refused. {exc.detail}") from exc
+    folder = _only_folder(files)
+    if folder:
+        files = {path.removeprefix(f"{folder}/"): text for path, text in files.items()}
+    skill = Skill(name=_name(folder or re.sub(r"\.zip$", "", name, flags=re.IGNORECASE)), files=files)
+    check_skill(skill)
+    return skill
+
+
+def _texts(archive: ZipReader) -> dict[str, str]:
+    """The files of the archive, without those that systems leave behind in folders."""
+    files: dict[str, str] = {}
+    for entry in archive.entries:
+        if any(part.startswith(".") or part == "__MACOSX" for part in entry.path.split("/")):
+            continue
+        try:
+            files[entry.path] = b"".join(archive.pieces(entry)).decode()
+        except UnicodeDecodeError as exc:
+            raise ZipRefused(f"{entry.path!r} in it is not text in UTF-8, and skills are made of texts.") from exc
+    return files
+
+
+def _only_folder(files: dict[str, str]) -> str:
+    """The folder in which all files lie, if there is one."""
+    tops = {path.partition("/")[0] for path in files}
+    return tops.pop() if len(tops) == 1 and all("/" in path for path in files) else ""
+
+
+def _name(given: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", given).lstrip("-_")[:NAME_CHARS] or "skill"

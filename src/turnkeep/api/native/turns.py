@@ -1,34 +1,48 @@
-"""Turns: ask, look, stop, follow, and read the trace."""
+"""Turns: ask, read, stop, follow, regenerate, edit, and read the trace.
 
-from collections.abc import Iterator
-from typing import Any
+A claimed turn is answered in one of three ways: with its stream, with the settled turn, or with 202.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from turnkeep.api import wire
+from turnkeep.api import showing, wire
 from turnkeep.api.agent_wire import snapshot_of
-from turnkeep.api.asking import (
-    attachments_of,
-    blocks_of,
-    check_rate,
-    options_of,
-    respond,
-)
+from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.http.responses import json_response, no_content
+from turnkeep.api.http.idempotency import idempotency_key, request_hash
+from turnkeep.api.http.responses import events_url, json_response, no_content
+from turnkeep.api.native.message_blocks import attachments_of, blocks_of
 from turnkeep.api.native.queries import EventsQuery, StreamQuery
-from turnkeep.api.reading import read_turn
-from turnkeep.api.streams import cursor_of, stream_turn
-from turnkeep.engine import Options, Question
+from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep.ids import ConversationId, FileId, TurnId
+from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
-from turnkeep.store.commands import NewConversation, TurnTrace
+from turnkeep.model.display import parts_of
+from turnkeep.model.events import Failure, Recorded, Result
+from turnkeep.model.messages import PublicMessage
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn
+from turnkeep.runtime import Runtime
+from turnkeep.store.commands import Claimed, NewConversation, TurnTrace
+from turnkeep.store.ports import Store
+from turnkeep.streaming.cursor import START, Cursor, parse
+from turnkeep.streaming.follow import follow, is_over
+from turnkeep.streaming.formats import FormatName, encoder_for
 
 endpoints = Endpoints("turns")
+
+TURN_HEADER = "turnkeep-turn"
+EVENTS_AT_ONCE = 1_000
+NEWEST_MESSAGES = 6
+"""The message of a turn that has just settled is nearly always among these last ones of the transcript."""
 
 STREAM = Reply(status=200, meaning="The stream of the turn", type=str, media_type="text/event-stream")
 
@@ -167,7 +181,7 @@ def turn_id_of(call: Call[Any, Any]) -> TurnId:
 
 
 def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conversation) -> None:
-    """Kind and workflow are the conversation's, for good: a turn may repeat them, and not change them."""
+    """Raises InvalidRequest for another kind or workflow: they belong to the conversation and never change."""
     for field in ("kind", "workflow_id"):
         asked, actual = getattr(body, field), getattr(conversation, field)
         if asked is not None and asked != actual:
@@ -178,7 +192,7 @@ def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conve
 
 
 async def _beside(call: Call[wire.Again, Any] | Call[wire.Edit, Any]) -> tuple[TurnId, Options]:
-    """The turn of the path, which must be one of the conversation of the path."""
+    """The turn of the path, beside which a new one is asked. It must belong to the conversation of the path."""
     options = options_of(call)
     await check_rate(call, options)
     turn_id = turn_id_of(call)
@@ -192,7 +206,7 @@ async def _beside(call: Call[wire.Again, Any] | Call[wire.Edit, Any]) -> tuple[T
 
 
 def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
-    """Events in order, each followed by what was logged after it. The first carries what the turn ran with."""
+    """Events in order, each followed by the log lines after it. The first has the settings that the turn ran with."""
     logs = list(trace.logs)
 
     def logged(until: int) -> Iterator[dict[str, Any]]:
@@ -208,3 +222,149 @@ def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
         yield line
         yield from logged(recorded.seq)
     yield from logged(1 << 62)
+
+
+def options_of(call: Call[Any, Any]) -> Options:
+    """The options of a question, from the body and the headers."""
+    body = call.body
+    key = idempotency_key(call)
+    return Options(
+        agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
+        model=body.model,
+        if_busy=body.if_busy,
+        background=body.background,
+        source=call.identity.source,
+        metadata=body.metadata,
+        idempotency_key=key,
+        request_hash=None if key is None else request_hash(call),
+    )
+
+
+async def check_rate(call: Call[Any, Any], options: Options) -> None:
+    """Raises RateLimited over the rate of the key, unless the request repeats one that was already accepted."""
+    if call.over_limit is not None and not await call.runtime.engine.is_repeat(call.principal, options):
+        raise call.over_limit
+
+
+async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
+    """The response that the client asked for: 202, the stream, or the settled turn."""
+    turn = claimed.turn
+    call.notes["turn_id"] = turn.id
+    if not claimed.is_new:
+        # A repeated request may see only what its caller may see now. The first request always gets its outcome.
+        await call.runtime.store.turn(call.principal, turn.id)
+    if call.body.background:
+        return _accepted(turn)
+    if wants_stream(call.headers):
+        return stream_turn(call.runtime, turn, format=call.query.format)
+    try:
+        settled = await while_connected(call.receive, call.runtime.engine.wait(turn.id))
+    except Draining:
+        return _accepted(turn)
+    except ClientDisconnected:
+        return no_content()
+    answer = await read_answer(call.runtime.store, call.principal, settled)
+    return json_response(answer, headers={TURN_HEADER: turn.id})
+
+
+def wants_stream(headers: Headers) -> bool:
+    """Whether Accept names the event stream. A client that accepts both gets the stream."""
+    for item in headers.get("accept", "").lower().split(","):
+        media_type, *parameters = (part.strip() for part in item.split(";"))
+        if media_type == "text/event-stream":
+            return not any(_is_zero(parameter) for parameter in parameters)
+    return False
+
+
+def _is_zero(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip() == "q" and value.strip() in {"0", "0.0", "0.00", "0.000"}
+
+
+def _accepted(turn: Turn) -> ASGIApp:
+    url = events_url(turn.id)
+    body = wire.Accepted(conversation_id=turn.conversation_id, turn_id=turn.id, events_url=url)
+    return json_response(body, status=202, headers={TURN_HEADER: turn.id, "location": url})
+
+
+async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: FormatName) -> tuple[Cursor, bool]:
+    """The cursor of a client, and whether nothing will ever follow it.
+
+    Raises InvalidRequest for a cursor that is malformed, that the turn has not reached, or that is of another format.
+    """
+    if not text:
+        return START, False
+    cursor = parse(text)
+    if cursor.state and format == "native":
+        raise InvalidRequest(
+            f"The cursor {text} is of another format. Go on in the format that gave it, or leave it out."
+        )
+    return cursor, await is_over(runtime.store, runtime.hub, turn.id, cursor)
+
+
+def stream_turn(runtime: Runtime, turn: Turn, *, format: FormatName, cursor: Cursor = START) -> ASGIApp:
+    """The stream of the turn after the cursor. While it is open, the turn counts as watched."""
+    encoder = encoder_for(format, turn_id=turn.id, model=turn.model, created_at=turn.created_at, cursor=cursor)
+    stream = runtime.streams.respond(
+        follow(runtime.store, runtime.hub, turn.id, cursor),
+        encoder,
+        attach=lambda: runtime.engine.attach(turn.id),
+        headers=((b"turnkeep-turn", turn.id.encode()),),
+    )
+    return cast(ASGIApp, stream)
+
+
+async def read_events(store: Store, turn_id: TurnId) -> list[Recorded]:
+    """All events of a turn so far."""
+    events: list[Recorded] = []
+    while True:
+        batch = await store.events(turn_id, after=len(events), limit=EVENTS_AT_ONCE)
+        events += batch
+        if len(batch) < EVENTS_AT_ONCE:
+            return events
+
+
+async def read_turn(store: Store, turn: Turn) -> wire.Turn:
+    return showing.turn_of(turn, await read_events(store, turn.id))
+
+
+async def read_answer(store: Store, principal: Principal, turn: Turn) -> wire.Answered:
+    """A settled turn and its message, if it has one. Also if the conversation was deleted meanwhile."""
+    events = await read_events(store, turn.id)
+    message = await _message(store, principal, turn, events)
+    return wire.Answered(
+        conversation_id=turn.conversation_id,
+        turn=showing.turn_of(turn, events),
+        message=None if message is None else showing.message_of(message),
+    )
+
+
+async def _message(store: Store, principal: Principal, turn: Turn, events: Sequence[Recorded]) -> PublicMessage | None:
+    terminal = events[-1].event if events else None
+    if not isinstance(terminal, Result | Failure) or not terminal.message_id:
+        return None
+    with suppress(NotFound):  # deleted meanwhile: the client that waited still gets the message
+        page = await store.transcript(principal, turn.conversation_id, order="desc", limit=NEWEST_MESSAGES)
+        for message in page.data:
+            if message.id == terminal.message_id:
+                return message
+    return await _message_of_branch(store, turn)
+
+
+async def _message_of_branch(store: Store, turn: Turn) -> PublicMessage | None:
+    """The visible message of a turn that is on another branch, far back in the transcript, or deleted."""
+    for row in reversed(await store.turn_rows(turn.id)):
+        if row.role == "assistant" and not row.internal:
+            return PublicMessage(
+                id=row.id,
+                conversation_id=row.conversation_id,
+                turn_id=row.turn_id,
+                role=row.role,
+                content=row.display if row.display is not None else parts_of(row.blocks),
+                attachments=row.attachments,
+                sources=row.sources,
+                usage=row.usage,
+                status=turn.status,
+                created_at=row.created_at,
+            )
+    return None

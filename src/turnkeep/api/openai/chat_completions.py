@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions as the gateway speaks them: requests → rows for the compiler, replies → answers. No I/O.
+"""OpenAI's Chat Completions: requests → rows for the compiler, replies → completions and chunks. No I/O.
 
-What a model thought goes out as `reasoning_details`, opaque objects beside the message, and comes back unchanged with
-it: so signatures survive a client that knows nothing of them.
+Reasoning is sent as `reasoning_details`, opaque objects beside the message, and comes back unchanged. So its signatures
+survive a client that knows nothing of them.
 """
 
 import base64
@@ -69,7 +69,7 @@ class _StreamOptions(Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """The part of a request that the gateway takes to heart; the rest (temperature and the like) is passed over."""
+    """The fields of a request that the gateway uses. The rest (temperature and so on) is ignored."""
 
     model: str
     messages: list[ChatMessage]
@@ -98,7 +98,7 @@ def read_request(raw: bytes) -> ChatRequest:
 
 
 def system_of(request: ChatRequest) -> str:
-    """What stands before the conversation."""
+    """The system prompt: all messages with instructions."""
     return "\n\n".join(_texts(message) for message in request.messages if _instructs(message))
 
 
@@ -131,8 +131,8 @@ def offers_of(request: ChatRequest) -> list[ToolOffer]:
     ]
 
 
-class Answered:
-    """One reply as OpenAI would tell it: whole, or in chunks."""
+class Completion:
+    """One reply in OpenAI's format: whole, or in chunks."""
 
     def __init__(self, *, call_id: CallId, model: str, created: int) -> None:
         self.call_id = call_id
@@ -142,13 +142,13 @@ class Answered:
         return self._chunk({"role": "assistant", "content": ""})
 
     def said(self, text: str, kind: Literal["text", "reasoning"]) -> bytes:
-        """A few more words. None at all are a sign of life."""
+        """More text. An empty chunk keeps the connection alive."""
         if not text:
             return self._chunk({})
         return self._chunk({"content" if kind == "text" else "reasoning_content": text})
 
     def ended(self, reply: Reply, *, unsaid: str, wants_usage: bool) -> Iterator[bytes]:
-        """Everything that is known only at the end."""
+        """The chunks that are known only at the end."""
         if unsaid:
             yield self._chunk({"content": unsaid})
         if details := details_of(reply.blocks):
@@ -184,7 +184,7 @@ def error_body(message: str, *, kind: str, code: str) -> JsonObject:
 
 
 def error_frame(message: str, *, code: str) -> bytes:
-    """For a stream that has begun: SDKs raise on it."""
+    """An error inside a stream that has begun. SDKs raise on it."""
     return _frame(error_body(message, kind="server_error", code=code))
 
 
@@ -213,7 +213,7 @@ def usage_of(usage: Usage) -> JsonObject:
 
 
 def _arguments(call: ToolUse, reply: Reply) -> str:
-    """As JSON; arguments that were none stay unreadable, so that the caller sees it too."""
+    """The arguments as JSON. Malformed arguments stay unreadable, so that the client notices it too."""
     if (wrong := reply.malformed.get(call.id)) is not None:
         return f"({wrong})"
     return msgspec.json.encode(call.input).decode()

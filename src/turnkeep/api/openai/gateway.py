@@ -11,14 +11,13 @@ from contextlib import aclosing
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api.http.disconnects import CallerLeft
+from turnkeep.api.http.disconnects import ClientDisconnected
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.problem_details import status_of
 from turnkeep.api.http.requests import read_body
 from turnkeep.api.http.responses import json_response
+from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, turn_has_ended, while_turn_runs
 from turnkeep.api.openai import chat_completions as chat
-from turnkeep.api.turn_calls import turn_has_ended, while_turn_runs
-from turnkeep.api.turn_tokens import bearer, sandbox_turn_id
 from turnkeep.clock import system_clock
 from turnkeep.compiler import compile
 from turnkeep.compiler.budget import UNLIMITED
@@ -31,7 +30,7 @@ from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, Provid
 from turnkeep.runtime import Runtime
 
 BODY_BYTES = 32 * 1024 * 1024
-"""A history with pictures in it. Whoever sends it has the token of a turn."""
+"""Large enough for a history with images. Only a sandbox with the token of a turn can send it."""
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -58,7 +57,7 @@ async def complete_chat(call: Call[Nothing, Nothing]) -> ASGIApp:
         asked = await _model_request(call.runtime, turn, request)
     except TurnkeepError as exc:
         return _refused(exc)
-    return _Completion(call.runtime, turn, request, asked)
+    return _ModelCall(call.runtime, turn, request, asked)
 
 
 async def _model_request(runtime: Runtime, turn: Turn, request: chat.ChatRequest) -> ModelRequest:
@@ -92,8 +91,8 @@ async def _model_request(runtime: Runtime, turn: Turn, request: chat.ChatRequest
     )
 
 
-class _Completion:
-    """One model call, as an ASGI application."""
+class _ModelCall:
+    """The response to one model call, as an ASGI app."""
 
     def __init__(self, runtime: Runtime, turn: Turn, request: chat.ChatRequest, asked: ModelRequest) -> None:
         self._runtime = runtime
@@ -103,39 +102,39 @@ class _Completion:
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Speak until the reply is whole, the client is gone, or the turn has ended."""
+        """Stream until the reply is complete, the client disconnects, or the turn ends."""
         last: ASGIApp | TurnkeepError | None
         try:
-            last = await while_turn_runs(self._runtime.store, self._turn, receive, self._speak(send))
-        except CallerLeft:
+            last = await while_turn_runs(self._runtime.store, self._turn, receive, self._stream(send))
+        except ClientDisconnected:
             return
         except TurnkeepError as exc:
             last = exc
         await self._finish(last, scope, receive, send)
 
-    async def _speak(self, send: Send) -> ASGIApp | None:
-        """Send what is said while it is said; where it is wanted whole, return the answer instead."""
-        answered = chat.Answered(call_id=new_call_id(), model=self._asked.model, created=system_clock() // 1000)
+    async def _stream(self, send: Send) -> ASGIApp | None:
+        """Send the reply while it comes. If the client wants it whole, return the response instead."""
+        completion = chat.Completion(call_id=new_call_id(), model=self._asked.model, created=system_clock() // 1000)
         began, said = time.monotonic(), list[str]()
         reply: ports.Reply | None = None
         try:
-            reply = await self._listen(answered, send, said)
+            reply = await self._read_reply(completion, send, said)
         finally:
             seconds, usage = time.monotonic() - began, None if reply is None else reply.usage
             self._runtime.observer.model_called(self._asked.model, seconds=seconds, usage=usage)
-        return await self._end(answered, send, reply, "".join(said))
+        return await self._end(completion, send, reply, "".join(said))
 
-    async def _listen(self, answered: chat.Answered, send: Send, said: list[str]) -> ports.Reply:
-        """The reply, once it is whole; its words go out while they come."""
+    async def _read_reply(self, completion: chat.Completion, send: Send, said: list[str]) -> ports.Reply:
+        """The complete reply. Its text is sent while it comes."""
         loop, limit = asyncio.get_running_loop(), self._asked.timeout_seconds
         provider = self._runtime.providers.named(self._asked.model)
         try:
             async with asyncio.timeout(limit) as timer, aclosing(provider.speak(self._asked)) as spoken:
                 async for piece in spoken:
-                    timer.reschedule(None)  # a client that reads slowly is not a model that thinks slowly
+                    timer.reschedule(None)  # a slow client must not count against the model
                     match piece:
                         case Delta():
-                            await self._say(answered, send, piece, said)
+                            await self._send_delta(completion, send, piece, said)
                         case Restarted():
                             if said and self._request.stream:
                                 raise ProviderFailed(f"The model broke off and began again: {piece.reason}")
@@ -146,32 +145,32 @@ class _Completion:
             raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
         raise ProviderFailed("The model's stream ended without an answer.")
 
-    async def _say(self, answered: chat.Answered, send: Send, piece: Delta, said: list[str]) -> None:
+    async def _send_delta(self, completion: chat.Completion, send: Send, piece: Delta, said: list[str]) -> None:
         if self._request.stream:
-            await self._send(answered, send, answered.said(piece.text, piece.kind))
+            await self._send(completion, send, completion.said(piece.text, piece.kind))
             if piece.kind == "text":
                 said.append(piece.text)
 
-    async def _end(self, answered: chat.Answered, send: Send, reply: ports.Reply, said: str) -> ASGIApp | None:
-        """Count the tokens with the turn's own, before anybody is told of the reply."""
-        turn, call_id = self._turn, answered.call_id
+    async def _end(self, completion: chat.Completion, send: Send, reply: ports.Reply, said: str) -> ASGIApp | None:
+        """Add the tokens to those of the turn, then send the end of the reply."""
+        turn, call_id = self._turn, completion.call_id
         if not await self._runtime.store.count_usage(turn.id, turn.attempt, reply.usage, call_id=call_id):
             raise turn_has_ended()
         if not self._request.stream:
-            return json_response(answered.whole(reply))
+            return json_response(completion.whole(reply))
         text = text_of(reply.blocks)
         unsaid = text.removeprefix(said) if text.startswith(said) else ""
-        rest = answered.ended(reply, unsaid=unsaid, wants_usage=self._request.wants_usage)
-        await self._send(answered, send, b"".join(rest))
+        rest = completion.ended(reply, unsaid=unsaid, wants_usage=self._request.wants_usage)
+        await self._send(completion, send, b"".join(rest))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return None
 
-    async def _send(self, answered: chat.Answered, send: Send, body: bytes) -> None:
-        """The answer begins with the first words, so that a provider that refuses can still be told by a status."""
+    async def _send(self, completion: chat.Completion, send: Send, body: bytes) -> None:
+        """The response begins with the first text, so that a refusal of the provider can still become a status."""
         if not self._has_begun:
             self._has_begun = True
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-            body = answered.begun() + body
+            body = completion.begun() + body
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _finish(self, last: ASGIApp | TurnkeepError | None, scope: Scope, receive: Receive, send: Send) -> None:
@@ -188,7 +187,7 @@ class _Completion:
 
 
 def _refused(error: TurnkeepError) -> ASGIApp:
-    """The error in OpenAI's words. Whether to try again is the runner's to decide, not its SDK's."""
+    """The error in OpenAI's format. The runner decides whether to try again, not its SDK."""
     match error:
         case ProviderTimedOut():
             status = 504

@@ -1,7 +1,6 @@
-"""Logs: one JSON object per line on standard error, with turn ids, never with a secret.
+"""Logs: one JSON object per line on standard error, with turn ids, and without secrets.
 
-Secrets are kept out by not logging them (no headers, no bodies, no query strings). What slips into a message by way
-of an exception is masked by its shape.
+Headers, bodies and query strings are not logged. A secret in the message of an exception is masked by its shape.
 """
 
 import logging
@@ -48,7 +47,7 @@ class JsonFormatter(logging.Formatter):
         return self._masked(msgspec.json.encode(line, enc_hook=repr).decode("utf-8", "replace"))
 
     def _masked(self, text: str) -> str:
-        # Shorter ones than elsewhere: many people read a log, and garbled words in it harm nobody.
+        # Also secrets that are shorter than elsewhere: many people read a log, and a masked word too many does no harm.
         return _SHAPES.sub(MASK, masked(text, self._secrets, shortest=4))
 
 
@@ -62,14 +61,14 @@ def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: T
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.handlers = []
-        logger.propagate = name != "uvicorn.access"  # the front writes its own line per request
+        logger.propagate = name != "uvicorn.access"  # RequestMiddleware writes a line per request
     # HTTP clients log whole addresses at "info", and a tool's address may hold a key.
     for name in ("uvicorn", "httpx", "httpcore", "httpx2", "httpcore2", "aiohttp"):
         logging.getLogger(name).setLevel("WARNING")
     # The providers' SDKs log whole conversations at "debug".
     for name in ("anthropic", "openai"):
         logging.getLogger(name).setLevel("WARNING")
-    # The MCP library logs what servers answer. What went wrong with one is said by `turnkeep.tools`.
+    # The MCP library logs the responses of servers. `turnkeep.tools` logs what went wrong with one.
     logging.getLogger("mcp").setLevel("CRITICAL")
 
 

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: of this worker alone, in a registry of its own."""
+"""Metrics for Prometheus: of this worker alone, in a registry of its own."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -9,7 +9,7 @@ _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class Metrics:
-    """What is counted, and its text."""
+    """The counters of this worker, and their text format."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -47,7 +47,7 @@ class Metrics:
         self._draining = Gauge("turnkeep_draining", "1 while this worker shuts down", registry=registry)
 
     def watch(self, runtime: Runtime) -> None:
-        """Read these numbers from the runtime whenever somebody asks."""
+        """Read the gauges from the runtime at each scrape."""
         self._running.set_function(lambda: runtime.engine.running)
         self._streams.set_function(lambda: len(runtime.streams))
         self._draining.set_function(lambda: float(runtime.engine.is_draining))

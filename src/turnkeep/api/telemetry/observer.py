@@ -1,4 +1,4 @@
-"""What the engine tells, passed on as numbers, log lines and spans."""
+"""The observer of the engine: it turns what the engine reports into metrics, log lines and spans."""
 
 import logging
 
@@ -15,7 +15,7 @@ _logger = logging.getLogger("turnkeep.turns")
 
 
 class EngineObserver(Observer):
-    """Quick, and never raises: a number and perhaps a line."""
+    """Each method is quick and never raises."""
 
     def __init__(self, metrics: Metrics, tracing: Tracing | None = None) -> None:
         self._metrics = metrics

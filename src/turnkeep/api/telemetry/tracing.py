@@ -28,7 +28,7 @@ class Tracing:
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> "Iterator[Span]":
-        """The span of a request, under the caller's trace if it named one. Its route is known only later."""
+        """The span of a request, in the caller's trace if the request names one. Its route is known only later."""
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -50,12 +50,12 @@ class Tracing:
         span.end((turn.settled_at or began) * 1_000_000)
 
     def past(self, name: str, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Something that took so long and has just ended."""
+        """A span for something that took this long and has just ended."""
         now = time.time_ns()
         self._tracer.start_span(name, start_time=now - int(seconds * 1e9), attributes=dict(attributes)).end(now)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
 

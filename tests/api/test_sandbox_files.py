@@ -1,4 +1,4 @@
-"""The bag as a turn's sandbox sees it: fetched as a signed zip, added to with a token, announced by the holder."""
+"""The files of a turn's sandbox: fetched as a signed zip, added with a token, announced by the worker."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from tests.api.test_files import a_conversation, announce, form, put, stored, up
 from tests.filebag.blocks import blocks
 from tests.filebag.samples import ELF, PNG
 from turnkeep.api.identity.service_keys import hash_key
-from turnkeep.api.native.bag import OUTPUT_FILES, bag_path
+from turnkeep.api.native.sandbox import OUTPUT_FILES, bag_path
 from turnkeep.config import Settings
 from turnkeep.filebag.signing import UrlSigner
 from turnkeep.ids import OrgId, TurnId, new_file_id
@@ -298,7 +298,7 @@ class TestWritingBack:
         assert (await running.write(token, ("all.txt", b"x"))).status_code == 201
         await running.end()
 
-    async def test_readers_are_told_by_an_event_before_the_end(self, server: ApiServer, user: Client) -> None:
+    async def test_readers_get_an_event_before_the_end(self, server: ApiServer, user: Client) -> None:
         running = await Running.begin(server, user)
         written = (await running.write(await running.token(), ("out.txt", b"result"))).json()["data"]
         await running.heard()
@@ -350,4 +350,4 @@ class TestWritingBack:
 
     @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
     async def test_on_postgresql(self, server: ApiServer, user: Client) -> None:
-        await self.test_readers_are_told_by_an_event_before_the_end(server, user)
+        await self.test_readers_get_an_event_before_the_end(server, user)

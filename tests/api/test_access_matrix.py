@@ -1,4 +1,4 @@
-"""Every route with every kind of stranger, from the route table itself."""
+"""Every route with every kind of caller, from the route table itself."""
 
 import re
 from pathlib import Path
@@ -13,10 +13,10 @@ from turnkeep.api.app import all_endpoints
 from turnkeep.api.http.dispatch import Resource
 from turnkeep.api.http.endpoints import Endpoint, Policy
 from turnkeep.api.identity.service_keys import SigninLinks
-from turnkeep.api.identity.tokens import Signer
+from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.telemetry.metrics import Metrics
 
-ENDPOINTS = all_endpoints(Signer(["secret"]), SigninLinks(Path(".")), Metrics())
+ENDPOINTS = all_endpoints(UserTokens(["secret"]), SigninLinks(Path(".")), Metrics())
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]
 
 PUBLIC = {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/signin"}
@@ -108,7 +108,7 @@ class TestEveryRouteHasAPolicy:
         assert all("{" not in endpoint.path for endpoint in ENDPOINTS if endpoint.policy is Policy.PUBLIC)
 
 
-class TestStrangers:
+class TestOtherCallers:
     """One server for each kind of stranger; every guarded route is tried on it."""
 
     async def test_no_key_is_401_everywhere(self, server: ApiServer, service: Client, user: Client) -> None:

@@ -1,4 +1,4 @@
-"""Bodies that are read as they arrive."""
+"""Request bodies that are read as they arrive."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The hash by which a request is known again: it may not change from one version to the next."""
+"""The hash of a request does not change from one version to the next."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Pictures inside a message: what no model would take is refused before anything is stored."""
+"""Images inside a message: an image that no model accepts is refused before anything is stored."""
 
 import base64
 from pathlib import Path

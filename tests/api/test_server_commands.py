@@ -1,4 +1,4 @@
-"""`turnkeep serve`, `orgs`, `keys`, `migrate`, `status`: as somebody types them."""
+"""`turnkeep serve`, `orgs`, `keys`, `migrate`, `status`, run as commands."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pytest
 
 from tests import servers
 from tests.serving import Serving, environment, run_turnkeep, serving
-from turnkeep.api.keys import make_key, make_org
+from turnkeep.api.identity.service_keys import make_key, make_org
 from turnkeep.api.wire import NewKey
 from turnkeep.cli.main import COMMANDS
 from turnkeep.config import VARIABLES, Settings
@@ -56,7 +56,7 @@ class TestServing:
         assert all(json.loads(line)["message"] for line in log.splitlines())
         assert key not in log
 
-    def test_a_second_server_on_the_same_file_is_told_why_not(self, tmp_path: Path) -> None:
+    def test_a_second_server_on_the_same_file_is_refused_with_the_reason(self, tmp_path: Path) -> None:
         with a_server(tmp_path) as server:
             second = run(tmp_path, "serve")
             assert second.returncode == 1
@@ -86,7 +86,7 @@ class TestServing:
         assert f"TURNKEEP_MODEL (--model) cannot be '{model}'" in refused.stderr
         assert not (tmp_path / "data").exists()
 
-    def test_a_model_that_only_wants_a_key_is_told_of(self, tmp_path: Path) -> None:
+    def test_a_model_that_only_lacks_a_key_is_named(self, tmp_path: Path) -> None:
         with a_server(tmp_path, "--model", "anthropic/claude-x") as server:
             assert "Set ANTHROPIC_API_KEY" in server.printed
             assert httpx.get(f"{server.url}/healthz", trust_env=False, timeout=120).status_code == 200

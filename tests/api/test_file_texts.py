@@ -1,4 +1,4 @@
-"""The text of a file over HTTP: what the tools search, for whoever may see the file."""
+"""The text of a file over HTTP, for callers who may see the file."""
 
 from typing import Any
 

@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 
 from turnkeep.api.http.problem_details import status_of
-from turnkeep.http_server.process import OrderlyServer
-from turnkeep.http_server.protocol import STATUSES, BoundedProtocol, Patience, RequestLimits, end_of_piece
+from turnkeep.http_server.process import GracefulServer
+from turnkeep.http_server.protocol import STATUSES, BoundedProtocol, RequestDeadline, RequestLimits, end_of_piece
 from turnkeep.streaming.connection import disconnected
 
 DEADLINE = 60
@@ -268,7 +268,7 @@ class TestALargeHead:
             pass
 
         ready, listening = asyncio.Event(), socket.create_server(("127.0.0.1", 0))
-        server = OrderlyServer(Desk(), leave=leave, backlog=8, close_seconds=1, on_ready=ready.set)
+        server = GracefulServer(Desk(), leave=leave, backlog=8, close_seconds=1, on_ready=ready.set)
         serving = asyncio.create_task(server.serve([listening]))
         await ready.wait()
         try:
@@ -636,16 +636,16 @@ class TestPatience:
     limits = RequestLimits(head_seconds=10, body_seconds=20, body_bytes=100)
 
     def test_nothing_is_owed_for_ever(self) -> None:
-        assert Patience(self.limits).left(1e9) > 1e9
+        assert RequestDeadline(self.limits).left(1e9) > 1e9
 
     def test_the_time_of_a_head_is_not_longer_when_asked_again(self) -> None:
-        patience = Patience(self.limits)
+        patience = RequestDeadline(self.limits)
         patience.expect("head", 100.0)
         patience.expect("head", 109.0)
         assert (patience.left(109.0), patience.left(110.0)) == (1.0, 0.0)
 
     def test_a_body_has_a_new_time_for_as_long_as_enough_of_it_comes(self) -> None:
-        patience = Patience(self.limits)
+        patience = RequestDeadline(self.limits)
         patience.expect("body", 100.0)
         for second in range(100, 1_000):
             patience.received += 5
@@ -653,7 +653,7 @@ class TestPatience:
         assert next(second for second in range(1_000, 1_100) if patience.left(float(second)) <= 0) <= 1_020
 
     def test_what_came_in_one_window_does_not_count_for_the_next(self) -> None:
-        patience = Patience(self.limits)
+        patience = RequestDeadline(self.limits)
         patience.expect("body", 100.0)
         patience.received += 1_000_000
         assert patience.left(120.0) == 20
@@ -661,13 +661,13 @@ class TestPatience:
         assert patience.left(140.0) <= 0
 
     def test_whatever_comes_does_not_lengthen_the_time_of_the_rest(self) -> None:
-        patience = Patience(self.limits)
+        patience = RequestDeadline(self.limits)
         patience.expect("rest", 100.0)
         patience.received += 1_000_000
         assert patience.left(120.0) <= 0
 
     def test_an_interruption_starts_it_anew(self) -> None:
-        patience = Patience(self.limits)
+        patience = RequestDeadline(self.limits)
         patience.expect("body", 100.0)
         patience.expect("nothing", 119.0)
         patience.expect("body", 500.0)

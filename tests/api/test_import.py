@@ -1,4 +1,4 @@
-"""What an import brings along: the agent of an export, the instructions of a history from elsewhere."""
+"""What an import brings along: the agent of an export, the instructions of a foreign history."""
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ class TestAnAgentOfAnImport:
         assert made["agent_id"] == agent
 
     @both
-    async def test_of_somebody_else_is_left_behind(self, server: ApiServer, service: Client) -> None:
+    async def test_of_another_org_is_left_out(self, server: ApiServer, service: Client) -> None:
         """Otherwise its instructions and tools would answer in another tenant's conversation."""
         agent, document = await with_an_agent(service)
         other = await server.tenant("another")
@@ -75,7 +75,7 @@ class TestAnAgentOfAnImport:
 
 class TestInstructionsThatLeadAHistory:
     @both
-    async def test_are_kept_and_nobody_seems_to_have_said_them(self, service: Client) -> None:
+    async def test_are_kept_as_system_messages_and_not_as_turns(self, service: Client) -> None:
         made = await imported(service, msgspec.json.encode(INSTRUCTED))
         assert (made["title"], made["message_count"]) == ("Weather?", 4)
         messages = (await service.read(f"/v1/conversations/{made['id']}/messages"))["data"]

@@ -1,4 +1,4 @@
-"""On the way out: intake stops, readers are told to come back, waiting answers become 202, turns go on elsewhere."""
+"""Shutdown: no new requests, streams end with a hint to reconnect, waiting requests get 202, turns go on elsewhere."""
 
 import asyncio
 
