@@ -6,15 +6,15 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of
-from tests.api.test_turns import Gate
+from tests.api.test_turns import ModelPause
 
 
 async def a_waiter(server: ApiServer, user: Client, **headers: str) -> tuple["asyncio.Task[Json]", str, str]:
     """Someone who waits for a turn that does not end by itself, the conversation's path and the turn's id."""
-    gate = Gate()
-    server.scripts.say("Half of ", gate())
+    pause = ModelPause()
+    server.scripts.say("Half of ", pause())
     asking = asyncio.create_task(user.ask(headers=headers))
-    await gate.reached.wait()
+    await pause.reached.wait()
     [conversation] = (await user.read("/v1/conversations"))["data"]
     return asking, f"/v1/conversations/{conversation['id']}", conversation["running_turn"]["id"]
 
@@ -53,10 +53,10 @@ class TestWaiters:
         for verb, body in (("regenerate", {}), ("edit", {"message": "Or else?"})):
             first = await user.ask()
             path = f"/v1/conversations/{first['conversation_id']}"
-            gate = Gate()
-            server.scripts.say(gate())
+            pause = ModelPause()
+            server.scripts.say(pause())
             asking = asyncio.create_task(user.post(f"{path}/turns/{first['turn']['id']}/{verb}", json=body))
-            await gate.reached.wait()
+            await pause.reached.wait()
             assert (await user.delete(path)).status_code == 204
             answer = await asking
             assert answer.status_code == 200, answer.text

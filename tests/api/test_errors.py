@@ -116,6 +116,21 @@ class TestMalformedRequests:
         assert code_of(response) == (405, "method_not_allowed")
         assert "POST" in response.headers["allow"]
 
+    async def test_allow_lists_every_method_of_the_path(self, user: Client) -> None:
+        path = f"/v1/conversations/{fake_id('conv')}"
+        for method in ("POST", "OPTIONS"):
+            response = await user.request(method, path)
+            assert response.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH"
+        fixed = await user.get("/v1/conversations/import")
+        assert (fixed.status_code, fixed.headers["allow"]) == (405, "OPTIONS, POST"), "not a conversation called import"
+
+    async def test_a_path_with_doubled_or_trailing_slashes_is_answered_without_a_redirect(self, user: Client) -> None:
+        for path in ("/healthz/", "//healthz", "/v1/me/", "//v1//me"):
+            response = await user.get(f"{user.base_url}".rstrip("/") + path)
+            assert (response.status_code, response.history) == (200, []), path
+        assert code_of(await user.get("/v1/nothing/")) == (404, "not_found")
+        assert code_of(await user.get("/healthz%0A")) == (404, "not_found")
+
     async def test_every_answer_has_an_id_that_the_caller_may_choose(self, user: Client) -> None:
         chosen = await user.get("/healthz", headers={"x-request-id": "my-own-id-1"})
         assert chosen.headers["x-request-id"] == "my-own-id-1"

@@ -8,7 +8,7 @@ import pytest
 from tests.api.harness import ApiServer, Client, code_of, fake_id
 from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_files import a_conversation, upload
-from tests.api.test_turns import Gate
+from tests.api.test_turns import ModelPause
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.observer import EngineObserver
 from turnkeep.errors import LeaseLost, Unavailable
@@ -56,8 +56,8 @@ class TestHealth:
     async def test_head_of_a_stream_ends_at_once_and_attaches_no_reader(
         self, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "Done.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "Done.")
         turn = (await user.ask(background=True))["turn_id"]
         attached: list[str] = []
 
@@ -69,7 +69,7 @@ class TestHealth:
         head = await user.head(f"/v1/turns/{turn}/events")
         assert (head.status_code, head.content, attached) == (200, b"", [])
         assert head.headers["content-type"].startswith("text/event-stream")
-        gate.opened.set()
+        pause.opened.set()
 
     async def test_head_of_a_file_shows_its_size_only_to_who_may_see_it(self, server: ApiServer, user: Client) -> None:
         file = await upload(user, await a_conversation(user), "a.txt", b"hello")

@@ -3,6 +3,8 @@
 import re
 import stat
 
+import pytest
+
 from tests.api.conftest import both
 from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
 from turnkeep.api.identity.authentication import COOKIE
@@ -323,6 +325,19 @@ class TestCors:
                 refused = await client.options("/v1/turns", headers={"origin": origin, **asked})
                 assert code_of(refused) == expected
                 assert "Origin" in refused.headers.get_list("vary")
+
+    async def test_a_page_can_read_that_the_server_has_a_defect(
+        self, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("a defect")
+
+        changed = settings_for(settings.data_dir, allowed_origins=("https://app.example",))
+        async with ApiServer.start(changed) as server:
+            monkeypatch.setattr(type(server.runtime.store), "usage", broken)
+            response = await (await server.operator(origin="https://app.example")).get("/v1/usage")
+            assert code_of(response) == (500, "internal")
+            assert response.headers["access-control-allow-origin"] == "https://app.example"
 
     async def test_without_a_list_no_origin_is_allowed(self, server: ApiServer, service: Client) -> None:
         response = await service.get("/v1/conversations", headers={"origin": "https://app.example"})

@@ -4,7 +4,7 @@ from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, fake_id
 from tests.api.test_attachments import chip, loose
 from tests.api.test_files import a_conversation, send, upload
-from tests.api.test_turns import Gate
+from tests.api.test_turns import ModelPause
 
 
 async def asked(user: Client, *names: str) -> tuple[str, list[Json]]:
@@ -81,10 +81,10 @@ class TestBusy:
     async def test_an_interrupting_edit_stops_the_turn_and_takes_its_place(
         self, server: ApiServer, user: Client
     ) -> None:
-        gate = Gate()
-        server.scripts.say("Half an", gate(), " answer.")
+        pause = ModelPause()
+        server.scripts.say("Half an", pause(), " answer.")
         first = await user.ask("One", background=True)
-        await gate.reached.wait()
+        await pause.reached.wait()
         base = f"/v1/conversations/{first['conversation_id']}"
         server.scripts.say("Edited.")
         body = {"message": "Two", "if_busy": "interrupt"}
@@ -96,26 +96,26 @@ class TestBusy:
         assert messages[0]["siblings"] == [first["turn_id"], edited["turn"]["id"]]
 
     async def test_an_enqueued_one_waits_for_its_end(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "First.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "First.")
         server.scripts.say("Second.")
         first = await user.ask("One", background=True)
-        await gate.reached.wait()
+        await pause.reached.wait()
         base = f"/v1/conversations/{first['conversation_id']}"
         body = {"if_busy": "enqueue", "background": True}
         again = (await user.post(f"{base}/turns/{first['turn_id']}/regenerate", json=body)).json()
         assert (await user.read(f"/v1/turns/{again['turn_id']}"))["status"] == "queued"
-        gate.opened.set()
+        pause.opened.set()
         assert "event: result" in (await user.get(again["events_url"])).text
         assert (await user.read(f"/v1/turns/{first['turn_id']}"))["response"] == "First."
         messages = (await user.read(f"{base}/messages"))["data"]
         assert [message["content"][0]["text"] for message in messages] == ["One", "Second."]
 
     async def test_a_refusal_names_the_turn_that_runs(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "First.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "First.")
         first = await user.ask("One", background=True)
-        await gate.reached.wait()
+        await pause.reached.wait()
         path = f"/v1/conversations/{first['conversation_id']}/turns/{first['turn_id']}"
         response = await user.post(f"{path}/edit", json={"message": "?"})
         assert code_of(response) == (409, "conversation_busy")
@@ -123,7 +123,7 @@ class TestBusy:
         running = await user.read(f"/v1/turns/{first['turn_id']}")
         assert (said["turn_id"], said["events_url"]) == (first["turn_id"], first["events_url"])
         assert said["started_at"] == running["started_at"] is not None
-        gate.opened.set()
+        pause.opened.set()
 
 
 class TestKindAndWorkflow:

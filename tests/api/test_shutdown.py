@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.api.harness import STREAM, ApiServer, Scripts, code_of, names, read_events, settings_for
-from tests.api.test_turns import Gate
+from tests.api.test_turns import ModelPause
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Until
 
@@ -21,14 +21,14 @@ def settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 class TestDraining:
     @pytest.mark.parametrize("settings", ["sqlite", "postgres"], indirect=True)
     async def test_a_turn_survives_its_server(self, settings: Settings) -> None:
-        gate = Gate()
+        pause = ModelPause()
         scripts = Scripts()
-        scripts.say("Half of ", Until(gate.wait))
+        scripts.say("Half of ", Until(pause.wait))
         async with ApiServer.start(settings, scripts=scripts) as server:
             service = await server.tenant()
             user = await server.user(service)
             waiting = asyncio.create_task(user.post("/v1/turns", json={"message": "Wait"}))
-            await gate.reached.wait()
+            await pause.reached.wait()
             turn_id = (await user.read("/v1/conversations"))["data"][0]["running_turn"]["id"]
             async with user.stream("GET", f"/v1/turns/{turn_id}/events") as reading:
                 stream = asyncio.create_task(reading.aread())

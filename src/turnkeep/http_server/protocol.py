@@ -48,16 +48,16 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     head_seconds: float = 30.0
     """From the first byte of a head, or from the start of the connection, to the end of the head."""
     body_seconds: float = 60.0
-    """So often the progress of a body is judged. Once a request is answered, the rest of its body has as long."""
+    """How often the progress of a body is checked. The rest of a body has this long once its request is answered."""
     body_bytes: int = 30_000
-    """The least that must come of an unfinished body in `body_seconds`: 500 bytes a second."""
+    """Minimum number of bytes of an unfinished body in `body_seconds`: 500 bytes a second."""
     idle_seconds: int = 5
-    """A connection without a request is kept open for so long after a response."""
+    """How long a connection without a request is kept open after a response."""
     grace_seconds: float = 1.0
-    """A request that is late is refused after so much more. If it was the server that stood still, it reads in this
-    time what came meanwhile."""
+    """How long after its deadline a request is refused. If the server itself stood still, it reads in this time what
+    came meanwhile."""
     linger_seconds: float = 2.0
-    """A client that is refused has so long to read the refusal."""
+    """How long a refused client has to read the refusal."""
 
 
 class RequestDeadline:
@@ -80,7 +80,7 @@ class RequestDeadline:
             self._restart(now)
 
     def left(self, now: float) -> float:
-        """Seconds until the client is too late. Zero or less: it is."""
+        """Seconds until the client is too late; zero or less if it is late."""
         match self._owed:
             case "nothing":
                 return math.inf

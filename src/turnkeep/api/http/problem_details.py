@@ -132,7 +132,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     ours = translated(error)
     notes["code"] = ours.code
     if status_of(type(ours)) == 500:
-        _logger.error("a request failed", exc_info=error.__cause__ or error, extra={FIELDS: dict(notes)})
+        _logger.error("a request failed", exc_info=error, extra={FIELDS: dict(notes)})
     return problem_response(error, request_id=notes.get("request_id", ""))
 
 

@@ -1,4 +1,4 @@
-"""The account: user tokens, service keys, workspaces with their limits, usage, and the models there are."""
+"""The account: user tokens, service keys, workspaces with their limits, usage, and the available models."""
 
 from typing import Any
 

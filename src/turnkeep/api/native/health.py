@@ -1,4 +1,4 @@
-"""What an operator asks: is it alive, is it ready, what are the numbers, what are the routes. And the front page."""
+"""Operation: liveness, readiness, metrics, the OpenAPI document, sign-in, and `GET /` without a built page."""
 
 import asyncio
 from collections.abc import Callable
@@ -68,13 +68,13 @@ async def check_ready(call: Call[Nothing, Nothing]) -> ASGIApp:
     is_described=False,
 )
 async def front_page(call: Call[Nothing, Nothing]) -> ASGIApp:
-    """What this is and where to read on, where the page was not built in. Else `Front` answers with the page."""
+    """What this server is and where to read on. If the page was built, `PageMiddleware` answers with the page."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
     return HTMLResponse(FRONT_PAGE, headers={"content-security-policy": policy})
 
 
 def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Callable[[], bytes]) -> Endpoints:
-    """The two documents that are made elsewhere: the numbers of this worker, and the OpenAPI."""
+    """The routes of two documents that are made elsewhere: the metrics of this worker, and the OpenAPI document."""
     endpoints = Endpoints("health")
 
     @endpoints.add(
@@ -102,7 +102,7 @@ def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Calla
 
 
 def signin_endpoints(tokens: UserTokens, links: SigninLinks) -> Endpoints:
-    """Signing a browser in with the link that `turnkeep serve` prints."""
+    """The route that signs a browser in with the link that `turnkeep serve` prints."""
     endpoints = Endpoints("health")
 
     @endpoints.add(

@@ -1,4 +1,4 @@
-"""What only the operator of the server may do, for the command line: tenants and their keys, a look at the files."""
+"""Routes for the operator of the server and the command line: tenants, their keys, and a check of stored files."""
 
 from typing import Any
 
