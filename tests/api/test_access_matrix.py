@@ -20,7 +20,7 @@ ENDPOINTS = all_endpoints(UserTokens(["secret"]), SigninLinks(Path(".")), Metric
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]
 
 PUBLIC = {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/signin"}
-"""What needs no key. A route that joins this set should surprise somebody."""
+"""Routes that need no key. A new route in this set needs a good reason."""
 
 BODIES: dict[str, Any] = {
     "create_turn": {"message": "Hi"},
@@ -109,12 +109,12 @@ class TestEveryRouteHasAPolicy:
 
 
 class TestOtherCallers:
-    """One server for each kind of stranger; every guarded route is tried on it."""
+    """One server for each kind of caller without access; every guarded route is tried on it."""
 
     async def test_no_key_is_401_everywhere(self, server: ApiServer, service: Client, user: Client) -> None:
         ids = await things(service, user)
-        stranger = await server.client(None)
-        assert {name_of(one): await call(stranger, one, ids) for one in GUARDED} == dict.fromkeys(
+        anonymous = await server.client(None)
+        assert {name_of(one): await call(anonymous, one, ids) for one in GUARDED} == dict.fromkeys(
             map(name_of, GUARDED), 401
         )
 

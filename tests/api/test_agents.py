@@ -467,7 +467,7 @@ class TestSecrets:
         assert code_of(response) == (422, "invalid_request")
 
     async def test_that_look_sealed_are_sealed_again(self, free: ApiServer, web: WebServer) -> None:
-        """Else one could send ciphertext of somebody else and have it opened."""
+        """Otherwise a caller could send ciphertext of another tenant and have it decrypted."""
         service = await free.tenant()
         made = await saved(service, tools=[http_tool(web.url, headers={"X-Key": "tks1.AAAA"})])
         free.scripts.say(Call("t"))

@@ -1,4 +1,4 @@
-"""A conversation that is deleted while somebody waits for one of its turns: they are told what became of the turn."""
+"""A conversation that is deleted while a client waits for one of its turns: the client still gets the outcome."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ class TestWaiters:
         answer = await asking
         assert_cancelled(answer)
         assert answer["message"]["content"] == [{"type": "text", "text": "Half of "}]
-        assert code_of(await user.get(f"/v1/turns/{turn_id}")) == (404, "not_found"), "nobody else sees it"
+        assert code_of(await user.get(f"/v1/turns/{turn_id}")) == (404, "not_found"), "no other request sees it"
         assert code_of(await user.get(f"{path}/messages")) == (404, "not_found")
 
     @both

@@ -65,7 +65,7 @@ async def announce(client: Client, name: str, data: bytes, **body: Json) -> Json
 
 
 async def put(promised: Json, data: bytes) -> httpx.Response:
-    """As a stranger: the address alone is the permission."""
+    """Without a key: the address alone is the permission."""
     async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
         return await stranger.put(promised["upload"]["url"], content=data)
 

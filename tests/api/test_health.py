@@ -17,9 +17,9 @@ from turnkeep.ids import new_turn_id
 
 class TestHealth:
     async def test_alive_and_ready(self, server: ApiServer) -> None:
-        anybody = await server.client(None)
-        assert (await anybody.read("/healthz")) == {"status": "ok"}
-        assert (await anybody.read("/readyz")) == {"status": "ready"}
+        anonymous = await server.client(None)
+        assert (await anonymous.read("/healthz")) == {"status": "ok"}
+        assert (await anonymous.read("/readyz")) == {"status": "ready"}
 
     async def test_not_ready_without_its_database_but_alive(
         self, server: ApiServer, monkeypatch: pytest.MonkeyPatch
@@ -28,9 +28,9 @@ class TestHealth:
             raise Unavailable("The database is away.")
 
         monkeypatch.setattr(type(server.runtime.store), "workspace", away)
-        anybody = await server.client(None)
-        assert code_of(await anybody.get("/readyz")) == (503, "unavailable")
-        assert (await anybody.get("/healthz")).status_code == 200
+        anonymous = await server.client(None)
+        assert code_of(await anonymous.get("/readyz")) == (503, "unavailable")
+        assert (await anonymous.get("/healthz")).status_code == 200
 
     async def test_the_numbers_are_prometheus_text(self, server: ApiServer, user: Client) -> None:
         await user.ask()
@@ -46,8 +46,8 @@ class TestHealth:
 
     @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json"])
     async def test_head_is_answered_as_get_is_without_the_body(self, server: ApiServer, path: str) -> None:
-        anybody = await server.client(None)
-        head, whole = await anybody.head(path), await anybody.get(path)
+        anonymous = await server.client(None)
+        head, whole = await anonymous.head(path), await anonymous.get(path)
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"] == whole.headers["content-type"]
         if path != "/metrics":  # whose numbers have moved on

@@ -76,12 +76,12 @@ class TestServiceKeys:
             assert (await client.get("/v1/orgs")).status_code == 200
 
     async def test_other_spellings_of_the_header_are_refused(self, server: ApiServer, service: Client) -> None:
-        stranger = await server.client(None)
+        anonymous = await server.client(None)
         for value in (service.key, f"Basic {service.key}", "Bearer", f"Bearer {service.key}x", "Bearer tku_x.y"):
-            response = await stranger.get("/v1/conversations", headers={"authorization": value})
+            response = await anonymous.get("/v1/conversations", headers={"authorization": value})
             assert code_of(response) == (401, "unauthorized"), value
             assert response.headers["www-authenticate"] == "Bearer"
-        lower = await stranger.get("/v1/conversations", headers={"authorization": f"bearer {service.key}"})
+        lower = await anonymous.get("/v1/conversations", headers={"authorization": f"bearer {service.key}"})
         assert lower.status_code == 200
 
     async def test_who_asks_is_said_once(self, server: ApiServer, service: Client) -> None:
@@ -102,8 +102,8 @@ class TestServiceKeys:
     async def test_a_key_in_a_query_string_is_refused_even_if_it_is_valid(
         self, server: ApiServer, service: Client
     ) -> None:
-        stranger = await server.client(None)
-        for client in (stranger, service):
+        anonymous = await server.client(None)
+        for client in (anonymous, service):
             for name in ("key", "api_key", "access_token", "anything"):
                 response = await client.get("/v1/conversations", params={name: service.key})
                 assert code_of(response) == (401, "unauthorized"), name
@@ -217,11 +217,11 @@ class TestThePage:
             browser = await server.client(None)
             assert (await browser.get("/signin", params={"token": token})).status_code == 303
             assert (await browser.read("/v1/me"))["role"] == "admin"
-        stranger = await server.client(None)
-        assert code_of(await stranger.get("/signin", params={"token": expired})) == (401, "unauthorized")
-        assert code_of(await stranger.get("/signin", params={"token": "guessed"})) == (401, "unauthorized")
+        anonymous = await server.client(None)
+        assert code_of(await anonymous.get("/signin", params={"token": expired})) == (401, "unauthorized")
+        assert code_of(await anonymous.get("/signin", params={"token": "guessed"})) == (401, "unauthorized")
         links.forget_all()
-        assert code_of(await stranger.get("/signin", params={"token": token})) == (401, "unauthorized")
+        assert code_of(await anonymous.get("/signin", params={"token": token})) == (401, "unauthorized")
 
     async def test_the_link_signs_a_browser_in_as_an_admin(self, server: ApiServer, settings: Settings) -> None:
         browser = await self.sign_in(server, settings)
@@ -251,8 +251,8 @@ class TestThePage:
 
     async def test_one_that_is_too_long_is_none(self, server: ApiServer) -> None:
         for value in ("x" * 4_097, '"' + "\\" * 20_000):
-            stranger = await server.client(None, cookie=f"{COOKIE}={value}")
-            assert code_of(await stranger.get("/v1/me")) == (401, "unauthorized")
+            anonymous = await server.client(None, cookie=f"{COOKIE}={value}")
+            assert code_of(await anonymous.get("/v1/me")) == (401, "unauthorized")
 
     async def test_a_token_is_no_cookie_and_a_cookie_is_no_token(
         self, server: ApiServer, settings: Settings, user: Client
@@ -260,8 +260,8 @@ class TestThePage:
         browser = await self.sign_in(server, settings)
         posing = await server.client(browser.cookies[COOKIE])
         assert code_of(await posing.get("/v1/conversations")) == (401, "unauthorized")
-        stranger = await server.client(None, cookie=f"{COOKIE}={user.key}")
-        assert code_of(await stranger.get("/v1/conversations")) == (401, "unauthorized")
+        anonymous = await server.client(None, cookie=f"{COOKIE}={user.key}")
+        assert code_of(await anonymous.get("/v1/conversations")) == (401, "unauthorized")
 
 
 class TestHosts:

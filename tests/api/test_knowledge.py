@@ -264,8 +264,8 @@ class TestAddingAgain:
         one, two = await a_table(service), await a_table(service, "Other")
         assert (await add(service, one, "Salt", key="k")).status_code == 201
         assert (await add(service, two, "Mint", key="k")).status_code == 201
-        for_somebody = await server.client(service.key, Turnkeep_User="ann")
-        assert (await add(for_somebody, one, "Anise", key="k")).status_code == 201
+        for_ann = await server.client(service.key, Turnkeep_User="ann")
+        assert (await add(for_ann, one, "Anise", key="k")).status_code == 201
         assert await names_in(service, one) == ["Salt", "Anise"]
 
     async def test_an_import_that_failed_leaves_its_key_unused(self, service: Client) -> None:

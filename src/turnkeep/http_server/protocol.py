@@ -130,15 +130,15 @@ class BoundedProtocol(WatchedProtocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._unparsed = b""
-        """What was read, but has to wait because too many requests do."""
-        self._row = 0
+        """Bytes that were read, but are parsed later because too many requests wait."""
+        self._overhead_bytes = 0
         """Bytes since the last request ended, or since the last byte of a body."""
         self._is_head = True
         """The next byte belongs to a head, and not to a body."""
         self._is_measured = False
-        """The row does not tell the size of this head; its fields do."""
+        """The size of this head is counted from its fields, because `_overhead_bytes` does not tell it."""
         self._is_refused = False
-        """Whatever else comes is thrown away."""
+        """Further bytes are thrown away."""
 
     # The transport
 
@@ -156,7 +156,7 @@ class BoundedProtocol(WatchedProtocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_refused:
-            self._take(self._unparsed + data)
+            self._feed(self._unparsed + data)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -164,16 +164,16 @@ class BoundedProtocol(WatchedProtocol):
             return
         if self._unparsed:
             self.flow.release()
-            self._take(self._unparsed)
+            self._feed(self._unparsed)
         elif self._is_refused and self.cycle.response_complete:
-            self._part(None)
+            self._close(None)
 
-    def _take(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> None:
         """Parse as much as may be parsed now, and keep the rest."""
         self._unset_keepalive_if_required()
         start = 0
         while start < len(data) and not self._is_refused and len(self.pipeline) < self.limits.pipelined:
-            room = self.limits.head_bytes - self._row
+            room = self.limits.head_bytes - self._overhead_bytes
             end = end_of_piece(data, start, room, is_head=self._is_head)
             self._parse(data[start:end])
             start = end
@@ -185,7 +185,7 @@ class BoundedProtocol(WatchedProtocol):
         self._watch()
 
     def _parse(self, piece: bytes) -> None:
-        self._row += len(piece)
+        self._overhead_bytes += len(piece)
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
@@ -194,16 +194,16 @@ class BoundedProtocol(WatchedProtocol):
             cause = exc.__context__
             self._refuse(cause if isinstance(cause, TurnkeepError) else InvalidRequest("This is not HTTP/1.1."))
         else:
-            if self._row >= self.limits.head_bytes:
+            if self._overhead_bytes >= self.limits.head_bytes:
                 self._refuse(self._too_large())
 
     # The parser
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if not self._row:
+        if not self._overhead_bytes:
             # Another request ended earlier in this piece, so it is not known how much of the piece is this one.
-            self._row = 1
+            self._overhead_bytes = 1
             self._is_measured = True
 
     def on_headers_complete(self) -> None:
@@ -223,7 +223,7 @@ class BoundedProtocol(WatchedProtocol):
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        self._row = 0
+        self._overhead_bytes = 0
         self._deadline.received += len(body)
         super().on_body(body)
 
@@ -231,7 +231,7 @@ class BoundedProtocol(WatchedProtocol):
         if len(self.headers) > self.limits.fields:
             raise self._too_large()
         super().on_message_complete()
-        self._row = 0
+        self._overhead_bytes = 0
         self._is_head = True
         self._is_measured = False
 
@@ -247,7 +247,7 @@ class BoundedProtocol(WatchedProtocol):
     def _watch(self) -> None:
         """Look again in time, as long as a request is unfinished. Cheap, as it is called for every packet."""
         latest = self._latest()
-        if self._is_head and not self._row and latest is not None:
+        if self._is_head and not self._overhead_bytes and latest is not None:
             self._deadline.expect("nothing", 0.0)
             if latest.response_complete and self.timeout_keep_alive_task is None:
                 # The last of its body came after the response. uvicorn starts this timer only with a response.
@@ -269,7 +269,7 @@ class BoundedProtocol(WatchedProtocol):
             self._watch()
         elif not is_last:
             self._alarm = self.loop.call_later(self.limits.grace_seconds, partial(self._look, is_last=True))
-        elif owed == "head" and not self._row:
+        elif owed == "head" and not self._overhead_bytes:
             self.transport.close()
         else:
             self._refuse(RequestTimeout("The request came too slowly. Send it again, faster or in smaller parts."))
@@ -280,7 +280,7 @@ class BoundedProtocol(WatchedProtocol):
         if cycle is None:
             return "head"
         if self._is_head:
-            return "head" if self._row and cycle.response_complete else "nothing"
+            return "head" if self._overhead_bytes and cycle.response_complete else "nothing"
         if cycle.response_complete:
             return "rest"
         is_busy = self.pipeline or cycle.response_started or self.flow.read_paused
@@ -313,19 +313,19 @@ class BoundedProtocol(WatchedProtocol):
         if not self._is_head:
             self._break_off(error)
         elif cycle is None or cycle.response_complete:
-            self._part(error)
+            self._close(error)
 
     def _break_off(self, error: TurnkeepError) -> None:
         """End the request that runs, whose body will not be complete."""
         if self.cycle.response_complete:
-            self._part(None)
+            self._close(None)
         elif self.cycle.response_started:
             self.transport.close()
         else:
             _disconnect(self.cycle)
-            self._part(error)
+            self._close(error)
 
-    def _part(self, error: TurnkeepError | None) -> None:
+    def _close(self, error: TurnkeepError | None) -> None:
         """Close in such a way that the client can read what was written. A socket that is closed while there is
         something to read is reset, and the client may lose what it has not read."""
         self._unset_keepalive_if_required()
