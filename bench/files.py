@@ -29,10 +29,10 @@ from typing import Any
 import psutil
 import uvicorn
 import uvloop
-from turnkeep.api.native.sandbox import bag_path
 
 from bench.harness import target
 from turnkeep.api.app import create_app
+from turnkeep.api.native.sandbox import bag_path
 from turnkeep.config import Settings
 from turnkeep.engine import Options, Question
 from turnkeep.model.principals import Principal

@@ -27,9 +27,9 @@ from typing import Any
 import psutil
 import uvicorn
 import uvloop
-from turnkeep.http_server.protocol import BoundedProtocol
 
 from bench.harness import target
+from turnkeep.http_server.protocol import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats.native import NativeEncoder

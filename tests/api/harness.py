@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import httpx
 import msgspec
+
+from turnkeep.api.app import Server, bind, create_app
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.observer import EngineObserver
 from turnkeep.api.telemetry.tracing import Tracing
-
-from turnkeep.api.app import Server, bind, create_app
 from turnkeep.config import Settings
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.providers.ports import ModelRequest, Providers
@@ -143,7 +143,7 @@ class Scripts:
 
 
 def settings_for(data_dir: Path, **changes: Json) -> Settings:
-    """Settings of a test server: quick to leave. Its lease outlasts a busy machine: whoever dies is in tests/faults."""
+    """Settings of a server that stops quickly. Its lease outlasts a busy machine; tests/faults has short leases."""
     usual: dict[str, Any] = {
         "port": 0,
         "data_dir": data_dir,
@@ -179,7 +179,7 @@ def said(events: Sequence[ServerSentEvent]) -> str:
 
 
 def fake_id(prefix: str) -> str:
-    """An id of the right shape that nobody has."""
+    """An id of the right shape that does not exist."""
     return f"{prefix}_{secrets.token_hex(16)}"
 
 

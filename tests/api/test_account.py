@@ -1,9 +1,8 @@
 """Keys' limits, workspaces, usage and models."""
 
-from turnkeep.api.identity.rate_limits import RateLimiter
-
 from tests.api.conftest import both
 from tests.api.harness import STREAM, ApiServer, Client, code_of
+from turnkeep.api.identity.rate_limits import RateLimiter
 
 
 class TestRateLimits:
@@ -56,7 +55,7 @@ class TestQuotas:
         await service.ask()
 
     @both
-    async def test_a_limited_key_is_told_how_much_of_its_own_limit_is_left(
+    async def test_usage_shows_a_limited_key_how_much_of_its_limit_is_left(
         self, server: ApiServer, service: Client
     ) -> None:
         made = (await service.post("/v1/keys", json={"name": "small", "monthly_message_limit": 3})).json()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from turnkeep.api.telemetry.logs import configure_logging
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, fake_id, settings_for
 from tests.tools.web_server import WebServer, web_server
+from turnkeep.api.telemetry.logs import configure_logging
 from turnkeep.config import Settings
 from turnkeep.errors import Unavailable
 from turnkeep.model.agents import AgentSpec
@@ -115,7 +115,7 @@ def http_tool(url: str = "https://8.8.8.8/", **fields: Json) -> Json:
 
 
 class TestAnAgent:
-    async def test_tells_of_a_tool_what_was_told_of_it(self, service: Client) -> None:
+    async def test_lists_a_tool_as_it_was_saved(self, service: Client) -> None:
         short = http_tool()
         whole = http_tool(method="POST", idempotent=False, description="d", input_schema={"type": "object"})
         for told in (short, whole):
@@ -467,7 +467,7 @@ class TestSecrets:
         assert code_of(response) == (422, "invalid_request")
 
     async def test_that_look_sealed_are_sealed_again(self, free: ApiServer, web: WebServer) -> None:
-        """Else one could send ciphertext of somebody else and have it opened."""
+        """Otherwise a caller could send ciphertext of another tenant and have it decrypted."""
         service = await free.tenant()
         made = await saved(service, tools=[http_tool(web.url, headers={"X-Key": "tks1.AAAA"})])
         free.scripts.say(Call("t"))

@@ -1,4 +1,4 @@
-"""A conversation that is deleted while somebody waits for one of its turns: they are told what became of the turn."""
+"""A conversation that is deleted while a client waits for one of its turns: the client still gets the outcome."""
 
 import asyncio
 
@@ -6,15 +6,15 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of
-from tests.api.test_turns import Gate
+from tests.api.test_turns import ModelPause
 
 
 async def a_waiter(server: ApiServer, user: Client, **headers: str) -> tuple["asyncio.Task[Json]", str, str]:
     """Someone who waits for a turn that does not end by itself, the conversation's path and the turn's id."""
-    gate = Gate()
-    server.scripts.say("Half of ", gate())
+    pause = ModelPause()
+    server.scripts.say("Half of ", pause())
     asking = asyncio.create_task(user.ask(headers=headers))
-    await gate.reached.wait()
+    await pause.reached.wait()
     [conversation] = (await user.read("/v1/conversations"))["data"]
     return asking, f"/v1/conversations/{conversation['id']}", conversation["running_turn"]["id"]
 
@@ -32,7 +32,7 @@ class TestWaiters:
         answer = await asking
         assert_cancelled(answer)
         assert answer["message"]["content"] == [{"type": "text", "text": "Half of "}]
-        assert code_of(await user.get(f"/v1/turns/{turn_id}")) == (404, "not_found"), "nobody else sees it"
+        assert code_of(await user.get(f"/v1/turns/{turn_id}")) == (404, "not_found"), "no other request sees it"
         assert code_of(await user.get(f"{path}/messages")) == (404, "not_found")
 
     @both
@@ -53,10 +53,10 @@ class TestWaiters:
         for verb, body in (("regenerate", {}), ("edit", {"message": "Or else?"})):
             first = await user.ask()
             path = f"/v1/conversations/{first['conversation_id']}"
-            gate = Gate()
-            server.scripts.say(gate())
+            pause = ModelPause()
+            server.scripts.say(pause())
             asking = asyncio.create_task(user.post(f"{path}/turns/{first['turn']['id']}/{verb}", json=body))
-            await gate.reached.wait()
+            await pause.reached.wait()
             assert (await user.delete(path)).status_code == 204
             answer = await asking
             assert answer.status_code == 200, answer.text

@@ -5,10 +5,10 @@ import inspect
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from turnkeep.api.http.problem_details import STATUSES, problem, status_of
 
 from tests.api.harness import ApiServer, Client, code_of, fake_id, settings_for
 from turnkeep import errors
+from turnkeep.api.http.problem_details import STATUSES, problem_response, status_of
 from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
 from turnkeep.providers.ports import ProviderFailed
@@ -90,7 +90,7 @@ class TestMalformedRequests:
         assert "modle" in response.json()["detail"]
         assert (await user.read("/v1/conversations"))["data"] == []
 
-    async def test_an_unknown_word_is_told_together_with_those_that_are_known(self, user: Client) -> None:
+    async def test_the_error_for_an_unknown_word_lists_the_known_ones(self, user: Client) -> None:
         for body, words in (
             ({"kind": "run"}, "`chat`, `sandbox`"),
             ({"if_busy": "wait"}, "`enqueue`, `interrupt`, `reject`"),
@@ -120,6 +120,21 @@ class TestMalformedRequests:
         response = await user.delete("/v1/turns")
         assert code_of(response) == (405, "method_not_allowed")
         assert "POST" in response.headers["allow"]
+
+    async def test_allow_lists_every_method_of_the_path(self, user: Client) -> None:
+        path = f"/v1/conversations/{fake_id('conv')}"
+        for method in ("POST", "OPTIONS"):
+            response = await user.request(method, path)
+            assert response.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH"
+        fixed = await user.get("/v1/conversations/import")
+        assert (fixed.status_code, fixed.headers["allow"]) == (405, "OPTIONS, POST"), "not a conversation called import"
+
+    async def test_a_path_with_doubled_or_trailing_slashes_is_answered_without_a_redirect(self, user: Client) -> None:
+        for path in ("/healthz/", "//healthz", "/v1/me/", "//v1//me"):
+            response = await user.get(f"{user.base_url}".rstrip("/") + path)
+            assert (response.status_code, response.history) == (200, []), path
+        assert code_of(await user.get("/v1/nothing/")) == (404, "not_found")
+        assert code_of(await user.get("/healthz%0A")) == (404, "not_found")
 
     async def test_every_answer_has_an_id_that_the_caller_may_choose(self, user: Client) -> None:
         chosen = await user.get("/healthz", headers={"x-request-id": "my-own-id-1"})
@@ -192,8 +207,8 @@ class TestDefects:
         assert "the secret inside" in caplog.text
 
     def test_defects_of_our_own_are_not_explained_either(self) -> None:
-        answer = problem(errors.BoundaryBroken("users see everything"), request_id="req_1")
-        assert answer.status == 500
+        answer = problem_response(errors.BoundaryBroken("users see everything"), request_id="req_1")
+        assert answer.status_code == 500
         assert b"everything" not in answer.body
 
     async def test_a_database_that_is_away_is_503_with_a_hint(

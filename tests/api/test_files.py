@@ -65,7 +65,7 @@ async def announce(client: Client, name: str, data: bytes, **body: Json) -> Json
 
 
 async def put(promised: Json, data: bytes) -> httpx.Response:
-    """As a stranger: the address alone is the permission."""
+    """Without a key: the address alone is the permission."""
     async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
         return await stranger.put(promised["upload"]["url"], content=data)
 
@@ -197,7 +197,7 @@ class TestRefusedForms:
             assert code_of(response) == (415, "unsupported_media_type")
         await nothing_stored(server, user, conversation)
 
-    async def test_a_conversation_of_somebody_else(self, server: ApiServer, service: Client, user: Client) -> None:
+    async def test_a_conversation_of_another_user(self, server: ApiServer, service: Client, user: Client) -> None:
         conversation = await a_conversation(user)
         for stranger in (await server.user(service, "mallory"), await server.tenant("other")):
             assert code_of(await send(stranger, conversation, ("a.txt", b"x"))) == (404, "not_found")
@@ -229,7 +229,7 @@ class TestTooLarge:
         assert code_of(response) == (413, "file_too_large")
         await nothing_stored(server, user, conversation)
 
-    async def test_while_it_is_read_when_no_length_was_told(self, server: ApiServer, user: Client) -> None:
+    async def test_while_it_is_read_when_no_length_was_announced(self, server: ApiServer, user: Client) -> None:
         """Chunked, and it would never end: the refusal comes long before."""
         conversation = await a_conversation(user)
         sent = 0
@@ -385,7 +385,7 @@ class TestTwoPhases:
         assert (await user.post(f"/v1/files/{promised['file']['id']}/complete")).status_code == 200
         assert (await user.get(f"/v1/files/{promised['file']['id']}/content")).content == b"hello"
 
-    async def test_nobody_else_completes_it(self, server: ApiServer, service: Client, user: Client) -> None:
+    async def test_another_user_cannot_complete_it(self, server: ApiServer, service: Client, user: Client) -> None:
         promised = await announce(user, "a.txt", b"hello")
         await put(promised, b"hello")
         for stranger in (await server.user(service, "mallory"), await server.tenant("other")):
@@ -485,7 +485,7 @@ class TestDownloads:
             response = await user.get(path, headers={"range": asked})
             assert (response.status_code, response.content) == (200, b"hello"), asked
 
-    async def test_who_has_it_already_is_told_so(self, user: Client) -> None:
+    async def test_a_client_that_has_it_already_gets_304(self, user: Client) -> None:
         file = await upload(user, await a_conversation(user), data=b"hello")
         path = f"/v1/files/{file['id']}/content"
         tag = (await user.get(path)).headers["etag"]
@@ -604,7 +604,7 @@ class TestSaving:
         assert (await user.read("/v1/files"))["data"] == []
 
 
-class TestStrangers:
+class TestOtherCallers:
     async def test_a_foreign_or_deleted_id_does_not_exist(
         self, server: ApiServer, service: Client, user: Client
     ) -> None:

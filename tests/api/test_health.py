@@ -1,25 +1,25 @@
-"""What operators ask: alive, ready, numbers, routes, the front page."""
+"""Operation: liveness, readiness, metrics, OpenAPI, HEAD, the front page."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 import pytest
-from tests.api.test_access_matrix import ENDPOINTS
-from turnkeep.api.telemetry.metrics import Metrics
-from turnkeep.api.telemetry.observer import EngineObserver
 
 from tests.api.harness import ApiServer, Client, code_of, fake_id
+from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_files import a_conversation, upload
-from tests.api.test_turns import Gate
+from tests.api.test_turns import ModelPause
+from turnkeep.api.telemetry.metrics import Metrics
+from turnkeep.api.telemetry.observer import EngineObserver
 from turnkeep.errors import LeaseLost, Unavailable
 from turnkeep.ids import new_turn_id
 
 
 class TestHealth:
     async def test_alive_and_ready(self, server: ApiServer) -> None:
-        anybody = await server.client(None)
-        assert (await anybody.read("/healthz")) == {"status": "ok"}
-        assert (await anybody.read("/readyz")) == {"status": "ready"}
+        anonymous = await server.client(None)
+        assert (await anonymous.read("/healthz")) == {"status": "ok"}
+        assert (await anonymous.read("/readyz")) == {"status": "ready"}
 
     async def test_not_ready_without_its_database_but_alive(
         self, server: ApiServer, monkeypatch: pytest.MonkeyPatch
@@ -28,9 +28,9 @@ class TestHealth:
             raise Unavailable("The database is away.")
 
         monkeypatch.setattr(type(server.runtime.store), "workspace", away)
-        anybody = await server.client(None)
-        assert code_of(await anybody.get("/readyz")) == (503, "unavailable")
-        assert (await anybody.get("/healthz")).status_code == 200
+        anonymous = await server.client(None)
+        assert code_of(await anonymous.get("/readyz")) == (503, "unavailable")
+        assert (await anonymous.get("/healthz")).status_code == 200
 
     async def test_the_numbers_are_prometheus_text(self, server: ApiServer, user: Client) -> None:
         await user.ask()
@@ -46,18 +46,18 @@ class TestHealth:
 
     @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json"])
     async def test_head_is_answered_as_get_is_without_the_body(self, server: ApiServer, path: str) -> None:
-        anybody = await server.client(None)
-        head, whole = await anybody.head(path), await anybody.get(path)
+        anonymous = await server.client(None)
+        head, whole = await anonymous.head(path), await anonymous.get(path)
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"] == whole.headers["content-type"]
         if path != "/metrics":  # whose numbers have moved on
             assert head.headers["content-length"] == str(len(whole.content))
 
-    async def test_head_of_a_stream_ends_at_once_and_attaches_nobody(
+    async def test_head_of_a_stream_ends_at_once_and_attaches_no_reader(
         self, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "Done.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "Done.")
         turn = (await user.ask(background=True))["turn_id"]
         attached: list[str] = []
 
@@ -69,11 +69,9 @@ class TestHealth:
         head = await user.head(f"/v1/turns/{turn}/events")
         assert (head.status_code, head.content, attached) == (200, b"", [])
         assert head.headers["content-type"].startswith("text/event-stream")
-        gate.opened.set()
+        pause.opened.set()
 
-    async def test_head_of_a_file_tells_its_size_and_of_a_stranger_nothing(
-        self, server: ApiServer, user: Client
-    ) -> None:
+    async def test_head_of_a_file_shows_its_size_only_to_who_may_see_it(self, server: ApiServer, user: Client) -> None:
         file = await upload(user, await a_conversation(user), "a.txt", b"hello")
         head = await user.head(f"/v1/files/{file['id']}/content")
         assert (head.status_code, head.headers["content-length"], head.content) == (200, "5", b"")

@@ -1,13 +1,14 @@
-"""Who may come in, and as whom."""
+"""Authentication: who may call, and as whom. Hosts, CORS and sign-in."""
 
 import re
 import stat
 
-from turnkeep.api.identity.authentication import COOKIE
-from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
+import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
+from turnkeep.api.identity.authentication import COOKIE
+from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
 from turnkeep.config import Settings
 
 OLD_SECRET, NEW_SECRET = "o" * 32, "n" * 32
@@ -75,12 +76,12 @@ class TestServiceKeys:
             assert (await client.get("/v1/orgs")).status_code == 200
 
     async def test_other_spellings_of_the_header_are_refused(self, server: ApiServer, service: Client) -> None:
-        stranger = await server.client(None)
+        anonymous = await server.client(None)
         for value in (service.key, f"Basic {service.key}", "Bearer", f"Bearer {service.key}x", "Bearer tku_x.y"):
-            response = await stranger.get("/v1/conversations", headers={"authorization": value})
+            response = await anonymous.get("/v1/conversations", headers={"authorization": value})
             assert code_of(response) == (401, "unauthorized"), value
             assert response.headers["www-authenticate"] == "Bearer"
-        lower = await stranger.get("/v1/conversations", headers={"authorization": f"bearer {service.key}"})
+        lower = await anonymous.get("/v1/conversations", headers={"authorization": f"bearer {service.key}"})
         assert lower.status_code == 200
 
     async def test_who_asks_is_said_once(self, server: ApiServer, service: Client) -> None:
@@ -101,8 +102,8 @@ class TestServiceKeys:
     async def test_a_key_in_a_query_string_is_refused_even_if_it_is_valid(
         self, server: ApiServer, service: Client
     ) -> None:
-        stranger = await server.client(None)
-        for client in (stranger, service):
+        anonymous = await server.client(None)
+        for client in (anonymous, service):
             for name in ("key", "api_key", "access_token", "anything"):
                 response = await client.get("/v1/conversations", params={name: service.key})
                 assert code_of(response) == (401, "unauthorized"), name
@@ -131,7 +132,7 @@ class TestUserTokens:
             assert code_of(await other.get(path)) == (404, "not_found"), path
         assert (await other.read("/v1/conversations"))["data"] == []
 
-    async def test_it_cannot_pose_as_somebody_else(self, server: ApiServer, user: Client) -> None:
+    async def test_it_cannot_act_for_another_user(self, server: ApiServer, user: Client) -> None:
         response = await user.get("/v1/conversations", headers={"turnkeep-user": "bob"})
         assert code_of(response) == (403, "forbidden")
         response = await user.get("/v1/conversations", headers={"turnkeep-workspace": fake_id("ws")})
@@ -216,11 +217,11 @@ class TestThePage:
             browser = await server.client(None)
             assert (await browser.get("/signin", params={"token": token})).status_code == 303
             assert (await browser.read("/v1/me"))["role"] == "admin"
-        stranger = await server.client(None)
-        assert code_of(await stranger.get("/signin", params={"token": expired})) == (401, "unauthorized")
-        assert code_of(await stranger.get("/signin", params={"token": "guessed"})) == (401, "unauthorized")
+        anonymous = await server.client(None)
+        assert code_of(await anonymous.get("/signin", params={"token": expired})) == (401, "unauthorized")
+        assert code_of(await anonymous.get("/signin", params={"token": "guessed"})) == (401, "unauthorized")
         links.forget_all()
-        assert code_of(await stranger.get("/signin", params={"token": token})) == (401, "unauthorized")
+        assert code_of(await anonymous.get("/signin", params={"token": token})) == (401, "unauthorized")
 
     async def test_the_link_signs_a_browser_in_as_an_admin(self, server: ApiServer, settings: Settings) -> None:
         browser = await self.sign_in(server, settings)
@@ -250,8 +251,8 @@ class TestThePage:
 
     async def test_one_that_is_too_long_is_none(self, server: ApiServer) -> None:
         for value in ("x" * 4_097, '"' + "\\" * 20_000):
-            stranger = await server.client(None, cookie=f"{COOKIE}={value}")
-            assert code_of(await stranger.get("/v1/me")) == (401, "unauthorized")
+            anonymous = await server.client(None, cookie=f"{COOKIE}={value}")
+            assert code_of(await anonymous.get("/v1/me")) == (401, "unauthorized")
 
     async def test_a_token_is_no_cookie_and_a_cookie_is_no_token(
         self, server: ApiServer, settings: Settings, user: Client
@@ -259,8 +260,8 @@ class TestThePage:
         browser = await self.sign_in(server, settings)
         posing = await server.client(browser.cookies[COOKIE])
         assert code_of(await posing.get("/v1/conversations")) == (401, "unauthorized")
-        stranger = await server.client(None, cookie=f"{COOKIE}={user.key}")
-        assert code_of(await stranger.get("/v1/conversations")) == (401, "unauthorized")
+        anonymous = await server.client(None, cookie=f"{COOKIE}={user.key}")
+        assert code_of(await anonymous.get("/v1/conversations")) == (401, "unauthorized")
 
 
 class TestHosts:
@@ -280,7 +281,7 @@ class TestHosts:
 
 
 class TestCors:
-    async def test_only_listed_origins_are_told_that_they_may(self, settings: Settings) -> None:
+    async def test_only_listed_origins_are_allowed(self, settings: Settings) -> None:
         changed = settings_for(settings.data_dir, allowed_origins=("https://app.example",))
         async with ApiServer.start(changed) as server:
             client = await server.operator()
@@ -325,7 +326,20 @@ class TestCors:
                 assert code_of(refused) == expected
                 assert "Origin" in refused.headers.get_list("vary")
 
-    async def test_without_a_list_nobody_is(self, server: ApiServer, service: Client) -> None:
+    async def test_a_page_can_read_that_the_server_has_a_defect(
+        self, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("a defect")
+
+        changed = settings_for(settings.data_dir, allowed_origins=("https://app.example",))
+        async with ApiServer.start(changed) as server:
+            monkeypatch.setattr(type(server.runtime.store), "usage", broken)
+            response = await (await server.operator(origin="https://app.example")).get("/v1/usage")
+            assert code_of(response) == (500, "internal")
+            assert response.headers["access-control-allow-origin"] == "https://app.example"
+
+    async def test_without_a_list_no_origin_is_allowed(self, server: ApiServer, service: Client) -> None:
         response = await service.get("/v1/conversations", headers={"origin": "https://app.example"})
         assert "access-control-allow-origin" not in response.headers
 

@@ -236,7 +236,7 @@ class TestAddingAgain:
         assert await names_in(service, table_id) == ["Salt"]
 
     @pytest.mark.parametrize("kind", ["json", "csv"])
-    async def test_keys_are_told_apart_to_their_last_character(self, service: Client, kind: str) -> None:
+    async def test_keys_differ_by_their_last_character(self, service: Client, kind: str) -> None:
         table_id = await a_table(service)
         for number in (1, 2):
             key = "k" * 254 + str(number)
@@ -264,8 +264,8 @@ class TestAddingAgain:
         one, two = await a_table(service), await a_table(service, "Other")
         assert (await add(service, one, "Salt", key="k")).status_code == 201
         assert (await add(service, two, "Mint", key="k")).status_code == 201
-        for_somebody = await server.client(service.key, Turnkeep_User="ann")
-        assert (await add(for_somebody, one, "Anise", key="k")).status_code == 201
+        for_ann = await server.client(service.key, Turnkeep_User="ann")
+        assert (await add(for_ann, one, "Anise", key="k")).status_code == 201
         assert await names_in(service, one) == ["Salt", "Anise"]
 
     async def test_an_import_that_failed_leaves_its_key_unused(self, service: Client) -> None:
@@ -274,7 +274,7 @@ class TestAddingAgain:
         assert (await send_csv(service, table_id, "Name,Price\na,1\nb\n", **headers)).status_code == 422
         assert (await send_csv(service, table_id, "Name,Price\na,1\nb,2\n", **headers)).json()["rows"] == 2
 
-    async def test_an_import_that_is_told_of_says_the_same_result(self, service: Client) -> None:
+    async def test_an_import_with_progress_lines_gives_the_same_result(self, service: Client) -> None:
         table_id = await a_table(service)
         headers = {"idempotency-key": "k", "accept": "application/x-ndjson"}
         ends = [(await send_csv(service, table_id, "Name\na\nb\n", **headers)).text.splitlines()[-1] for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The log: JSON lines with turn ids, never a secret. And spans, when somebody collects them."""
+"""Logs: JSON lines with turn ids and without secrets. Traces: spans, if an exporter is configured."""
 
 import io
 import json
@@ -9,11 +9,11 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.api.harness import OPERATOR_KEY, STREAM, ApiServer
 from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
 from turnkeep.api.telemetry.logs import JsonFormatter, configure_logging
 from turnkeep.api.telemetry.tracing import Tracing, open_tracing
-
-from tests.api.harness import OPERATOR_KEY, STREAM, ApiServer
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Fail
 

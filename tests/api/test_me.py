@@ -1,4 +1,4 @@
-"""`GET /v1/me`: who the server takes the caller for."""
+"""`GET /v1/me`: who the caller is."""
 
 from pathlib import Path
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from turnkeep.api.identity.service_keys import SigninLinks
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of
+from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.config import Settings
 
 COMMAND = {"name": "A", "mcp_servers": [{"name": "own", "command": sys.executable, "args": ["-c", "pass"]}]}

@@ -1,16 +1,16 @@
-"""The reference pages name what there is."""
+"""The reference pages list everything that exists."""
 
 import re
 from pathlib import Path
 from typing import get_args
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.api.test_access_matrix import ENDPOINTS
-from turnkeep.api.http.problem_details import status_of
-from turnkeep.http_server.protocol import RequestLimits
 
 from tests.api.harness import ApiServer, Client
+from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_errors import every_error
+from turnkeep.api.http.problem_details import status_of
+from turnkeep.http_server.protocol import RequestLimits
 from turnkeep_client.wire.events import Preview, TurnEvent
 
 MANUAL = Path(__file__).parents[2] / "docs"

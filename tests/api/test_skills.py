@@ -148,7 +148,9 @@ class TestWhatIsRefused:
         response = await upload(service, agent, ("c.zip", zip_of(CHARTS)[:-30]))
         assert code_of(response) == (415, "unsupported_media_type")
 
-    async def test_is_whoever_may_not_write_agents(self, server: ApiServer, service: Client, agent: str) -> None:
+    async def test_is_refused_to_callers_who_may_not_write_agents(
+        self, server: ApiServer, service: Client, agent: str
+    ) -> None:
         member = await server.user(service)
         assert code_of(await upload(member, agent, ("c.zip", zip_of(CHARTS)))) == (403, "forbidden")
         stranger = await server.tenant()

@@ -48,8 +48,8 @@ MESSAGE_FIELDS = {
 }
 
 
-class Gate:
-    """Holds the model until it is opened."""
+class ModelPause:
+    """Makes the scripted model wait until `opened` is set."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -86,10 +86,10 @@ class TestWaiting:
         assert answer["message"]["content"] == [{"type": "text", "text": "Half an "}]
 
     async def test_a_cancelled_turn_answers_200_with_code_cancelled(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say("Wait… ", gate())
+        pause = ModelPause()
+        server.scripts.say("Wait… ", pause())
         asking = asyncio.create_task(user.ask())
-        await gate.reached.wait()
+        await pause.reached.wait()
         conversations = (await user.read("/v1/conversations"))["data"]
         cancelled = await user.post(f"/v1/turns/{conversations[0]['running_turn']['id']}/cancel")
         assert cancelled.json()["status"] == "cancelled"
@@ -99,14 +99,14 @@ class TestWaiting:
         assert answer["message"]["content"] == [{"type": "text", "text": "Wait… "}]
 
     async def test_a_caller_who_hangs_up_detaches_from_the_turn(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "Done.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "Done.")
         asking = asyncio.create_task(user.ask())
-        await gate.reached.wait()
+        await pause.reached.wait()
         turn_id = (await user.read("/v1/conversations"))["data"][0]["running_turn"]["id"]
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        gate.opened.set()
+        pause.opened.set()
         async with user.stream("GET", f"/v1/turns/{turn_id}/events") as response:
             assert names(await read_events(response))[-1] == "result"
 
@@ -114,10 +114,10 @@ class TestWaiting:
     async def test_polling_does_not_keep_a_turn_attached(self, settings: Settings) -> None:
         async with ApiServer.start(structs.replace(settings, disconnect_grace_seconds=0.0)) as server:
             user = await server.user(await server.tenant())
-            gate = Gate()
-            server.scripts.say("Half of ", gate())
+            pause = ModelPause()
+            server.scripts.say("Half of ", pause())
             asking = asyncio.create_task(user.ask())
-            await gate.reached.wait()
+            await pause.reached.wait()
             [conversation] = (await user.read("/v1/conversations"))["data"]
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
@@ -183,14 +183,14 @@ class TestStreaming:
             assert code_of(response) == (422, "invalid_request"), cursor
 
     async def test_a_place_that_a_live_turn_has_not_reached_is_refused(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say("Half of ", gate(), "it.")
+        pause = ModelPause()
+        server.scripts.say("Half of ", pause(), "it.")
         accepted = await user.ask(background=True)
-        await gate.reached.wait()
+        await pause.reached.wait()
         for cursor in ("1.100000", "1.9", "2"):
             refused = await user.get(accepted["events_url"], params={"after": cursor})
             assert code_of(refused) == (422, "invalid_request"), cursor
-        gate.opened.set()
+        pause.opened.set()
         rest = await user.get(accepted["events_url"], params={"after": "1.8"})
         assert b"event: result" in rest.content
 
@@ -221,25 +221,25 @@ class TestStreaming:
         assert code_of(response) == (422, "invalid_request")
 
     async def test_a_queued_turn_says_so_and_says_again_when_it_runs(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "First.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "First.")
         first = await user.ask(background=True)
         conversation = {"conversation_id": first["conversation_id"], "message": "Next", "if_busy": "enqueue"}
         async with user.stream("POST", "/v1/turns", json=conversation, headers=STREAM) as response:
-            gate.opened.set()
+            pause.opened.set()
             events = await read_events(response)
         assert [data_of(event)["status"] for event in events if event.event == "turn"] == ["queued", "running"]
 
 
 class TestBackground:
     async def test_the_answer_comes_at_once_and_wins_over_accept(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "Later.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "Later.")
         response = await user.post("/v1/turns", json={"message": "Hi", "background": True}, headers=STREAM)
         assert response.status_code == 202
         accepted = response.json()
         assert set(accepted) == {"conversation_id", "turn_id", "events_url"}
-        gate.opened.set()
+        pause.opened.set()
         events = await user.get(accepted["events_url"])
         assert b"event: result" in events.content
         turn = await user.read(f"/v1/turns/{accepted['turn_id']}")
@@ -248,8 +248,8 @@ class TestBackground:
 
 class TestBusy:
     async def test_reject_names_the_running_turn_and_where_to_follow_it(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "First.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "First.")
         first = await user.ask(background=True)
         response = await user.post("/v1/turns", json={"message": "?", "conversation_id": first["conversation_id"]})
         assert code_of(response) == (409, "conversation_busy")
@@ -260,12 +260,12 @@ class TestBusy:
         assert isinstance(problem["started_at"], int)
         conversation = await user.read(f"/v1/conversations/{first['conversation_id']}")
         assert conversation["running_turn"] == {"id": first["turn_id"], "events_url": first["events_url"]}
-        gate.opened.set()
+        pause.opened.set()
 
     async def test_interrupt_stops_what_runs_and_keeps_what_waits(self, server: ApiServer, user: Client) -> None:
-        gates = [Gate() for _ in range(3)]
-        for gate in gates:
-            server.scripts.say("So ", gate(), "it is.")
+        gates = [ModelPause() for _ in range(3)]
+        for pause in gates:
+            server.scripts.say("So ", pause(), "it is.")
         first = await user.ask("One", background=True)
         await gates[0].reached.wait()
         again = {"conversation_id": first["conversation_id"], "background": True}
@@ -276,16 +276,16 @@ class TestBusy:
         conversation = await user.read(f"/v1/conversations/{first['conversation_id']}")
         assert conversation["running_turn"]["id"] == urgent["turn_id"]
         assert texts_of(conversation) == ["Two"]
-        for gate in gates:
-            gate.opened.set()
+        for pause in gates:
+            pause.opened.set()
 
 
 class TestTheQueue:
     @both
     async def test_the_conversation_shows_what_waits_until_it_starts(self, server: ApiServer, user: Client) -> None:
-        gates = [Gate() for _ in range(4)]
-        for gate in gates:
-            server.scripts.say(gate(), "Answered.")
+        gates = [ModelPause() for _ in range(4)]
+        for pause in gates:
+            server.scripts.say(pause(), "Answered.")
         first = await user.ask("One", background=True)
         path = f"/v1/conversations/{first['conversation_id']}"
         waiting = [await in_queue(user, first, text) for text in ("Two", "Three", "Four")]
@@ -319,15 +319,15 @@ class TestTheQueue:
     async def test_it_is_shown_to_those_who_see_the_conversation(
         self, server: ApiServer, service: Client, user: Client
     ) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "Answered.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "Answered.")
         first = await user.ask("One", background=True)
         await in_queue(user, first, "Two")
         path = f"/v1/conversations/{first['conversation_id']}"
         assert texts_of(await service.read(path)) == ["Two"]
         other = await server.user(service, "bob")
         assert code_of(await other.get(path)) == (404, "not_found")
-        gate.opened.set()
+        pause.opened.set()
 
 
 async def in_queue(user: Client, first: Json, text: str) -> Json:
@@ -372,10 +372,10 @@ class TestIdempotency:
 
 class TestCancelling:
     async def test_it_is_idempotent_and_keeps_the_partial_text(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say("So far ", gate())
+        pause = ModelPause()
+        server.scripts.say("So far ", pause())
         accepted = await user.ask(background=True)
-        await gate.reached.wait()
+        await pause.reached.wait()
         first = await user.post(f"/v1/turns/{accepted['turn_id']}/cancel")
         second = await user.post(f"/v1/turns/{accepted['turn_id']}/cancel")
         assert first.json() == second.json()
@@ -417,7 +417,7 @@ class TestModelsAndAgents:
 
 
 class TestRefusals:
-    async def test_ids_that_nobody_has_are_404(self, user: Client) -> None:
+    async def test_unknown_ids_are_404(self, user: Client) -> None:
         for body in (
             {"conversation_id": fake_id("conv")},
             {"conversation_id": "nonsense"},
@@ -509,8 +509,8 @@ class TestBranches:
 
     @both
     async def test_a_turn_that_runs_makes_the_conversation_busy(self, server: ApiServer, user: Client) -> None:
-        gate = Gate()
-        server.scripts.say(gate(), "First.")
+        pause = ModelPause()
+        server.scripts.say(pause(), "First.")
         first = await user.ask(background=True)
         path = f"/v1/conversations/{first['conversation_id']}/turns/{first['turn_id']}"
         for response in (await user.post(f"{path}/regenerate"), await user.post(f"{path}/edit", json={"message": "?"})):
@@ -521,7 +521,7 @@ class TestBranches:
         switching = await user.patch(base, json={"head_turn_id": first["turn_id"]})
         assert code_of(switching) == (409, "conversation_busy")
         assert "if_busy" not in switching.json()["detail"], "a PATCH cannot wait in the queue"
-        gate.opened.set()
+        pause.opened.set()
 
     async def test_a_turn_of_another_conversation_is_not_found(self, user: Client) -> None:
         first, second = await user.ask("One"), await user.ask("Two")

@@ -5,11 +5,11 @@ import zipfile
 
 import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
+
+from tests.browser.harness import ChatPage, Harness
 from turnkeep.api.identity.authentication import COOKIE
 from turnkeep.api.identity.service_keys import signing_secrets
 from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
-
-from tests.browser.harness import ChatPage, Harness
 from turnkeep.clock import system_clock
 
 

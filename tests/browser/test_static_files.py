@@ -6,9 +6,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from turnkeep.api.http.bundled_page import Page
 
 from tests.api.harness import ApiServer, settings_for
+from turnkeep.api.http.bundled_page import BundledPage
 
 FIRST_LOAD_BYTES = 250_000
 
@@ -75,8 +75,8 @@ class TestUnbuiltPage:
     async def test_is_replaced_by_a_text_that_says_how_to_build_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert not Page(tmp_path).is_built
-        monkeypatch.setattr("turnkeep.api.app.Page", lambda: Page(tmp_path))
+        assert not BundledPage(tmp_path).is_built
+        monkeypatch.setattr("turnkeep.api.app.BundledPage", lambda: BundledPage(tmp_path))
         async with (
             ApiServer.start(settings_for(tmp_path)) as server,
             httpx.AsyncClient(trust_env=False, timeout=120) as client,

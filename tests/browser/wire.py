@@ -3,12 +3,11 @@
 import sys
 from pathlib import Path
 
+from turnkeep.api.app import all_endpoints
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import UserTokens
-from turnkeep.api.telemetry.metrics import Metrics
-
-from turnkeep.api.app import all_endpoints
 from turnkeep.api.openapi import document
+from turnkeep.api.telemetry.metrics import Metrics
 
 
 def write_document(file: Path) -> None:

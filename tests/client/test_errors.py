@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from turnkeep.api.http.problem_details import problem, status_of
 
 from tests.api.test_errors import every_error
+from turnkeep.api.http.problem_details import problem_response, status_of
 from turnkeep.errors import (
     ConversationBusy,
     Defect,
@@ -28,8 +28,8 @@ PLAIN = [
 
 def through(error: TurnkeepError) -> TurnkeepError:
     """The error after its way over the wire."""
-    answer = problem(error, request_id="req_1")
-    return error_of(answer.status, answer.headers, answer.body)
+    answer = problem_response(error, request_id="req_1")
+    return error_of(answer.status_code, answer.headers, bytes(answer.body))
 
 
 @pytest.mark.parametrize("error", PLAIN, ids=lambda error: error.__name__)

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from turnkeep.api.identity.service_keys import LOCAL_KEY
 
+from turnkeep.api.identity.service_keys import LOCAL_KEY
 from turnkeep.cli.store_access import remember_server
 from turnkeep.config import Settings
 from turnkeep.errors import InvalidRequest

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any, cast
 
 import uvicorn
-from turnkeep.http_server.protocol import BoundedProtocol
 
 from tests.streaming.turns import ListSource
+from turnkeep.http_server.protocol import BoundedProtocol
 from turnkeep.ids import TurnId
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for

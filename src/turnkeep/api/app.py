@@ -1,19 +1,25 @@
-"""The application: endpoints on Litestar's routes, behind the gate and the front."""
+"""The application: every endpoint as a Starlette route, the middleware around them, and the process that serves it.
 
-import logging
-from typing import Any
+On the first SIGTERM or SIGINT the server takes no new requests (503), hands running turns over, ends streams with a
+hint to come back, and answers waiting requests with 202; then it closes the connections. A second signal ends it at
+once.
+"""
 
-from litestar import Litestar, Request, Response
-from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp
+import re
+import socket
+from collections.abc import Callable
 
-from turnkeep.api.cors import Cors
-from turnkeep.api.http.bundled_page import Page
-from turnkeep.api.http.dispatch import Gate
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from turnkeep.api.http.bundled_page import BundledPage
+from turnkeep.api.http.dispatch import Dispatcher
 from turnkeep.api.http.endpoints import Endpoint
-from turnkeep.api.http.middleware import Front
-from turnkeep.api.http.problem_details import problem, status_of, translated
-from turnkeep.api.http.responses import head_of
+from turnkeep.api.http.middleware import Cors, PageMiddleware, RequestMiddleware
+from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.identity.authentication import Authenticator
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
@@ -32,97 +38,114 @@ from turnkeep.api.native import (
     tables,
     turns,
 )
-from turnkeep.api.notes import notes_of
 from turnkeep.api.openai import gateway
 from turnkeep.api.openapi import document
-from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
+from turnkeep.config import Settings
+from turnkeep.errors import TurnkeepError
+from turnkeep.http_server.process import GracefulServer
+from turnkeep.http_server.sockets import listen
 from turnkeep.runtime import Runtime
 
-_logger = logging.getLogger("turnkeep.http")
+CLOSE_SECONDS = 5
+BACKLOG = 2_048
 
 
-def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> ASGIApp:
-    """The whole HTTP API of this runtime, as one ASGI app."""
+def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> Starlette:
+    """The whole HTTP API of this runtime."""
     metrics = metrics or Metrics()
     metrics.watch(runtime)
     settings = runtime.settings
-    signer = UserTokens(signing_secrets(settings))
-    endpoints = all_endpoints(signer, SigninLinks(settings.data_dir), metrics)
-    standing = [key for key in (settings.bootstrap_key, local_key(settings.data_dir)) if key]
-    authenticator = Authenticator(runtime.store, signer, home_org=runtime.home_org, standing_keys=standing)
-    gate = Gate(runtime, authenticator, RateLimiter())
-    routes = Litestar(
-        route_handlers=[_route(endpoint, gate) for endpoint in endpoints],
-        exception_handlers={Exception: _answer_error},
-        openapi_config=None,
-        logging_config=None,
-        debug=False,
+    tokens = UserTokens(signing_secrets(settings))
+    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics)
+    authenticator = Authenticator(
+        runtime.store,
+        tokens,
+        home_org=runtime.home_org,
+        standing_keys=[key for key in (settings.bootstrap_key, local_key(settings.data_dir)) if key],
+        public_url=settings.public_url,
     )
-    app = Cors(routes, settings.allowed_origins) if settings.allowed_origins else routes
-    return Front(app, Page(), runtime, metrics, tracing)
+    dispatcher = Dispatcher(runtime, authenticator, RateLimiter())
+    app = Starlette(
+        routes=dispatcher.routes(endpoints),
+        middleware=_middleware(runtime, metrics, tracing),
+        exception_handlers={TurnkeepError: answer_error, HTTPException: answer_error},
+    )
+    app.router.redirect_slashes = False
+    app.router.default = SlashTolerance(app.router)
+    return app
 
 
-def all_endpoints(signer: UserTokens, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
-    """Every endpoint there is, sorted by path."""
+def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> list[Middleware]:
+    """From the outside in."""
+    layers = [Middleware(RequestMiddleware, runtime=runtime, metrics=metrics, tracing=tracing)]
+    page = BundledPage()
+    if page.is_built:
+        layers.append(Middleware(PageMiddleware, page=page))
+    if runtime.settings.allowed_origins:
+        layers.append(Middleware(Cors, origins=runtime.settings.allowed_origins))
+    return layers
+
+
+class SlashTolerance:
+    """Requests that match no route. A path with doubled or trailing slashes is tried once more without them, because
+    clients often join an address that ends with a slash and a path that begins with one."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = "/" + re.sub("//+", "/", scope["path"].strip("/"))
+        if scope["type"] != "http" or path == scope["path"]:
+            await self._router.not_found(scope, receive, send)
+        else:
+            await self._router({**scope, "path": path}, receive, send)
+
+
+def all_endpoints(tokens: UserTokens, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
+    """All endpoints, sorted by path."""
     made: list[Endpoint] = []
 
     def openapi() -> bytes:
         return document(made)
 
-    documents = health.document_endpoints(metrics.text, openapi)
     topics = (
         turns.endpoints,
         conversations.endpoints,
         files.endpoints,
-        sandbox.endpoints,
-        conversations.endpoints,
         agents.endpoints,
         skills.endpoints,
+        runs.endpoints,
         pages.endpoints,
         tables.endpoints,
-        tables.endpoints,
-        runs.endpoints,
         sandbox.endpoints,
         gateway.endpoints,
-        sandbox.endpoints,
-        account.token_endpoints(signer),
         account.endpoints,
+        account.token_endpoints(tokens),
         operations.endpoints,
         health.endpoints,
-        health.signin_endpoints(signer, links),
-        documents,
+        health.signin_endpoints(tokens, links),
+        health.document_endpoints(metrics.text, openapi),
     )
     made += [endpoint for topic in topics for endpoint in topic.all]
     made.sort(key=lambda endpoint: (endpoint.path, endpoint.method))
     return tuple(made)
 
 
-def _route(endpoint: Endpoint, gate: Gate) -> HTTPRouteHandler:
-    async def handle(request: Request[Any, Any, Any]) -> ASGIApp:
-        answer = await gate.admit(endpoint, request)
-        return head_of(answer) if request.scope["method"] == "HEAD" else answer
+class Server(GracefulServer):
+    """One worker."""
 
-    handle.__name__ = endpoint.name
-    return HTTPRouteHandler(
-        path=_litestar_path(endpoint.path),
-        http_method=["GET", "HEAD"] if endpoint.answers_head else endpoint.method,
-        status_code=200,
-        opt={"endpoint": endpoint},
-        include_in_schema=False,
-    )(handle)
+    def __init__(self, app: ASGIApp, runtime: Runtime, *, on_ready: Callable[[], None] | None = None) -> None:
+        super().__init__(
+            app,
+            leave=lambda: runtime.engine.drain(seconds=runtime.settings.drain_seconds),
+            backlog=BACKLOG,
+            close_seconds=CLOSE_SECONDS,
+            on_ready=on_ready,
+        )
 
 
-def _litestar_path(path: str) -> str:
-    return path.replace("}", ":str}")
-
-
-def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    notes = notes_of(request.scope)
-    ours = translated(error)
-    notes["code"] = ours.code
-    if status_of(type(ours)) == 500:
-        _logger.error("a request failed", exc_info=error, extra={FIELDS: dict(notes)})
-    answer = problem(error, request_id=notes.get("request_id", ""))
-    return Response(answer.body, status_code=answer.status, media_type=answer.media_type, headers=answer.headers)
+def bind(settings: Settings) -> socket.socket:
+    """A listening socket on host and port. Raises Conflict if another program listens there."""
+    return listen(settings.host, settings.port, variable="TURNKEEP_HOST", backlog=BACKLOG)

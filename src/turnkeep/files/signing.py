@@ -7,9 +7,6 @@ be changed, added, repeated or spelled differently. `kid` names the secret: the 
 address whose secret was retired is worth nothing.
 """
 
-import base64
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode
@@ -19,6 +16,7 @@ from msgspec import Struct
 from turnkeep.clock import Clock, system_clock
 from turnkeep.errors import Unauthorized
 from turnkeep.ids import OrgId
+from turnkeep.signed_values import SigningKeys
 
 _KEY_ID = re.compile(rb"(?:^|&)kid=([0-9a-f]{12})(?:&|$)")
 _MARK = b"&signature="
@@ -36,29 +34,27 @@ class UrlSigner:
     """Signs and verifies addresses with one set of secrets."""
 
     def __init__(self, secrets: Sequence[str], *, clock: Clock = system_clock) -> None:
-        if not secrets:
-            raise ValueError("A signer needs at least one secret.")
-        keys = [hashlib.sha256(b"turnkeep addresses\0" + secret.encode()).digest() for secret in secrets]
-        self._keys = {hashlib.sha256(b"name of\0" + key).hexdigest()[:12].encode(): key for key in keys}
-        self._signing = next(iter(self._keys))
+        self._keys = SigningKeys(secrets, purpose="addresses")
         self._clock = clock
 
     def sign(
         self, method: str, path: str, *, org_id: OrgId, expires_at: int, facts: Mapping[str, str | int] | None = None
     ) -> str:
         """The path with its signed query. `expires_at` is in Unix epoch milliseconds."""
-        said = {"org": org_id, **(facts or {}), "expires": expires_at, "kid": self._signing.decode()}
-        query = urlencode(said).encode("ascii")
-        return f"{path}?{(query + _MARK + _signature(self._keys[self._signing], method, path, query)).decode('ascii')}"
+        said = {"org": org_id, **(facts or {}), "expires": expires_at, "kid": self._keys.key_id}
+        query = urlencode(said)
+        signature = self._keys.sign(_signed(method, path, query.encode("ascii")))
+        return f"{path}?{query}{_MARK.decode()}{signature}"
 
     def verify(self, method: str, path: str, query_string: bytes) -> Grant:
         """What was signed. Raises Unauthorized for anything else, without telling what is wrong with a forgery."""
         refusal = Unauthorized("This address is not valid, or no longer. Ask for a new one.")
         query, _, signature = query_string.rpartition(_MARK)
         named = _KEY_ID.search(query)
-        if len(query_string) > MAX_BYTES or named is None or named[1] not in self._keys:
+        if len(query_string) > MAX_BYTES or named is None:
             raise refusal
-        if not hmac.compare_digest(_signature(self._keys[named[1]], method, path, query), signature):
+        signed, key_id = _signed(method, path, query), named[1].decode("ascii")
+        if not self._keys.is_signed(signed, signature.decode("latin-1"), key_id=key_id):
             raise refusal
         # From here on every byte of the query is our own.
         said = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=True))
@@ -68,6 +64,5 @@ class UrlSigner:
         return Grant(org_id=OrgId(said.pop("org")), facts=said)
 
 
-def _signature(key: bytes, method: str, path: str, query: bytes) -> bytes:
-    mac = hmac.digest(key, b"\n".join((method.encode(), path.encode(), query)), "sha256")
-    return base64.urlsafe_b64encode(mac).rstrip(b"=")
+def _signed(method: str, path: str, query: bytes) -> bytes:
+    return b"\n".join((method.encode(), path.encode(), query))

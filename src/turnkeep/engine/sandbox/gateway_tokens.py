@@ -3,14 +3,13 @@
 It names the turn and the attempt, and is worth nothing once either has ended.
 """
 
-import hashlib
-import hmac
 from collections.abc import Sequence
 
 from turnkeep.clock import Clock, system_clock
 from turnkeep.errors import Unauthorized
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
+from turnkeep.signed_values import SigningKeys
 from turnkeep.store.ports import TurnStore
 
 GATEWAY_TOKEN = "tkg_"
@@ -21,12 +20,12 @@ class GatewayTokens:
     """Signs and verifies with one set of secrets: the first signs, all verify."""
 
     def __init__(self, secrets: Sequence[str], *, clock: Clock = system_clock) -> None:
-        self._keys = [hashlib.sha256(b"turnkeep gateway tokens\0" + secret.encode()).digest() for secret in secrets]
+        self._keys = SigningKeys(secrets, purpose="gateway tokens", encode=bytes.hex)
         self._clock = clock
 
     def make(self, turn_id: TurnId, attempt: int, *, expires_at: int) -> str:
         signed = f"{GATEWAY_TOKEN}{turn_id}.{attempt}.{expires_at}"
-        return f"{signed}.{_mac(self._keys[0], signed)}"
+        return f"{signed}.{self._keys.sign(signed.encode())}"
 
     async def turn(self, store: TurnStore, turn_id: TurnId, token: str) -> Turn:
         """The running turn that this token was made for. Raises Unauthorized for any other."""
@@ -34,8 +33,7 @@ class GatewayTokens:
         signed, _, signature = token.rpartition(".")
         if len(token) > MAX_CHARS or not token.isascii():
             raise refusal
-        matches = [hmac.compare_digest(_mac(key, signed), signature) for key in self._keys]
-        if not any(matches):
+        if not self._keys.is_signed(signed.encode(), signature):
             raise refusal
         made_for, attempt, expires_at = signed.removeprefix(GATEWAY_TOKEN).split(".")
         if made_for != turn_id or int(expires_at) <= self._clock():
@@ -44,7 +42,3 @@ class GatewayTokens:
         if turn is None:
             raise refusal
         return turn
-
-
-def _mac(key: bytes, signed: str) -> str:
-    return hmac.new(key, signed.encode(), "sha256").hexdigest()

@@ -1,0 +1,147 @@
+"""Service keys, and the secrets in the data directory: the local key, the signing secrets, and sign-in links.
+
+A service key is shown once and stored as a hash. A new key is never allowed more than the key that made it.
+"""
+
+import hashlib
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from turnkeep.clock import Clock, system_clock
+from turnkeep.errors import Forbidden, NotFound
+from turnkeep.ids import OrgId, WorkspaceId, new_key_id
+from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
+from turnkeep.secretfiles import SECRET_KEYS, kept, make_folder, signing_secrets, write_once
+from turnkeep.store.ports import DirectoryStore
+from turnkeep_client import wire
+
+__all__ = [
+    "LOCAL_KEY",
+    "SECRET_KEYS",
+    "SigninLinks",
+    "hash_key",
+    "local_key",
+    "make_folder",
+    "make_key",
+    "make_org",
+    "new_service_key",
+    "signing_secrets",
+    "within_limits_of",
+]
+
+FIRST_KEY = "first key"
+LOCAL_KEY = "local.key"
+SIGNIN = "signin"
+SIGNIN_SECONDS = 24 * 3600
+
+
+def new_service_key() -> str:
+    """`tk_` and 32 random bytes."""
+    return "tk_" + secrets.token_urlsafe(32)
+
+
+def hash_key(key: str) -> bytes:
+    """The stored form of a key. A key is random and long, so a plain hash is enough."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def local_key(data_dir: Path) -> str:
+    """The service key of this data directory, made on first use."""
+    return kept(data_dir / LOCAL_KEY, new_service_key())
+
+
+async def make_key(
+    store: DirectoryStore, org_id: OrgId, asked: wire.NewKey, *, workspace_id: WorkspaceId | None = None
+) -> tuple[ApiKey, str]:
+    """A new key of the org, or of one workspace of it, and its secret."""
+    secret = new_service_key()
+    key = ApiKey(
+        id=new_key_id(),
+        org_id=org_id,
+        workspace_id=workspace_id,
+        name=asked.name,
+        monthly_message_limit=asked.monthly_message_limit,
+        requests_per_minute=asked.requests_per_minute,
+        allowed_tools=None if asked.allowed_tools is None else tuple(asked.allowed_tools),
+        created_at=system_clock(),
+        revoked_at=None,
+    )
+    await store.add_key(key, hash_key(secret))
+    return key, secret
+
+
+async def make_org(store: DirectoryStore, name: str) -> tuple[Org, Workspace, str]:
+    """A tenant with its default workspace and its first service key."""
+    org, workspace = await store.create_org(name)
+    _, secret = await make_key(store, org.id, wire.NewKey(name=FIRST_KEY))
+    return org, workspace, secret
+
+
+async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.NewKey) -> wire.NewKey:
+    """The requested key, with the limits of the maker's own key where the request names none.
+
+    The own key is the key of the request, or the key that made its token. Raises Forbidden for a request that asks for
+    more than the own key may.
+    """
+    if maker.key_id is None:
+        return asked
+    own = next((key for key in await store.keys(maker.org_id) if key.id == maker.key_id), None)
+    if own is None:
+        raise NotFound("Your own key is gone.")
+    return msgspec.structs.replace(
+        asked,
+        allowed_tools=_tools(maker, asked.allowed_tools),
+        monthly_message_limit=_limit("monthly_message_limit", own.monthly_message_limit, asked.monthly_message_limit),
+        requests_per_minute=_limit("requests_per_minute", own.requests_per_minute, asked.requests_per_minute),
+    )
+
+
+def _tools(maker: Principal, asked: list[str] | None) -> list[str] | None:
+    own = maker.allowed_tools
+    if own is None:
+        return asked
+    if asked is None:
+        return list(own)
+    for name in asked:
+        if not maker.may_use(name):
+            raise Forbidden(f"Your own key may not use the tool {name!r}. It may use: {', '.join(own) or 'none'}.")
+    return asked
+
+
+def _limit(field: str, own: int | None, asked: int | None) -> int | None:
+    if own is None:
+        return asked
+    if asked is not None and asked > own:
+        raise Forbidden(f"Your own key has a `{field}` of {own}, so it can make no key with {asked}.")
+    return own if asked is None else asked
+
+
+class SigninLinks:
+    """Tokens that sign a browser in until they expire. All workers with the same data directory accept them."""
+
+    def __init__(self, data_dir: Path, *, clock: Clock = system_clock) -> None:
+        self._folder = data_dir / SIGNIN
+        self._clock = clock
+
+    def make(self, *, seconds: float = SIGNIN_SECONDS) -> str:
+        token = secrets.token_urlsafe(24)
+        write_once(self._file(token), str(self._clock() + int(seconds * 1000)))
+        return token
+
+    def admits(self, token: str) -> bool:
+        """Whether the token was made here and has not expired. It can be used again: people open a link twice."""
+        try:
+            expires_at = int(self._file(token).read_text(encoding="ascii"))
+        except (FileNotFoundError, ValueError):
+            return False
+        return self._clock() < expires_at
+
+    def forget_all(self) -> None:
+        """Make all links invalid. A server does this when it starts, before it prints a new link."""
+        for file in self._folder.glob("*") if self._folder.is_dir() else ():
+            file.unlink(missing_ok=True)
+
+    def _file(self, token: str) -> Path:
+        return self._folder / hash_key(token).hex()

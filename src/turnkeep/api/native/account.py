@@ -1,0 +1,251 @@
+"""The account: user tokens, service keys, workspaces with their limits, usage, and the available models."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from starlette.types import ASGIApp
+
+from turnkeep.api import views
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.responses import json_response, no_content
+from turnkeep.api.identity.service_keys import make_key, within_limits_of
+from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
+from turnkeep.api.native.queries import ListQuery, UsageQuery, page_of
+from turnkeep.clock import system_clock
+from turnkeep.errors import NotFound
+from turnkeep.ids import KeyId, WorkspaceId
+from turnkeep.model.principals import Principal, Workspace
+from turnkeep_client import wire
+from turnkeep_client.wire.usage import MonthlyUsage
+
+WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
+
+
+def token_endpoints(tokens: UserTokens) -> Endpoints:
+    """The route that makes user tokens. It needs the signing secrets, which the other routes do not know."""
+    endpoints = Endpoints("account")
+
+    @endpoints.add(
+        "POST",
+        "/v1/tokens",
+        policy=Policy.KEY,
+        body=wire.NewToken,
+        replies=(Reply(status=201, meaning="A token for that user alone", type=wire.Token),),
+        errors=(404, 507),
+    )
+    async def create_token(call: Call[wire.NewToken, Nothing]) -> ASGIApp:
+        """Make a short-lived token for one user of one workspace, to be used in a browser."""
+        body, principal, store = call.body, call.principal, call.runtime.store
+        workspace_id = principal.workspace_id
+        if body.workspace_id is not None:
+            asked_for = WorkspaceId(known_id(body.workspace_id, "ws"))
+            workspace_id = (await _workspace(call, asked_for)).id
+        role = None if body.role is UNSET else body.role
+        member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=role)
+        expires_at = system_clock() + body.ttl_seconds * 1000
+        claims = Claims(
+            org=principal.org_id,
+            ws=workspace_id,
+            user=member.id,
+            role=role or "member",
+            exp=expires_at,
+            key=principal.key_id,
+            rpm=call.identity.requests_per_minute,
+        )
+        return json_response(wire.Token(token=tokens.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
+
+    return endpoints
+
+
+endpoints = Endpoints("account")
+
+
+@endpoints.add(
+    "GET",
+    "/v1/me",
+    policy=Policy.MEMBER,
+    replies=(Reply(status=200, meaning="The caller", type=wire.Me),),
+)
+async def read_me(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Who the caller is, and the limits that a page explains before anything is uploaded."""
+    principal, settings = call.principal, call.runtime.settings
+    workspace = await call.runtime.store.workspace(principal.org_id, principal.workspace_id)
+    shown = wire.Me(
+        user_id=principal.user_id,
+        workspace_id=principal.workspace_id,
+        role=principal.role,
+        model=workspace.model or settings.model,
+        max_file_bytes=settings.max_file_bytes,
+        max_files_per_message=settings.max_files_per_message,
+    )
+    return json_response(shown)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/keys",
+    policy=Policy.ADMIN,
+    body=wire.NewKey,
+    replies=(Reply(status=201, meaning="The new key; `key` is shown this once", type=wire.Key),),
+    errors=(507,),
+)
+async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
+    """Make a service key: for the whole org with a key that is so itself, else for the caller's workspace alone."""
+    principal, store = call.principal, call.runtime.store
+    asked = await within_limits_of(store, principal, call.body)
+    key, secret = await make_key(store, principal.org_id, asked, workspace_id=_only_in(principal))
+    return json_response(views.key_of(key, secret=secret), status=201)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/keys",
+    policy=Policy.ADMIN,
+    query=ListQuery,
+    replies=(Reply(status=200, meaning="The keys, without their secrets", type=wire.Page[wire.Key]),),
+)
+async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
+    """The service keys, revoked ones included: of the org for a key of the whole org, else of the workspace."""
+    found = await call.runtime.store.keys(call.principal.org_id, workspace_id=_only_in(call.principal))
+    keys = [views.key_of(key) for key in found]
+    return json_response(page_of(keys, call.query, name=lambda key: key.id))
+
+
+@endpoints.add(
+    "DELETE",
+    "/v1/keys/{key_id}",
+    policy=Policy.ADMIN,
+    replies=(Reply(status=204, meaning="The key is worth nothing from now on"),),
+    errors=(404, 507),
+)
+async def revoke_key(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Revoke a service key, at once and on every worker."""
+    principal, key_id = call.principal, KeyId(call.id("key_id", "key"))
+    await call.runtime.store.revoke_key(principal.org_id, key_id, workspace_id=_only_in(principal))
+    return no_content()
+
+
+@endpoints.add(
+    "GET",
+    "/v1/workspaces",
+    policy=Policy.MEMBER,
+    query=ListQuery,
+    replies=(Reply(status=200, meaning="The workspaces", type=wire.Page[wire.Workspace]),),
+)
+async def list_workspaces(call: Call[Nothing, ListQuery]) -> ASGIApp:
+    """All workspaces for a service key of the whole org; for everybody else the one that they are in."""
+    principal = call.principal
+    if principal.is_org_wide:
+        found = await call.runtime.store.workspaces(principal.org_id)
+    else:
+        found = [await call.runtime.store.workspace(principal.org_id, principal.workspace_id)]
+    shown = [views.workspace_of(one) for one in found]
+    return json_response(page_of(shown, call.query, name=lambda one: one.id))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/workspaces",
+    policy=Policy.SERVICE,
+    body=wire.NewWorkspace,
+    replies=(Reply(status=201, meaning="The new workspace", type=wire.Workspace),),
+    errors=(507,),
+)
+async def create_workspace(call: Call[wire.NewWorkspace, Nothing]) -> ASGIApp:
+    """Make a workspace, perhaps with monthly limits for all of it and for each user."""
+    body, store = call.body, call.runtime.store
+    if body.model is not None:
+        call.runtime.providers.named(body.model)
+    made = await store.create_workspace(call.principal.org_id, body.name, model=body.model)
+    if body.monthly_message_limit is not None or body.user_monthly_message_limit is not None:
+        made = await store.change_workspace(
+            msgspec.structs.replace(
+                made,
+                monthly_message_limit=body.monthly_message_limit,
+                user_monthly_message_limit=body.user_monthly_message_limit,
+            )
+        )
+    return json_response(views.workspace_of(made), status=201)
+
+
+@endpoints.add("GET", "/v1/workspaces/{workspace_id}", policy=Policy.MEMBER, replies=(WORKSPACE,), errors=(404,))
+async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """One workspace."""
+    return json_response(views.workspace_of(await _workspace_of_path(call)))
+
+
+@endpoints.add(
+    "PATCH",
+    "/v1/workspaces/{workspace_id}",
+    policy=Policy.ADMIN,
+    body=wire.WorkspacePatch,
+    replies=(WORKSPACE,),
+    errors=(404, 507),
+)
+async def change_workspace(call: Call[wire.WorkspacePatch, Nothing]) -> ASGIApp:
+    """Change the name, the model or the limits."""
+    body = call.body
+    workspace = await _workspace_of_path(call)
+    if isinstance(body.model, str):
+        call.runtime.providers.named(body.model)
+    changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    changed = await call.runtime.store.change_workspace(msgspec.structs.replace(workspace, **changes))
+    return json_response(views.workspace_of(changed))
+
+
+@endpoints.add(
+    "DELETE",
+    "/v1/workspaces/{workspace_id}",
+    policy=Policy.SERVICE,
+    replies=(Reply(status=204, meaning="Deleted"),),
+    errors=(404, 409, 507),
+)
+async def delete_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Delete an empty workspace. One that holds conversations stays, and so does the default one."""
+    workspace_id = WorkspaceId(call.id("workspace_id", "ws"))
+    await call.runtime.store.delete_workspace(call.principal.org_id, workspace_id)
+    return no_content()
+
+
+@endpoints.add(
+    "GET",
+    "/v1/usage",
+    policy=Policy.MEMBER,
+    query=UsageQuery,
+    replies=(Reply(status=200, meaning="What a month has used", type=MonthlyUsage),),
+)
+async def read_usage(call: Call[Nothing, UsageQuery]) -> ASGIApp:
+    """The user's month; for a service key that acts for nobody, the workspace's. `key` is what that key itself may."""
+    return json_response(await call.runtime.store.usage(call.principal, month=call.query.month))
+
+
+@endpoints.add(
+    "GET",
+    "/v1/models",
+    policy=Policy.MEMBER,
+    query=ListQuery,
+    replies=(Reply(status=200, meaning="Names that can be used as `model`", type=wire.Page[wire.ModelName]),),
+)
+async def list_models(call: Call[Nothing, ListQuery]) -> ASGIApp:
+    """The models that this server can reach now."""
+    names = await call.runtime.providers.models()
+    models = [wire.ModelName(id=name, provider=name.partition("/")[0]) for name in names]
+    return json_response(page_of(models, call.query, name=lambda model: model.id))
+
+
+def _only_in(principal: Principal) -> WorkspaceId | None:
+    """The workspace whose keys this principal may make, see and revoke; None for the whole org."""
+    return None if principal.is_org_wide else principal.workspace_id
+
+
+async def _workspace_of_path(call: Call[Any, Any]) -> Workspace:
+    return await _workspace(call, WorkspaceId(call.id("workspace_id", "ws")))
+
+
+async def _workspace(call: Call[Any, Any], workspace_id: WorkspaceId) -> Workspace:
+    """The workspace. Raises NotFound for any but their own to callers who belong to one workspace."""
+    principal = call.principal
+    if not principal.is_org_wide and workspace_id != principal.workspace_id:
+        raise NotFound("No such workspace.")
+    return await call.runtime.store.workspace(principal.org_id, workspace_id)

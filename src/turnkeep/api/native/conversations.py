@@ -1,0 +1,350 @@
+"""Conversations: list, search, create, change, delete, restore, read in four ways, export and import."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, structs
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from turnkeep.api import views
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.requests import read_body
+from turnkeep.api.http.responses import JSON, json_response, no_content
+from turnkeep.api.native.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
+from turnkeep.clock import system_clock
+from turnkeep.compiler import Target, budget_for, compile
+from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
+from turnkeep.ids import AgentId, ConversationId, TurnId
+from turnkeep.model.agents import AgentSpec
+from turnkeep.model.conversations import Conversation
+from turnkeep.providers.ports import Abilities
+from turnkeep.runtime import Runtime
+from turnkeep.store.commands import ConversationChange, Exported, NewConversation
+from turnkeep.store.exports import exported_from_rows, read_export, write_export
+from turnkeep.transfer.transcripts import Form, read_history
+from turnkeep_client import wire
+from turnkeep_client.wire.agents import masked_snapshot
+
+endpoints = Endpoints("conversations")
+
+CONVERSATION = Reply(status=200, meaning="The conversation", type=wire.Conversation)
+ONE = "/v1/conversations/{conversation_id}"
+WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its events, or cancel it."
+
+
+class ImportQuery(Struct, frozen=True, kw_only=True):
+    title: wire.Name | None = None
+    form: Form | None = None
+    """The form of a foreign history, where it does not show it."""
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """The new conversation, and what of the history has no equal here and became a line of text."""
+
+    conversation: wire.Conversation
+    remarks: list[str]
+
+
+@endpoints.add(
+    "GET",
+    "/v1/conversations",
+    policy=Policy.MEMBER,
+    query=ConversationsQuery,
+    replies=(Reply(status=200, meaning="Conversations, newest change first", type=wire.Page[wire.Conversation]),),
+)
+async def list_conversations(call: Call[Nothing, ConversationsQuery]) -> ASGIApp:
+    """Conversations of the principal, or those that `q` finds in titles and visible messages."""
+    query = call.query
+    page = await call.runtime.store.conversations(
+        call.principal, query=query.q or None, limit=query.limit, cursor=query.cursor or None
+    )
+    data = [views.hit_of(hit, is_search=bool(query.q)) for hit in page.data]
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/conversations",
+    policy=Policy.MEMBER,
+    body=wire.NewConversation,
+    is_body_optional=True,
+    replies=(Reply(status=201, meaning="The new conversation", type=wire.Conversation),),
+    errors=(404, 507),
+)
+async def create_conversation(call: Call[wire.NewConversation, Nothing]) -> ASGIApp:
+    """Make an empty conversation. A turn without `conversation_id` makes one too."""
+    body = call.body
+    if body.model is not None:
+        call.runtime.providers.named(body.model)
+    new = NewConversation(
+        kind=body.kind,
+        agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
+        model=body.model,
+        workflow_id=body.workflow_id,
+        title=body.title,
+        metadata=body.metadata,
+    )
+    made = await call.runtime.store.create_conversation(call.principal, new)
+    return json_response(views.conversation_of(made, queue=()), status=201)
+
+
+@endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404,))
+async def read_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """One conversation, with the turn that runs in it and those that wait."""
+    return await _shown(call)
+
+
+@endpoints.add(
+    "PATCH",
+    ONE,
+    policy=Policy.MEMBER,
+    body=wire.ConversationPatch,
+    replies=(CONVERSATION,),
+    errors=(404, 409, 507),
+)
+async def change_conversation(call: Call[wire.ConversationPatch, Nothing]) -> ASGIApp:
+    """Change the title, the model or the agent (`null` takes it away); `head_turn_id` switches to another branch."""
+    body = call.body
+    if body.model:
+        call.runtime.providers.named(body.model)
+    change = ConversationChange(
+        title=_given(body.title),
+        model=_given(body.model),
+        agent_id=AgentId(known_id(body.agent_id, "agent")) if isinstance(body.agent_id, str) else None,
+        head_turn_id=None if body.head_turn_id is UNSET else TurnId(known_id(body.head_turn_id, "turn")),
+        metadata=None if body.metadata is UNSET else body.metadata,
+        without=_taken_away(body),
+    )
+    try:
+        await call.runtime.store.change_conversation(call.principal, _id(call), change)
+    except ConversationBusy as busy:
+        raise ConversationBusy(busy.turn_id, busy.started_at, advice=WAIT_OR_CANCEL) from busy
+    return await _shown(call)
+
+
+@endpoints.add("DELETE", ONE, policy=Policy.MEMBER, replies=(Reply(status=204, meaning="Deleted"),), errors=(404, 507))
+async def delete_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Delete a conversation and its files; a turn that runs is stopped. It can be restored for a while."""
+    await call.runtime.store.delete_conversation(call.principal, _id(call))
+    return no_content()
+
+
+@endpoints.add("POST", f"{ONE}/restore", policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404, 507))
+async def restore_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Undo a delete. A conversation that is not deleted is answered as it is."""
+    await call.runtime.store.restore_conversation(call.principal, _id(call))
+    return await _shown(call)
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/messages",
+    policy=Policy.MEMBER,
+    query=MessagesQuery,
+    replies=(Reply(status=200, meaning="Visible messages along the head's branch", type=wire.Page[wire.Message]),),
+    errors=(404,),
+)
+async def list_messages(call: Call[Nothing, MessagesQuery]) -> ASGIApp:
+    """The public transcript."""
+    query = call.query
+    page = await call.runtime.store.transcript(
+        call.principal, _id(call), order=query.order, limit=query.limit, cursor=query.cursor or None
+    )
+    data = [views.message_of(message) for message in page.data]
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/trace",
+    policy=Policy.SERVICE,
+    query=PageQuery,
+    replies=(Reply(status=200, meaning="All rows, internal ones included", type=wire.Page[wire.TraceRow]),),
+    errors=(404,),
+)
+async def trace_conversation(call: Call[Nothing, PageQuery]) -> ASGIApp:
+    """Every stored row of every branch, in order."""
+    query = call.query
+    page = await call.runtime.store.conversation_trace(
+        call.principal, _id(call), limit=query.limit, cursor=query.cursor or None
+    )
+    data = [views.row_of(row) for row in page.data]
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/replay",
+    policy=Policy.SERVICE,
+    query=ReplayQuery,
+    replies=(Reply(status=200, meaning="What the next turn would send of the past", type=wire.Replay),),
+    errors=(404,),
+)
+async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
+    """Exactly what the next turn would send, in the shape of one provider (by default that of the model)."""
+    runtime = call.runtime
+    conversation = await _conversation(call)
+    agent = await _agent_of(call, conversation)
+    model = await _next_model(call, runtime, conversation, agent)
+    target = call.query.provider or runtime.providers.named(model).target
+    can = await _abilities(runtime, model, target)
+    settings = runtime.settings
+    window = await runtime.store.window(conversation.id, turns=settings.replay_turns)
+    compiled = compile(
+        window.rows,
+        target=target,
+        budget=budget_for(agent.tokenizer, turns=settings.replay_turns, chars=settings.context_chars),
+        system=agent.instructions,
+        sees_images=can.sees_images,
+        thinking=can.thinking,
+        turn_count=conversation.turn_count,
+        contents=await runtime.files.contents(window.rows, sees_images=can.sees_images),
+    )
+    return json_response(
+        wire.Replay(
+            messages=compiled.messages,
+            system=compiled.system,
+            turns_included=compiled.turns_included,
+            turns_dropped=compiled.turns_dropped,
+            chars=compiled.chars,
+        )
+    )
+
+
+@endpoints.add(
+    "GET",
+    "/v1/conversations/{conversation_id}/export",
+    policy=Policy.SERVICE,
+    replies=(Reply(status=200, meaning="The whole conversation, without loss", type=dict[str, Any]),),
+    errors=(404,),
+)
+async def export_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Everything in a conversation, as a document that `import` takes: turns of all branches, rows, events, logs."""
+    conversation_id = _id(call)
+    exported = await call.runtime.store.export_conversation(call.principal, conversation_id)
+    body = await asyncio.to_thread(write_export, _without_secrets(_without_storage_keys(exported)))
+    headers = {
+        "cache-control": "no-store",
+        "content-disposition": f'attachment; filename="{conversation_id}.json"',
+    }
+    return Response(body, 200, headers, JSON)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/conversations/import",
+    policy=Policy.SERVICE,
+    query=ImportQuery,
+    raw_body="application/json",
+    replies=(Reply(status=201, meaning="The new conversation", type=Imported),),
+    errors=(413, 422, 507),
+)
+async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
+    """Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them.
+
+    Leading system and developer messages are kept as system messages. A message without content is refused. The body
+    may be as large as a file may be. The conversation gets new ids and belongs to the principal.
+    """
+    # A history may be far longer than any other body, so it has the limit of a file and is read here.
+    raw = await read_body(call.receive, call.headers, limit=call.runtime.settings.max_file_bytes)
+    exported, remarks = await asyncio.to_thread(_read_history, raw, call.query)
+    exported = await _with_known_agent(call, exported)
+    made = await call.runtime.store.import_conversation(call.principal, exported)
+    call.notes["conversation_id"] = made.id
+    return json_response(Imported(conversation=views.conversation_of(made), remarks=remarks), status=201)
+
+
+async def _shown(call: Call[Any, Any]) -> ASGIApp:
+    found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
+    return json_response(views.conversation_of(found.conversation, queue=found.queue))
+
+
+async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSpec:
+    """The agent of the next turn; an empty one if the agent was deleted."""
+    with suppress(NotFound):
+        if conversation.agent_id is not None:
+            return (await call.runtime.store.agent(call.principal, conversation.agent_id)).spec
+    return AgentSpec(name="")
+
+
+async def _next_model(call: Call[Any, Any], runtime: Runtime, conversation: Conversation, agent: AgentSpec) -> str:
+    """The model of the next turn. Precedence: conversation, agent, workspace, server."""
+    model = conversation.model or agent.model
+    if model is None:
+        model = (await runtime.store.workspace(call.principal.org_id, call.principal.workspace_id)).model
+    return model or runtime.settings.model
+
+
+async def _abilities(runtime: Runtime, model: str, target: Target) -> Abilities:
+    """The abilities of the model of the next turn, if the replay has the shape of its provider."""
+    try:
+        provider = runtime.providers.named(model)
+    except InvalidRequest:
+        return Abilities()
+    return await provider.abilities(model) if provider.target == target else Abilities()
+
+
+async def _conversation(call: Call[Any, Any]) -> Conversation:
+    return await call.runtime.store.conversation(call.principal, _id(call))
+
+
+def _id(call: Call[Any, Any]) -> ConversationId:
+    conversation_id = ConversationId(call.id("conversation_id", "conv"))
+    call.notes["conversation_id"] = conversation_id
+    return conversation_id
+
+
+def _taken_away(body: wire.ConversationPatch) -> frozenset[Literal["model", "agent_id"]]:
+    given: tuple[tuple[Literal["model", "agent_id"], object], ...] = (
+        ("model", body.model),
+        ("agent_id", body.agent_id),
+    )
+    return frozenset(name for name, value in given if value is None)
+
+
+def _given(value: str | UnsetType | None) -> str | None:
+    return None if isinstance(value, UnsetType) else value
+
+
+def _read_history(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:
+    try:
+        document = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
+    if isinstance(document, dict) and "turnkeep_export" in document:
+        exported = read_export(raw)
+        if query.title is not None:
+            conversation = structs.replace(exported.conversation, title=query.title)
+            exported = structs.replace(exported, conversation=conversation)
+        return exported, []
+    transcript = read_history(document, form=query.form, created_at=system_clock())
+    return exported_from_rows(transcript.rows, title=query.title), list(transcript.remarks)
+
+
+async def _with_known_agent(call: Call[Any, Any], exported: Exported) -> Exported:
+    """The export without its agent, if this principal has no such agent."""
+    conversation = exported.conversation
+    if conversation.agent_id is None:
+        return exported
+    try:
+        await call.runtime.store.agent(call.principal, conversation.agent_id)
+    except NotFound:
+        return structs.replace(exported, conversation=structs.replace(conversation, agent_id=None))
+    return exported
+
+
+def _without_secrets(exported: Exported) -> Exported:
+    """The export does not hold the secrets of agents, not even encrypted."""
+    turns = tuple(
+        structs.replace(trace, turn=structs.replace(trace.turn, snapshot=masked_snapshot(trace.turn.snapshot)))
+        for trace in exported.turns
+    )
+    return structs.replace(exported, turns=turns)
+
+
+def _without_storage_keys(exported: Exported) -> Exported:
+    """The export does not say where the bytes of a file are stored. Clients fetch them by the id of the file."""
+    return structs.replace(exported, files=tuple(structs.replace(file, storage_key="") for file in exported.files))

@@ -1,0 +1,294 @@
+"""What the sandbox of a running turn asks for, with a token of that turn or a signed address: its environment, its
+configuration, the files of the conversation, and calls of the server's tools.
+
+No credential leaves the server. The sandbox may have called what the same turn could call without a sandbox: the tools
+of its agent, as far as the key allows them, for the user who asked. A tool call is cancelled when the turn ends.
+"""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET
+from starlette.types import ASGIApp
+
+from turnkeep.api.http.disconnects import ClientDisconnected
+from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, streamed
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.requests import body_chunks
+from turnkeep.api.http.responses import json_response, no_content
+from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, while_turn_runs
+from turnkeep.clock import system_clock
+from turnkeep.compiler import budget_for, compile
+from turnkeep.engine.sandbox.remote_turn import prompt_of
+from turnkeep.engine.tool_calls import call_tool
+from turnkeep.errors import NotFound, Unauthorized
+from turnkeep.files.keys import Folder
+from turnkeep.files.multipart import file_parts
+from turnkeep.files.signing import UrlSigner
+from turnkeep.ids import CallId, OrgId, TurnId
+from turnkeep.model.agents import AgentSpec
+from turnkeep.model.messages import Message
+from turnkeep.model.turns import Turn
+from turnkeep.runtime import Runtime
+from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+from turnkeep.tools.registry import FixedToolbox
+from turnkeep_client.wire import files
+from turnkeep_client.wire import sandbox as wire
+from turnkeep_client.wire.agents import masked
+from turnkeep_client.wire.blocks import ToolUse
+
+ONE = "/v1/sandbox/{turn_id}"
+OUTPUT_FILES = 100
+"""Maximum number of files that one turn may write back."""
+
+
+endpoints = Endpoints("sandbox")
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/env",
+    policy=Policy.TURN,
+    replies=(Reply(status=200, meaning="The environment", type=wire.SandboxEnvironment),),
+    errors=(503,),
+)
+async def read_environment(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """The agent's variables, opened, and its set-up script, for the setup token of a running turn."""
+    turn = await spend(call, "setup")
+    return json_response(_environment(call.runtime, turn))
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/config",
+    policy=Policy.TURN,
+    replies=(Reply(status=200, meaning="What the turn is about", type=wire.SandboxConfig),),
+    errors=(503,),
+)
+async def read_config(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Agent, prompt, history, files and model gateway, for the run token of a running turn."""
+    turn = await spend(call, "run")
+    return json_response(await _config(call.runtime, turn))
+
+
+@endpoints.add(
+    "GET",
+    f"{ONE}/bag.zip",
+    policy=Policy.SIGNED,
+    replies=(Reply(status=200, meaning="The files of the bag", type=bytes, media_type="application/zip"),),
+    errors=(404, 503),
+)
+async def read_bag(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """The bag of a running turn as a zip, for whoever has the signed address that was made for its sandbox."""
+    method, path = call.target.split(" ", 1)
+    grant = call.runtime.addresses.verify(method, path, call.query_string)
+    turn_id = sandbox_turn_id(call)
+    try:
+        bag = await call.runtime.store.turn_bag(turn_id, int(grant.facts["attempt"]))
+    except NotFound as exc:
+        raise Unauthorized("This address is not valid any more: its turn has ended.") from exc
+    if bag.org_id != grant.org_id:
+        raise Unauthorized("This address is not valid.")
+    archive = call.runtime.bag.archive(bag.files)
+    headers = {
+        **SAFE_HEADERS,
+        "content-type": "application/zip",
+        "content-disposition": disposition("bag.zip"),
+        "cache-control": "no-store",
+    }
+    return await streamed(200, headers, archive.size, archive.blocks)
+
+
+@endpoints.add(
+    "POST",
+    f"{ONE}/results",
+    policy=Policy.TURN,
+    raw_body="multipart/form-data",
+    replies=(Reply(status=201, meaning="The files, as they are called in the bag", type=files.Files),),
+    errors=(404, 413, 422, 503, 507),
+)
+async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Add what a turn's sandbox made to the bag. The upload token is spent with it, and not by a form that fails."""
+    turn_id = sandbox_turn_id(call)
+    token_hash, folder = await _folder(call, turn_id)
+    parts = file_parts(
+        call.headers.get("content-type", ""),
+        body_chunks(call.receive),
+        max_files=OUTPUT_FILES,
+        advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
+    )
+    files = await call.runtime.bag.write_back(token_hash, folder, parts)
+    return json_response(files.Files(data=[files.File.of(file) for file in files]), status=201)
+
+
+async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:
+    """The hash of the token, and the folder that it opens. The token is checked before the form is read, and spent when
+    the files are stored."""
+    refusal = Unauthorized("This needs the upload token of the turn: `Authorization: <token>`. Each is good for once.")
+    token_hash = hash_key(bearer(call))
+    binding = await call.runtime.store.peek_token(token_hash, "upload")
+    if binding is None or binding.turn_id != turn_id:
+        raise refusal
+    try:
+        bag = await call.runtime.store.turn_bag(turn_id, binding.attempt)
+    except NotFound as exc:
+        raise refusal from exc
+    return token_hash, Folder(bag.workspace_id, bag.conversation_id)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/sandbox/{turn_id}/tools",
+    policy=Policy.TURN,
+    body=wire.ToolCall,
+    replies=(Reply(status=200, meaning="What the call came to", type=wire.ToolOutcome),),
+    errors=(503,),
+)
+async def call_turn_tool(call: Call[wire.ToolCall, Nothing]) -> ASGIApp:
+    """Call a tool of the agent of a running turn, for its sandbox, with the gateway token."""
+    runtime = call.runtime
+    turn = await runtime.gateway_tokens.turn(runtime.store, sandbox_turn_id(call), bearer(call))
+    try:
+        outcome = await while_turn_runs(runtime.store, turn, call.receive, _called(runtime, turn, call.body))
+    except ClientDisconnected:
+        return no_content()
+    passages = [wire.FoundPassage(source=each.source, text=each.text) for each in outcome.passages]
+    answer = wire.ToolOutcome(result=outcome.result, error=outcome.error, sources=outcome.sources, passages=passages)
+    return json_response(answer)
+
+
+def bag_path(signer: UrlSigner, *, org_id: OrgId, turn_id: TurnId, attempt: int, expires_at: int) -> str:
+    """The signed path from which the sandbox of this attempt fetches the files, until `expires_at`."""
+    path = ONE.format(turn_id=turn_id) + "/bag.zip"
+    return signer.sign("GET", path, org_id=org_id, expires_at=expires_at, facts={"attempt": attempt})
+
+
+async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.SandboxTool], Sequence[str]]:
+    """The tools that this turn may call on the server, and notes about those that are missing."""
+    toolbox = await _toolbox(runtime, turn)
+    offered = [
+        wire.SandboxTool(
+            name=spec.name,
+            description=spec.description,
+            input_schema=spec.input_schema,
+            timeout_seconds=spec.timeout_seconds or _default_seconds(runtime, turn),
+        )
+        for spec in toolbox.specs()
+    ]
+    return offered, toolbox.notes
+
+
+async def _called(runtime: Runtime, turn: Turn, asked: wire.ToolCall) -> Outcome:
+    """The outcome of the call, also if it failed. Its passages get their numbers later, where the turn is run."""
+    principal = turn.snapshot.principal
+    if principal is None:
+        return Outcome(error="Nobody is known for whom this turn could call tools.")
+    context = CallContext(
+        call_id=CallId(asked.call_id),
+        turn_id=turn.id,
+        conversation_id=turn.conversation_id,
+        principal=principal,
+        result_chars=runtime.settings.tool_result_chars,
+    )
+    use = ToolUse(id=context.call_id, name=asked.name, input=asked.arguments)
+    toolbox, began = await _toolbox(runtime, turn), time.monotonic()
+    outcome = await call_tool(toolbox, use, context, default_timeout=_default_seconds(runtime, turn))
+    seconds = time.monotonic() - began
+    runtime.observer.tool_called(asked.name, seconds=seconds, failed=outcome.error is not None)
+    return outcome
+
+
+async def _toolbox(runtime: Runtime, turn: Turn) -> Toolbox:
+    snapshot = turn.snapshot
+    if snapshot.principal is None:
+        return FixedToolbox({})
+    return await runtime.tools.toolbox(snapshot.agent, snapshot.principal)
+
+
+def _default_seconds(runtime: Runtime, turn: Turn) -> float:
+    agent, server = turn.snapshot.agent, runtime.settings.tool_timeout_seconds
+    return min(server, (agent.limits.tool_timeout_seconds if agent else None) or server)
+
+
+def _environment(runtime: Runtime, turn: Turn) -> wire.SandboxEnvironment:
+    agent, principal = turn.snapshot.agent, turn.snapshot.principal
+    if agent is None or principal is None:
+        return wire.SandboxEnvironment(variables={}, setup_script=None)
+    opened = runtime.vault.open_spec(principal.org_id, AgentSpec(name="", environment=agent.environment))
+    return wire.SandboxEnvironment(
+        variables=opened.environment.get("variables", {}), setup_script=opened.environment.get("setup_script")
+    )
+
+
+async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
+    agent, principal = masked(turn.snapshot.agent or AgentSpec(name="")), turn.snapshot.principal
+    turns = runtime.settings.replay_turns
+    window = await runtime.store.window(turn.conversation_id, turns=turns + 1)
+    asked = next(row for row in window.rows if row.turn_id == turn.id)
+    base = runtime.settings.address() if runtime.sandboxes is None else runtime.sandboxes.server_url
+    seconds = _seconds_left(runtime, turn, agent)
+    dies_at = system_clock() + int(seconds * 1000)
+    tools, notes = await turn_tools(runtime, turn)
+    return wire.SandboxConfig(
+        agent=wire.SandboxAgent(
+            instructions=agent.instructions,
+            model=turn.model or runtime.settings.model,
+            tools=agent.tools,
+            mcp_servers=agent.mcp_servers,
+            skills=agent.skills,
+            allowed_tools=None if principal is None else principal.allowed_tools,
+        ),
+        prompt=prompt_of(asked),
+        conversation=_history(runtime, turn, window.rows, agent),
+        chat_id=turn.conversation_id,
+        assets=await _assets(runtime, turn, base),
+        gateway=wire.SandboxGateway(
+            base_url=f"{base}{ONE.format(turn_id=turn.id)}",
+            token=runtime.gateway_tokens.make(turn.id, turn.attempt, expires_at=dies_at),
+            expires_at=dies_at,
+            tools=tools,
+            notes=notes,
+        ),
+        limits=_limits(runtime, agent, seconds),
+    )
+
+
+def _history(runtime: Runtime, turn: Turn, rows: Sequence[Message], agent: AgentSpec) -> Sequence[wire.ChatTurn]:
+    """The earlier turns as texts, within the budget."""
+    settings = runtime.settings
+    budget = budget_for(agent.tokenizer, turns=settings.replay_turns + 1, chars=settings.context_chars)
+    compiled = compile(rows, target="sandbox", open_turn=turn.id, budget=budget)
+    return msgspec.convert(compiled.messages, type=list[wire.ChatTurn])
+
+
+async def _assets(runtime: Runtime, turn: Turn, base: str) -> wire.SandboxAssets | None:
+    bag = await runtime.store.turn_bag(turn.id, turn.attempt)
+    if not bag.files:
+        return None
+    expires_at = system_clock() + runtime.settings.bag_url_ttl_seconds * 1000
+    path = bag_path(runtime.addresses, org_id=bag.org_id, turn_id=turn.id, attempt=turn.attempt, expires_at=expires_at)
+    return wire.SandboxAssets(url=f"{base}{path}", expires_at=expires_at)
+
+
+def _seconds_left(runtime: Runtime, turn: Turn, agent: AgentSpec) -> float:
+    server = runtime.settings.turn_timeout_seconds
+    seconds = min(server, agent.limits.turn_timeout_seconds or server)
+    spent = 0.0 if turn.started_at is None else (system_clock() - turn.started_at) / 1000
+    return max(1.0, seconds - spent)
+
+
+def _limits(runtime: Runtime, agent: AgentSpec, seconds: float) -> wire.SandboxLimits:
+    """The runner has its own limits of rounds and of the time of a step, unless the agent sets them: the limits of the
+    server are for tool calls, not for programs that are written and run."""
+    settings = runtime.settings
+    return wire.SandboxLimits(
+        context_chars=settings.context_chars,
+        tool_result_chars=settings.tool_result_chars,
+        provider_timeout_seconds=settings.provider_timeout_seconds,
+        turn_seconds=seconds,
+        max_file_bytes=settings.max_file_bytes,
+        tool_rounds=agent.limits.tool_rounds or UNSET,
+        step_seconds=agent.limits.tool_timeout_seconds or UNSET,
+    )

@@ -1,0 +1,133 @@
+"""Skills of an agent: added as zip files, removed by name. A zip holds one folder of texts with a `SKILL.md`."""
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
+from starlette.types import ASGIApp
+
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.requests import body_chunks
+from turnkeep.api.http.responses import json_response
+from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill, check_skill_names
+from turnkeep.errors import FileTooLarge, InvalidRequest, NotFound, UnsupportedMediaType
+from turnkeep.files.multipart import FilePart, file_parts
+from turnkeep.files.zip_reader import NotAZip, ZipReader, ZipRefused
+from turnkeep.ids import AgentId
+from turnkeep.model.agents import Agent as StoredAgent
+from turnkeep_client.wire.agents import Agent, Skill, agent_of
+from turnkeep_client.wire.blocks import JsonObject
+
+ZIP_BYTES = 2 * 1024 * 1024
+"""Of a zip, packed and unpacked. The skill in it may have less; this leaves room for what is passed over."""
+ZIP_ENTRIES = 1_000
+NAME_CHARS = 64
+
+
+FORM = "multipart/form-data"
+
+endpoints = Endpoints("agents")
+
+AGENT = Reply(status=200, meaning="The agent", type=Agent)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/agents/{agent_id}/skills",
+    policy=Policy.ADMIN,
+    raw_body=FORM,
+    replies=(AGENT,),
+    errors=(404, 413, 415, 422, 503, 507),
+)
+async def add_skills(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Give an agent skills: a form with zips as the field `file`, all or none. One of the same name is replaced."""
+    await _agent(call)
+    content_type = call.headers.get("content-type", "")
+    if not content_type.lower().startswith(FORM):
+        raise UnsupportedMediaType(f"Send the zip of a skill as the field `file` of a form ({FORM}).")
+    most = call.runtime.settings.max_files_per_message
+    parts = file_parts(content_type, body_chunks(call.receive), max_files=most)
+    added = [await _read_zip(part) async for part in parts]
+    new = {skill.name: msgspec.to_builtins(skill) for skill in added}
+    if len(new) < len(added):
+        raise InvalidRequest("Two of the zips hold skills of the same name.")
+    agent = await _agent(call)
+    skills = [new.pop(str(skill["name"]), skill) for skill in agent.spec.skills]
+    skills += new.values()
+    check_skill_names(str(skill["name"]) for skill in skills)
+    return await _saved(call, agent, skills)
+
+
+@endpoints.add(
+    "DELETE", "/v1/agents/{agent_id}/skills/{skill}", policy=Policy.ADMIN, replies=(AGENT,), errors=(404, 507)
+)
+async def remove_skill(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Take a skill away from an agent."""
+    agent, name = await _agent(call), call.path("skill")
+    left = [skill for skill in agent.spec.skills if skill["name"] != name]
+    if len(left) == len(agent.spec.skills):
+        raise NotFound(f"The agent has no skill called {name[:100]!r}.")
+    return await _saved(call, agent, left)
+
+
+async def _agent(call: Call[Any, Any]) -> StoredAgent:
+    return await call.runtime.store.agent(call.principal, AgentId(call.id("agent_id", "agent")))
+
+
+async def _saved(call: Call[Any, Any], agent: StoredAgent, skills: Sequence[JsonObject]) -> ASGIApp:
+    if len(skills) > MAX_SKILLS:
+        raise InvalidRequest(f"An agent may have {MAX_SKILLS} skills, and this would be {len(skills)}.")
+    spec = structs.replace(agent.spec, skills=tuple(skills))
+    return json_response(agent_of(await call.runtime.store.change_agent(call.principal, agent.id, spec)))
+
+
+async def _read_zip(part: FilePart) -> Skill:
+    """The skill in this zip. Raises FileTooLarge, UnsupportedMediaType, InvalidRequest."""
+    data = bytearray()
+    async for chunk in part.chunks:
+        data += chunk
+        if len(data) > ZIP_BYTES:
+            raise FileTooLarge(f"The zip of a skill may have {ZIP_BYTES:,} bytes, this one has more.")
+    return _skill_of(part.name, bytes(data))
+
+
+def _skill_of(name: str, data: bytes) -> Skill:
+    """The skill is called after its folder, or after the zip where that has no single folder at its top."""
+    try:
+        files = _texts(ZipReader(io.BytesIO(data), max_bytes=ZIP_BYTES, max_files=ZIP_ENTRIES))
+    except NotAZip as exc:
+        raise UnsupportedMediaType(f"{name[:100]!r} is no zip archive. Skills come as .zip.") from exc
+    except ZipRefused as exc:
+        raise InvalidRequest(f"{name[:100]!r} was refused. {exc.detail}") from exc
+    folder = _only_folder(files)
+    if folder:
+        files = {path.removeprefix(f"{folder}/"): text for path, text in files.items()}
+    skill = Skill(name=_name(folder or re.sub(r"\.zip$", "", name, flags=re.IGNORECASE)), files=files)
+    check_skill(skill)
+    return skill
+
+
+def _texts(archive: ZipReader) -> dict[str, str]:
+    """The files of the archive, without those that systems leave behind in folders."""
+    files: dict[str, str] = {}
+    for entry in archive.entries:
+        if any(part.startswith(".") or part == "__MACOSX" for part in entry.path.split("/")):
+            continue
+        try:
+            files[entry.path] = b"".join(archive.pieces(entry)).decode()
+        except UnicodeDecodeError as exc:
+            raise ZipRefused(f"{entry.path!r} in it is not text in UTF-8, and skills are made of texts.") from exc
+    return files
+
+
+def _only_folder(files: dict[str, str]) -> str:
+    """The folder in which all files lie, if there is one."""
+    tops = {path.partition("/")[0] for path in files}
+    return tops.pop() if len(tops) == 1 and all("/" in path for path in files) else ""
+
+
+def _name(given: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", given).lstrip("-_")[:NAME_CHARS] or "skill"

@@ -1,0 +1,371 @@
+"""Turns: ask, read, stop, follow, regenerate, edit, and read the trace.
+
+A claimed turn is answered in one of three ways: with its stream, with the settled turn, or with 202.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from turnkeep.api import views
+from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
+from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.idempotency import idempotency_key, request_hash
+from turnkeep.api.http.responses import events_url, json_response, no_content
+from turnkeep.api.native.message_blocks import attachments_of, blocks_of
+from turnkeep.api.native.queries import EventsQuery, StreamQuery
+from turnkeep.engine import Draining, Options, Question
+from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
+from turnkeep.model.conversations import Conversation
+from turnkeep.model.messages import PublicMessage
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn
+from turnkeep.runtime import Runtime
+from turnkeep.store.commands import Claimed, NewConversation, TurnTrace
+from turnkeep.store.ports import Store
+from turnkeep.streaming.follow import follow, is_over
+from turnkeep.streaming.formats import FormatName, encoder_for
+from turnkeep.streaming.frames import START, Cursor, parse
+from turnkeep_client import wire
+from turnkeep_client.wire.agents import snapshot_of
+from turnkeep_client.wire.display import parts_of
+from turnkeep_client.wire.events import Failure, Recorded, Result
+
+endpoints = Endpoints("turns")
+
+TURN_HEADER = "turnkeep-turn"
+EVENTS_AT_ONCE = 1_000
+NEWEST_MESSAGES = 6
+"""The message of a turn that has just settled is nearly always among these last ones of the transcript."""
+
+STREAM = Reply(status=200, meaning="The stream of the turn", type=str, media_type="text/event-stream")
+
+TURN_REPLIES = (
+    Reply(status=200, meaning="The settled turn, also when it failed or was stopped", type=wire.Answered),
+    STREAM,
+    Reply(status=202, meaning="The turn goes on by itself; follow its events", type=wire.Accepted),
+)
+ASKING: dict[str, Any] = {
+    "query": StreamQuery,
+    "replies": TURN_REPLIES,
+    "headers": ("Idempotency-Key",),
+    "errors": (404, 409, 429, 503, 507),
+    "limits_itself": True,
+}
+TURN = Reply(status=200, meaning="The turn", type=wire.Turn)
+
+
+@endpoints.add("POST", "/v1/turns", policy=Policy.MEMBER, body=wire.NewTurn, **ASKING)
+async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
+    """Ask something, in a conversation or in a new one. Accept decides between the stream and a waiting answer."""
+    body = call.body
+    options = options_of(call)
+    await check_rate(call, options)
+    blocks, named = await blocks_of(body.message, call.runtime)
+    attachments = attachments_of(body.attachment_ids, named, call.runtime.settings)
+    conversation_id: ConversationId | None = None
+    new = NewConversation()
+    if body.conversation_id is None:
+        # The first turn's agent and model become the conversation's; on later turns they hold for that turn.
+        new = NewConversation(
+            kind=body.kind or "chat", agent_id=options.agent_id, model=options.model, workflow_id=body.workflow_id
+        )
+        options = msgspec.structs.replace(options, agent_id=None, model=None)
+    else:
+        conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
+        if body.kind is not None or body.workflow_id is not None:
+            _check_fits(body, await call.runtime.store.conversation(call.principal, conversation_id))
+    question = Question(
+        principal=call.principal,
+        message=blocks,
+        conversation_id=conversation_id,
+        new=new,
+        attachment_ids=attachments,
+        options=options,
+    )
+    return await respond(call, await call.runtime.engine.ask(question))
+
+
+@endpoints.add("GET", "/v1/turns/{turn_id}", policy=Policy.MEMBER, replies=(TURN,), errors=(404,))
+async def read_one_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """A turn and what it has come to."""
+    turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
+    return json_response(await read_turn(call.runtime.store, turn))
+
+
+@endpoints.add("POST", "/v1/turns/{turn_id}/cancel", policy=Policy.MEMBER, replies=(TURN,), errors=(404, 503))
+async def cancel_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """Stop a turn, and answer once it is settled. A settled one stays as it is."""
+    turn = await call.runtime.engine.cancel(call.principal, turn_id_of(call))
+    return json_response(await read_turn(call.runtime.store, turn))
+
+
+@endpoints.add(
+    "GET",
+    "/v1/turns/{turn_id}/events",
+    policy=Policy.MEMBER,
+    query=EventsQuery,
+    headers=("Last-Event-ID",),
+    replies=(STREAM, Reply(status=204, meaning="There is nothing after this cursor, and never will be")),
+    errors=(404, 422),
+)
+async def follow_turn(call: Call[Nothing, EventsQuery]) -> ASGIApp:
+    """The stream of a turn, from its beginning or from a cursor."""
+    turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
+    # A browser that reconnects repeats the address it began with, and says in the header how far it really came.
+    text = call.headers.get("last-event-id") or call.query.after
+    cursor, is_at_end = await cursor_of(call.runtime, turn, text, format=call.query.format)
+    if is_at_end:
+        return no_content()
+    return stream_turn(call.runtime, turn, format=call.query.format, cursor=cursor)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/turns/{turn_id}/trace",
+    policy=Policy.SERVICE,
+    replies=(Reply(status=200, meaning="One event or log line per line", type=str, media_type="application/x-ndjson"),),
+    errors=(404,),
+)
+async def trace_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
+    """The run trace: every event, with the sandbox's log lines where they came."""
+    trace = await call.runtime.store.trace(call.principal, turn_id_of(call))
+    body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace))
+    return Response(body, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
+
+
+@endpoints.add(
+    "POST",
+    "/v1/conversations/{conversation_id}/turns/{turn_id}/regenerate",
+    policy=Policy.MEMBER,
+    body=wire.Again,
+    is_body_optional=True,
+    **ASKING,
+)
+async def regenerate_turn(call: Call[wire.Again, StreamQuery]) -> ASGIApp:
+    """Ask the same again: a new turn beside the old one."""
+    turn_id, options = await _beside(call)
+    return await respond(call, await call.runtime.engine.regenerate(call.principal, turn_id, options))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/conversations/{conversation_id}/turns/{turn_id}/edit",
+    policy=Policy.MEMBER,
+    body=wire.Edit,
+    **ASKING,
+)
+async def edit_turn(call: Call[wire.Edit, StreamQuery]) -> ASGIApp:
+    """Ask something else in the same place: a new turn beside the old one."""
+    turn_id, options = await _beside(call)
+    body, engine = call.body, call.runtime.engine
+    blocks, named = await blocks_of(body.message, call.runtime)
+    given = body.attachment_ids
+    attachments: tuple[FileId, ...] | None = None
+    if given is not UNSET or named:
+        attachments = attachments_of(given or (), named, call.runtime.settings)
+    claimed = await engine.edit(call.principal, turn_id, blocks, options, attachment_ids=attachments)
+    return await respond(call, claimed)
+
+
+def turn_id_of(call: Call[Any, Any]) -> TurnId:
+    turn_id = TurnId(call.id("turn_id", "turn"))
+    call.notes["turn_id"] = turn_id
+    return turn_id
+
+
+def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conversation) -> None:
+    """Raises InvalidRequest for another kind or workflow: they belong to the conversation and never change."""
+    for field in ("kind", "workflow_id"):
+        asked, actual = getattr(body, field), getattr(conversation, field)
+        if asked is not None and asked != actual:
+            raise InvalidRequest(
+                f"`{field}` of this conversation is {'not set' if actual is None else actual!r} and stays so. "
+                "Leave it out, or begin another conversation."
+            )
+
+
+async def _beside(call: Call[wire.Again, Any] | Call[wire.Edit, Any]) -> tuple[TurnId, Options]:
+    """The turn of the path, beside which a new one is asked. It must belong to the conversation of the path."""
+    options = options_of(call)
+    await check_rate(call, options)
+    turn_id = turn_id_of(call)
+    conversation_id = ConversationId(call.id("conversation_id", "conv"))
+    conversation = await call.runtime.store.conversation(call.principal, conversation_id)
+    turn = await call.runtime.store.turn(call.principal, turn_id)
+    if turn.conversation_id != conversation_id:
+        raise NotFound("No such turn in this conversation.")
+    _check_fits(call.body, conversation)
+    return turn_id, options
+
+
+def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
+    """Events in order, each followed by the log lines after it. The first has the settings that the turn ran with."""
+    logs = list(trace.logs)
+
+    def logged(until: int) -> Iterator[dict[str, Any]]:
+        while logs and logs[0].after_seq <= until:
+            line = logs.pop(0)
+            yield {"type": "log", **msgspec.to_builtins(line)}
+
+    yield from logged(0)
+    for recorded in trace.events:
+        line = {"seq": recorded.seq, **msgspec.to_builtins(recorded.event)}
+        if recorded.seq == 1:
+            line["snapshot"] = snapshot_of(trace.turn.snapshot)
+        yield line
+        yield from logged(recorded.seq)
+    yield from logged(1 << 62)
+
+
+def options_of(call: Call[Any, Any]) -> Options:
+    """The options of a question, from the body and the headers."""
+    body = call.body
+    key = idempotency_key(call)
+    return Options(
+        agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
+        model=body.model,
+        if_busy=body.if_busy,
+        background=body.background,
+        source=call.identity.source,
+        metadata=body.metadata,
+        idempotency_key=key,
+        request_hash=None if key is None else request_hash(call),
+    )
+
+
+async def check_rate(call: Call[Any, Any], options: Options) -> None:
+    """Raises RateLimited over the rate of the key, unless the request repeats one that was already accepted."""
+    if call.over_limit is not None and not await call.runtime.engine.is_repeat(call.principal, options):
+        raise call.over_limit
+
+
+async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
+    """The response that the client asked for: 202, the stream, or the settled turn."""
+    turn = claimed.turn
+    call.notes["turn_id"] = turn.id
+    if not claimed.is_new:
+        # A repeated request may see only what its caller may see now. The first request always gets its outcome.
+        await call.runtime.store.turn(call.principal, turn.id)
+    if call.body.background:
+        return _accepted(turn)
+    if wants_stream(call.headers):
+        return stream_turn(call.runtime, turn, format=call.query.format)
+    try:
+        settled = await while_connected(call.receive, call.runtime.engine.wait(turn.id))
+    except Draining:
+        return _accepted(turn)
+    except ClientDisconnected:
+        return no_content()
+    answer = await read_answer(call.runtime.store, call.principal, settled)
+    return json_response(answer, headers={TURN_HEADER: turn.id})
+
+
+def wants_stream(headers: Headers) -> bool:
+    """Whether Accept names the event stream. A client that accepts both gets the stream."""
+    for item in headers.get("accept", "").lower().split(","):
+        media_type, *parameters = (part.strip() for part in item.split(";"))
+        if media_type == "text/event-stream":
+            return not any(_is_zero(parameter) for parameter in parameters)
+    return False
+
+
+def _is_zero(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip() == "q" and value.strip() in {"0", "0.0", "0.00", "0.000"}
+
+
+def _accepted(turn: Turn) -> ASGIApp:
+    url = events_url(turn.id)
+    body = wire.Accepted(conversation_id=turn.conversation_id, turn_id=turn.id, events_url=url)
+    return json_response(body, status=202, headers={TURN_HEADER: turn.id, "location": url})
+
+
+async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: FormatName) -> tuple[Cursor, bool]:
+    """The cursor of a client, and whether nothing will ever follow it.
+
+    Raises InvalidRequest for a cursor that is malformed, that the turn has not reached, or that is of another format.
+    """
+    if not text:
+        return START, False
+    cursor = parse(text)
+    if cursor.state and format == "native":
+        raise InvalidRequest(
+            f"The cursor {text} is of another format. Go on in the format that gave it, or leave it out."
+        )
+    return cursor, await is_over(runtime.store, runtime.hub, turn.id, cursor)
+
+
+def stream_turn(runtime: Runtime, turn: Turn, *, format: FormatName, cursor: Cursor = START) -> ASGIApp:
+    """The stream of the turn after the cursor. While it is open, the turn counts as watched."""
+    encoder = encoder_for(format, turn_id=turn.id, model=turn.model, created_at=turn.created_at, cursor=cursor)
+    stream = runtime.streams.respond(
+        follow(runtime.store, runtime.hub, turn.id, cursor),
+        encoder,
+        attach=lambda: runtime.engine.attach(turn.id),
+        headers=((b"turnkeep-turn", turn.id.encode()),),
+    )
+    return cast(ASGIApp, stream)
+
+
+async def read_events(store: Store, turn_id: TurnId) -> list[Recorded]:
+    """All events of a turn so far."""
+    events: list[Recorded] = []
+    while True:
+        batch = await store.events(turn_id, after=len(events), limit=EVENTS_AT_ONCE)
+        events += batch
+        if len(batch) < EVENTS_AT_ONCE:
+            return events
+
+
+async def read_turn(store: Store, turn: Turn) -> wire.Turn:
+    return views.turn_of(turn, await read_events(store, turn.id))
+
+
+async def read_answer(store: Store, principal: Principal, turn: Turn) -> wire.Answered:
+    """A settled turn and its message, if it has one. Also if the conversation was deleted meanwhile."""
+    events = await read_events(store, turn.id)
+    message = await _message(store, principal, turn, events)
+    return wire.Answered(
+        conversation_id=turn.conversation_id,
+        turn=views.turn_of(turn, events),
+        message=None if message is None else views.message_of(message),
+    )
+
+
+async def _message(store: Store, principal: Principal, turn: Turn, events: Sequence[Recorded]) -> PublicMessage | None:
+    terminal = events[-1].event if events else None
+    if not isinstance(terminal, Result | Failure) or not terminal.message_id:
+        return None
+    with suppress(NotFound):  # deleted meanwhile: the client that waited still gets the message
+        page = await store.transcript(principal, turn.conversation_id, order="desc", limit=NEWEST_MESSAGES)
+        for message in page.data:
+            if message.id == terminal.message_id:
+                return message
+    return await _message_of_branch(store, turn)
+
+
+async def _message_of_branch(store: Store, turn: Turn) -> PublicMessage | None:
+    """The visible message of a turn that is on another branch, far back in the transcript, or deleted."""
+    for row in reversed(await store.turn_rows(turn.id)):
+        if row.role == "assistant" and not row.internal:
+            return PublicMessage(
+                id=row.id,
+                conversation_id=row.conversation_id,
+                turn_id=row.turn_id,
+                role=row.role,
+                content=row.display if row.display is not None else parts_of(row.blocks),
+                attachments=row.attachments,
+                sources=row.sources,
+                usage=row.usage,
+                status=turn.status,
+                created_at=row.created_at,
+            )
+    return None

@@ -1,1 +1,0 @@
-"""One module per topic; each declares its endpoints with their policies."""

@@ -1,0 +1,186 @@
+"""Every route with every kind of caller, from the route table itself."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from tests.api.harness import ApiServer, Client, fake_id
+from turnkeep.api.app import all_endpoints
+from turnkeep.api.http.dispatch import Resource
+from turnkeep.api.http.endpoints import Endpoint, Policy
+from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.identity.tokens import UserTokens
+from turnkeep.api.telemetry.metrics import Metrics
+
+ENDPOINTS = all_endpoints(UserTokens(["secret"]), SigninLinks(Path(".")), Metrics())
+GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]
+
+PUBLIC = {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/signin"}
+"""Routes that need no key. A new route in this set needs a good reason."""
+
+BODIES: dict[str, Any] = {
+    "create_turn": {"message": "Hi"},
+    "edit_turn": {"message": "Hi"},
+    "promise_file": {"name": "f.txt", "size": 1},
+    "create_key": {"name": "k"},
+    "create_key_of_org": {"name": "k"},
+    "create_token": {"user": "u"},
+    "create_workspace": {"name": "w"},
+    "create_org": {"name": "o"},
+    "create_agent": {"name": "a"},
+    "run_agent": {"prompt": "Go."},
+    "replace_agent": {"name": "a"},
+    "change_agent": {"name": "a"},
+    "create_page": {"title": "t"},
+    "replace_page": {"title": "t"},
+    "create_table": {"name": "t", "columns": [{"name": "c"}]},
+    "add_rows": {"rows": [{}]},
+    "replace_row": {"values": {}},
+    "change_row": {"values": {}},
+    "call_turn_tool": {"call_id": "c", "name": "t"},
+}
+
+
+A_SKILLED_AGENT = {"name": "A", "skills": [{"name": "s", "files": {"SKILL.md": "How to"}}]}
+
+SPEAKS_OPENAI = {"complete_chat"}
+"""What has OpenAI's errors, since OpenAI's clients read them."""
+
+
+def name_of(endpoint: Endpoint) -> str:
+    return f"{endpoint.method} {endpoint.path}"
+
+
+async def things(service: Client, user: Client) -> dict[str, str]:
+    """One of everything that a path can name, owned by that user or tenant."""
+    answer = await user.ask()
+    files = f"/v1/conversations/{answer['conversation_id']}/files"
+    table = (await service.post("/v1/tables", json={"name": "T", "columns": [{"name": "c"}]})).json()["id"]
+    await service.post(f"/v1/tables/{table}/rows", json={"rows": [{}]})
+    return {
+        "page_id": (await service.post("/v1/pages", json={"title": "P"})).json()["id"],
+        "table_id": table,
+        "row": "1",
+        "skill": "s",
+        "file_id": (await user.post(files, files={"file": ("f.txt", b"x")})).json()["data"][0]["id"],
+        "conversation_id": answer["conversation_id"],
+        "turn_id": answer["turn"]["id"],
+        "agent_id": (await service.post("/v1/agents", json=A_SKILLED_AGENT)).json()["id"],
+        "workspace_id": (await service.read("/v1/workspaces"))["data"][0]["id"],
+        "key_id": (await service.post("/v1/keys", json={"name": "K"})).json()["id"],
+        "org_id": fake_id("org"),
+    }
+
+
+async def call(client: Client, endpoint: Endpoint, ids: dict[str, str]) -> int:
+    path = re.sub(r"{(\w+)}", lambda match: ids[match[1]], endpoint.path)
+    body = BODIES.get(endpoint.name, {}) if endpoint.body is not None else None
+    response = await client.request(endpoint.method, path, json=body)
+    assert response.status_code < 500 or response.json()["code"] == "sandbox_unavailable", response.text
+    if response.status_code >= 400 and endpoint.name not in SPEAKS_OPENAI:
+        assert response.headers["content-type"] == "application/problem+json"
+    return response.status_code
+
+
+class TestEveryRouteHasAPolicy:
+    def test_each_route_of_the_app_is_a_declared_endpoint(self, server: ApiServer) -> None:
+        app = server.server.config.app
+        assert isinstance(app, Starlette)
+        found = 0
+        for route in app.routes:
+            assert isinstance(route, Route)
+            assert isinstance(route.endpoint, Resource), f"{route.path} has no declaration"
+            for endpoint in route.endpoint.endpoints:
+                assert isinstance(endpoint, Endpoint), f"{route.path} has no declaration"
+                assert isinstance(endpoint.policy, Policy), f"{route.path} has no policy"
+                assert endpoint.path == route.path
+                found += 1
+        assert found == len(ENDPOINTS)
+
+    def test_only_these_need_no_key(self) -> None:
+        assert {endpoint.path for endpoint in ENDPOINTS if endpoint.policy is Policy.PUBLIC} == PUBLIC
+
+    def test_whatever_names_a_thing_is_guarded(self) -> None:
+        assert all("{" not in endpoint.path for endpoint in ENDPOINTS if endpoint.policy is Policy.PUBLIC)
+
+
+class TestOtherCallers:
+    """One server for each kind of caller without access; every guarded route is tried on it."""
+
+    async def test_no_key_is_401_everywhere(self, server: ApiServer, service: Client, user: Client) -> None:
+        ids = await things(service, user)
+        anonymous = await server.client(None)
+        assert {name_of(one): await call(anonymous, one, ids) for one in GUARDED} == dict.fromkeys(
+            map(name_of, GUARDED), 401
+        )
+
+    async def test_a_revoked_key_is_401_everywhere(self, server: ApiServer, service: Client, user: Client) -> None:
+        ids = await things(service, user)
+        made = (await service.post("/v1/keys", json={"name": "gone"})).json()
+        await service.delete(f"/v1/keys/{made['id']}")
+        revoked = await server.client(made["key"])
+        assert {name_of(one): await call(revoked, one, ids) for one in GUARDED} == dict.fromkeys(
+            map(name_of, GUARDED), 401
+        )
+
+    async def test_another_users_token_reaches_nothing_of_this_user(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        ids = await things(service, user)
+        before = await user.read(f"/v1/conversations/{ids['conversation_id']}")
+        other = await server.user(service, "mallory")
+        for endpoint in GUARDED:
+            status = await call(other, endpoint, ids)
+            if endpoint.policy in {Policy.ADMIN, Policy.KEY, Policy.SERVICE, Policy.OPERATOR}:
+                assert status == 403, name_of(endpoint)
+            elif not endpoint.policy.identifies:
+                assert status == 401, name_of(endpoint)
+            elif any(name in endpoint.path for name in ("{conversation_id}", "{turn_id}", "{file_id}")):
+                assert status == 404, name_of(endpoint)
+        assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
+
+    async def test_another_tenants_key_reaches_nothing_of_this_tenant(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        ids = await things(service, user)
+        before = await user.read(f"/v1/conversations/{ids['conversation_id']}")
+        keys = await service.read("/v1/keys")
+        other = await server.tenant("another")
+        for endpoint in GUARDED:
+            status = await call(other, endpoint, ids)
+            if endpoint.policy is Policy.OPERATOR:
+                assert status == 403, name_of(endpoint)
+            elif not endpoint.policy.identifies:
+                assert status == 401, name_of(endpoint)
+            elif "{" in endpoint.path:
+                assert status == 404, name_of(endpoint)
+        assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
+        assert await service.read("/v1/keys") == keys
+
+    async def test_a_key_of_another_workspace_reaches_nothing_of_this_workspace(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        ids = await things(service, user)
+        before = await user.read(f"/v1/conversations/{ids['conversation_id']}")
+        second = (await service.post("/v1/workspaces", json={"name": "Second"})).json()["id"]
+        admin = await server.user(service, "boss", role="admin", workspace_id=second)
+        pinned = await server.client((await admin.post("/v1/keys", json={"name": "K"})).json()["key"])
+        keys = {key["id"] for key in (await service.read("/v1/keys"))["data"] if key["revoked_at"] is None}
+        for endpoint in GUARDED:
+            status = await call(pinned, endpoint, ids)
+            if endpoint.policy in {Policy.SERVICE, Policy.OPERATOR}:
+                assert status == 403, name_of(endpoint)
+            elif not endpoint.policy.identifies:
+                assert status == 401, name_of(endpoint)
+            elif "{" in endpoint.path:
+                assert status == 404, name_of(endpoint)
+        assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
+        assert keys < {key["id"] for key in (await service.read("/v1/keys"))["data"] if key["revoked_at"] is None}
+
+    @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+    async def test_another_tenants_key_on_postgresql(self, server: ApiServer, service: Client, user: Client) -> None:
+        await self.test_another_tenants_key_reaches_nothing_of_this_tenant(server, service, user)
