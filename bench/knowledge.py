@@ -25,7 +25,7 @@ from bench.harness import Place, place, quiet, target
 from turnkeep.knowledge.importing import Importer
 from turnkeep.model.knowledge import Column, Filter, KnowledgeTable, RowQuery, Sort
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery, parse_query
+from turnkeep.model.text_search import SearchQuery, parse_query
 from turnkeep.store.fulltext import CANDIDATES, TITLE_WEIGHT, fts_text, loose, tsquery_text
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.sqlite import SqliteStore

@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from turnkeep.engine.cleaning import clean_json
-from turnkeep.model.depth import MAX_DEPTH, is_too_deep
+from turnkeep.model.json_depth import MAX_DEPTH, is_too_deep
 
 
 def nested(levels: int, innermost: Any = 1) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.rooms import QUICK, Room, kinds
 from turnkeep.engine.held_turn import WHOLE_RESULT
 from turnkeep.engine.tooling import KEPT_BYTES, SHOWN_CHARS
-from turnkeep.model.depth import MAX_DEPTH, TOO_DEEP
+from turnkeep.model.json_depth import MAX_DEPTH, TOO_DEEP
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider

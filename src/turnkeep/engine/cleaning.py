@@ -6,7 +6,7 @@ Models and tools may send any of it.
 import msgspec
 
 from turnkeep.ids import CallId
-from turnkeep.model.depth import TOO_DEEP, is_too_deep
+from turnkeep.model.json_depth import TOO_DEEP, is_too_deep
 from turnkeep.providers.ports import Reply
 from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Reasoning, Text, ToolResult, ToolUse
 

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from turnkeep.engine.cleaning import clean_json, clean_text
-from turnkeep.model.depth import is_too_deep
+from turnkeep.model.json_depth import is_too_deep
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 from turnkeep_client.wire.blocks import JsonValue, ToolUse
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct, structs
 from turnkeep.knowledge.tooling import SNIPPET_CHARS, KnowledgeTool, cut, fitted, nothing, room_for
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import loosened, parse_query
+from turnkeep.model.text_search import loosened, parse_query
 from turnkeep.store.ports import ConversationStore, KnowledgeStore
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool
 from turnkeep_client.wire.events import Source

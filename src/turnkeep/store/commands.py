@@ -151,7 +151,7 @@ class Renewal(Struct, frozen=True, kw_only=True):
 class Appended(Struct, frozen=True, kw_only=True):
     """A whole turn that happened elsewhere: its rows, the final one with display and usage.
 
-    Its events are not stored; they are told from the rows when somebody asks (`model.narrate`).
+    Its events are not stored; they are told from the rows when somebody asks (`model.events_from_rows`).
     """
 
     turn_id: TurnId

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from turnkeep.model.knowledge import Cell
-from turnkeep.model.passages import Passage, split_passages
-from turnkeep.model.searching import SearchQuery, all_tokens_of, loosened
+from turnkeep.model.text_search import Passage, SearchQuery, all_tokens_of, loosened, split_passages
 
 CANDIDATES = 2_000
 """So many matches are ranked. Of a word that occurs in more, the newest ones count."""

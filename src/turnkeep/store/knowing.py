@@ -21,7 +21,7 @@ from turnkeep.model.knowledge import (
     RowQuery,
     TextHit,
 )
-from turnkeep.model.searching import SearchQuery, excerpt, parse_query
+from turnkeep.model.text_search import SearchQuery, excerpt, parse_query
 from turnkeep.store.checks import NAME_CHARS, check_limit, check_text
 from turnkeep.store.fulltext import Place
 

@@ -12,7 +12,7 @@ from turnkeep.ids import TurnId, WorkspaceId, new_conversation_id
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, title_and_preview
 from turnkeep.model.messages import Message
-from turnkeep.model.narrate import narrate
+from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep_client.wire.events import Result
@@ -120,6 +120,6 @@ def _ended_turn(rows: Sequence[Message], turn_id: TurnId, *, ordinal: int, paren
 
 def _with_display(turn: Turn, rows: Sequence[Message]) -> list[Message]:
     """Steps of an imported turn are shown as those of a live one: on its final row."""
-    result = narrate(turn, rows)[-1]
+    result = events_from_rows(turn, rows)[-1]
     assert isinstance(result, Result)
     return [structs.replace(row, display=result.content) if row.id == result.message_id else row for row in rows]

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError
-from turnkeep.model.depth import is_too_deep
+from turnkeep.model.json_depth import is_too_deep
 from turnkeep.tools.addresses import PORTS, AddressGuard, AddressRefused
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue

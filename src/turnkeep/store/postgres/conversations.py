@@ -8,7 +8,7 @@ from turnkeep.ids import ConversationId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import parse_query, tokens_of
+from turnkeep.model.text_search import parse_query, tokens_of
 from turnkeep.store.checks import check_limit, check_text
 from turnkeep.store.commands import (
     ConversationChange,

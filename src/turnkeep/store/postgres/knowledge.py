@@ -10,7 +10,7 @@ from typing import Any
 from turnkeep.ids import OrgId, PageId, check_id, new_page_id
 from turnkeep.model.knowledge import FileText, Found, KnowledgePage, PageHit, PageSummary, TextHit
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery
+from turnkeep.model.text_search import SearchQuery
 from turnkeep.store.checks import check_limit
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor

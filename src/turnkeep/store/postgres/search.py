@@ -8,7 +8,7 @@ What is shown is read through the client path.
 from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.conversations import Hit
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery, snippet, tokens_of
+from turnkeep.model.text_search import SearchQuery, snippet, tokens_of
 from turnkeep.store.postgres.database import Database, owner_of
 from turnkeep.store.rows import to_content, to_conversation
 from turnkeep_client.wire.display import words_of

@@ -8,7 +8,7 @@ from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import TableId, check_id, new_table_id
 from turnkeep.model.knowledge import Cell, Column, Found, KnowledgeTable, Row, RowHit, RowQuery
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery
+from turnkeep.model.text_search import SearchQuery
 from turnkeep.store.checks import check_limit
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor

@@ -8,7 +8,7 @@ from turnkeep.errors import NotFound
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
 from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.messages import Message
-from turnkeep.model.narrate import narrate
+from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.checks import check_claim
@@ -151,7 +151,7 @@ class PostgresTurns:
         turn = to_turn(found[0])
         if turn.last_seq or not turn.is_settled:
             return []
-        told = narrate(turn, await self.turn_rows(turn_id))
+        told = events_from_rows(turn, await self.turn_rows(turn_id))
         return [Recorded(seq=n, event=event) for n, event in enumerate(told, start=1) if n > after][:limit]
 
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:

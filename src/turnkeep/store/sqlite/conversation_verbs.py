@@ -5,7 +5,7 @@ from turnkeep.ids import ConversationId, WorkspaceId, check_id, new_conversation
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import parse_query
+from turnkeep.model.text_search import parse_query
 from turnkeep.store import checks, shapes
 from turnkeep.store.commands import (
     ConversationChange,

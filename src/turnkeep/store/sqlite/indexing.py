@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery, tokens_of
+from turnkeep.model.text_search import SearchQuery, tokens_of
 from turnkeep.store.rows import json_text, to_message
 from turnkeep.store.sqlite.owning import owner_of
 from turnkeep.store.sqlite.reading import content_of

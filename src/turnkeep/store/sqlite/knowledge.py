@@ -6,7 +6,7 @@ from typing import Any
 from turnkeep.ids import OrgId, PageId
 from turnkeep.model.knowledge import FileText, KnowledgePage, PageHit, PageSummary
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery
+from turnkeep.model.text_search import SearchQuery
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.fulltext import CANDIDATES, RANKED, TITLE_WEIGHT, Indexed, Place, fts_text, index_of

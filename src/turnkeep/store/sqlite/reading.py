@@ -3,9 +3,9 @@
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
-from turnkeep.model.narrate import narrate
+from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery, snippet
+from turnkeep.model.text_search import SearchQuery, snippet
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import ConversationWithQueue, Page, TurnTrace, Window, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
@@ -50,7 +50,7 @@ def events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[Re
     turn = to_turn(row)
     if turn.last_seq or not turn.is_settled:
         return []
-    told = enumerate(narrate(turn, turn_rows(session, turn_id)), start=1)
+    told = enumerate(events_from_rows(turn, turn_rows(session, turn_id)), start=1)
     return [Recorded(seq=seq, event=event) for seq, event in told if seq > after][:limit]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from turnkeep.model.knowledge import KnowledgeTable, Row, RowQuery
 from turnkeep.model.principals import Principal
-from turnkeep.model.searching import SearchQuery
+from turnkeep.model.text_search import SearchQuery
 from turnkeep.store.filtering import conditions, named, ordering
 from turnkeep.store.fulltext import CANDIDATES, FILTERED, RANKED, fts_text
 from turnkeep.store.knowing import to_row
