@@ -11,12 +11,12 @@ from turnkeep.cli.findings import Finding, found
 from turnkeep.cli.local_checks import LocalChecks
 from turnkeep.cli.server_checks import ServerChecks
 from turnkeep.config import Settings
-from turnkeep_client.discovery import Place
+from turnkeep_client.discovery import ServerAddress
 
 _DOWN = "is compared with the server's, which is down"
 
 
-async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list[Finding]:
+async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool) -> list[Finding]:
     """All findings, in the order in which one would look. Of a remote server only its own answers are known."""
     server = ServerChecks(place)
     findings = [await found("server", server.is_ready)]

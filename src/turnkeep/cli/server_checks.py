@@ -7,7 +7,7 @@ import msgspec
 
 from turnkeep.cli.findings import SECONDS, Trouble, files_found
 from turnkeep.filebag.sweeping import BagReport
-from turnkeep_client.discovery import Place
+from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.wire import ModelName, Page
 
 SKEW_SECONDS = 5.0
@@ -16,7 +16,7 @@ SKEW_SECONDS = 5.0
 class ServerChecks:
     """What the server itself tells."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerAddress) -> None:
         self._place = place
 
     async def is_ready(self) -> str:

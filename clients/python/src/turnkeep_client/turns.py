@@ -7,8 +7,8 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 
 from turnkeep_client.retry import OnTrouble
-from turnkeep_client.stream import Answer, Asking, TurnStream
-from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.stream import Answer, TurnRequest, TurnStream
+from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Accepted, Turn
 from turnkeep_client.wire.blocks import JsonObject
 
@@ -41,7 +41,7 @@ class Options(Edit, total=False):
     workflow_id: str | None
 
 
-class Turns(Verbs):
+class Turns(Resource):
     """Questions and what became of them."""
 
     def stream(
@@ -130,7 +130,7 @@ class Turns(Verbs):
         return self._asking(path, question(message, **options), idempotency_key, on_trouble)
 
     def _asking(self, path: str, body: JsonObject, key: str | None, on_trouble: OnTrouble | None) -> TurnStream:
-        asking = Asking(path=path, body=body, key=key or new_key())
+        asking = TurnRequest(path=path, body=body, key=key or new_key())
         return TurnStream(self._transport, asking, on_trouble=on_trouble)
 
 
