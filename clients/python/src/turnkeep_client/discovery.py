@@ -1,6 +1,6 @@
-"""Where the server is, and with which key to ask it. Reads the environment and the data directory; asks nobody.
+"""Discovery: the address of the server and the key for it, from the environment and the data directory. No network.
 
-In this order: what the caller says; `TURNKEEP_URL` and `TURNKEEP_KEY`; what `turnkeep serve` keeps in its data
+In this order: the arguments of the caller; `TURNKEEP_URL` and `TURNKEEP_KEY`; what `turnkeep serve` keeps in its data
 directory (`TURNKEEP_DATA_DIR`, by default `.turnkeep`): its address while it runs, and the local service key. The
 local key is sent to that server alone, never to an address that came from elsewhere.
 """
@@ -20,7 +20,7 @@ KEY_FILE = "local.key"
 DATA_DIR = ".turnkeep"
 DEFAULT_URL = "http://127.0.0.1:8787"
 DEFAULT = "the default address"
-"""Where a place was found that nobody named."""
+"""What `found_in` says where neither the caller nor the environment named a server."""
 
 
 class RunningServer(Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ def running_server(data_dir: Path) -> RunningServer | None:
         server = msgspec.json.decode((data_dir / SERVER_FILE).read_bytes(), type=RunningServer)
         os.kill(server.pid, 0)
     except PermissionError:
-        # The process lives and is somebody else's, or the file cannot be read; the file decides.
+        # The process lives and belongs to another user, or the file cannot be read; the file decides.
         return _unchecked(data_dir)
     except (OSError, msgspec.MsgspecError):
         return None

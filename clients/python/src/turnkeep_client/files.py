@@ -40,7 +40,7 @@ class Files(Resource):
         body = {"name": name, "size": size, "mime_type": mime_type}
         if conversation_id is not None:
             body["conversation_id"] = conversation_id
-        # A promise that nobody keeps is forgotten by the server, so a lost answer is simply asked for again.
+        # The server forgets a file whose bytes never come, so a request whose answer was lost is sent again.
         promised = await self._transport.call("POST", "/v1/files", PendingUpload, body=body, is_safe=True)
         await self._send(promised.upload, source, size)
         path = f"/v1/files/{part(promised.file.id)}/complete"

@@ -131,7 +131,7 @@ class Tables(Resource):
     ) -> AsyncGenerator[ImportStep, None]:
         """Send a CSV file into a table, or into a new one of that name, whose columns are found out.
 
-        Yields how it goes on; the last step has the table. Whoever stops reading before it takes the import back.
+        Yields how it goes on; the last step has the table. A caller that stops reading before it takes the import back.
         Raises ImportRefused, naming the line, for what does not fit; nothing of the file is there then.
         """
         size, _, _ = _described(source, "rows.csv", "text/csv")

@@ -1,4 +1,4 @@
-"""Patience: how often and how long something is tried again."""
+"""Retries: how often and how long a request is tried again."""
 
 import asyncio
 import random

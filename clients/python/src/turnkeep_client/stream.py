@@ -238,8 +238,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 class TurnStream:
     """Follow one turn. Iterate for its events, or await `result()`; may be left and taken up again at any time.
 
-    Use it as an async context manager, or iterate to the end: either closes the connection. A turn that nobody reads
-    is stopped by the server after a grace period, unless it was asked with `background=True`.
+    Use it as an async context manager, or iterate to the end: either closes the connection. A turn without a
+    reader is stopped by the server after a grace period, unless it was asked with `background=True`.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class TurnStream:
         self._open: AsyncGenerator[Event, None] | None = None
         self._unread: list[Event] = []
         self._reading = asyncio.Lock()
-        """One event is read at a time, also when somebody stops the turn while another waits for its first word."""
+        """One event is read at a time, also when one task stops the turn while another waits for its first word."""
 
     # --- what is known
 
@@ -342,7 +342,7 @@ class TurnStream:
     async def started(self) -> str:
         """Wait until the server has taken the question; the id of its turn."""
         async with self._reading:
-            # Whoever read before us, in this task or another, may have learnt it.
+            # Another read, in this task or another one, may have learnt it.
             if self._turn_id is None:
                 self._unread.append(await self._next())
         assert self._turn_id is not None, "an event names its turn"

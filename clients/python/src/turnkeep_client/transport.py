@@ -1,4 +1,4 @@
-"""Requests to one server: identified, repeated where that is safe, and answered with values or errors.
+"""The transport: requests to one server, identified, repeated where that is safe, and answered with values or errors.
 
 **What is repeated.** A request that could not be sent, or that the server refused with 503 (which promises that
 nothing was written) or for its rate, is sent again after the pause that the server asks for. One whose answer was lost
@@ -191,7 +191,7 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx.Response]:
-        """One response as it comes. A refusal is raised as Refusal, for whoever decides whether to try again.
+        """One response as it comes. A refusal is raised as Refusal, for the caller to decide whether to try again.
 
         `content` is a body that is sent as it comes, instead of a `body` that is JSON.
         """
@@ -268,7 +268,7 @@ def given(**fields: Any) -> JsonObject:
 
 
 class Refusal(Exception):
-    """A refusal on its way to whoever decides whether to try again."""
+    """A refusal on its way to the code that decides whether to try again."""
 
     def __init__(self, error: TurnkeepError, headers: Mapping[str, str]) -> None:
         super().__init__(error.detail)

@@ -55,7 +55,7 @@ class Turns(Resource):
     ) -> TurnStream:
         """A stream that asks when it is first read. Without `conversation_id` it opens a conversation.
 
-        With `background` the turn goes on also when nobody reads; otherwise it is stopped after a grace period.
+        With `background` the turn goes on without a reader; otherwise it is stopped after a grace period.
         """
         return self._asking("/v1/turns", question(message, **options), idempotency_key, on_trouble)
 
@@ -135,7 +135,7 @@ class Turns(Resource):
 
 
 def new_key() -> str:
-    """An idempotency key that nobody else makes."""
+    """A random idempotency key."""
     return "client-" + secrets.token_hex(16)
 
 
