@@ -20,12 +20,12 @@ from typing import Any
 import apsw
 import asyncpg
 import uvloop
-from turnkeep.model.text_search import SearchQuery, parse_query
 
 from bench.harness import Place, place, quiet, target
 from turnkeep.knowledge.table_import import Importer
 from turnkeep.model.knowledge import Column, Filter, KnowledgeTable, RowQuery, Sort
 from turnkeep.model.principals import Principal
+from turnkeep.model.text_search import SearchQuery, parse_query
 from turnkeep.store.fulltext import CANDIDATES, TITLE_WEIGHT, fts_text, loose, tsquery_text
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.sqlite import SqliteStore

@@ -6,7 +6,7 @@ import pytest
 
 from turnkeep.cli.live_view import LiveView, finished_until
 from turnkeep.cli.screen import Screen
-from turnkeep_client.stream import View
+from turnkeep_client.stream import TurnView
 from turnkeep_client.wire.events import Preview as Delta
 from turnkeep_client.wire.events import Reset, Result, Step, ToolCalls
 from turnkeep_client.wire.parts import TextPart
@@ -37,7 +37,7 @@ class TestFinalText:
 class TestTheLiveView:
     def paint(self, *events: Delta | ToolCalls | Step | Reset | Result) -> str:
         out = io.StringIO()
-        view = View()
+        view = TurnView()
         with LiveView(Screen(file=out, width=60, force_terminal=False)) as live_view:
             for event in events:
                 view.add(event)

@@ -57,7 +57,7 @@ def test_every_command_teaches_by_example(name: str) -> None:
 
 def test_every_verb_of_the_client_is_on_the_page() -> None:
     page = (PAGES / "client.md").read_text("utf-8")
-    faces = [face for face in vars(sync).values() if isinstance(face, type) and issubclass(face, sync.Face)]
+    faces = [face for face in vars(sync).values() if isinstance(face, type) and issubclass(face, sync.SyncResource)]
     verbs = {verb for face in faces for verb in vars(face) if not verb.startswith("_")}
     assert len(verbs) > 25
     assert sorted(verb for verb in verbs if not re.search(rf"`(\w+\.)?{verb}[`(]", page)) == []

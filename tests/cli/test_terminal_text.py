@@ -19,7 +19,7 @@ from turnkeep.cli.terminal_text import clean_json, clean_line, clean_text
 from turnkeep.ids import ConversationId, FileId, MessageId
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script
-from turnkeep_client.stream import View
+from turnkeep_client.stream import TurnView
 from turnkeep_client.wire.events import Files, Preview, Result, Step, ToolCalls, TurnEvent, WrittenFile
 from turnkeep_client.wire.parts import TextPart
 from turnkeep_client.wire.usage import Usage
@@ -109,7 +109,7 @@ class TestAnAnswerAsItIsDrawn:
             Result(message_id=MessageId("msg_1"), message=said, content=(TextPart(text=said),), usage=Usage()),
         ]
         out = io.StringIO()
-        view = View()
+        view = TurnView()
         with LiveView(Screen(file=out, width=100, force_terminal=False)) as live_view:
             for event in events:
                 view.add(event)

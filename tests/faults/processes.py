@@ -189,4 +189,6 @@ class WorkerProcess:
 def clean_environment() -> dict[str, str]:
     """The environment of a process of this checkout, without what the caller has set for a Turnkeep of their own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNKEEP_")}
-    return kept | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    return kept | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "clients" / "python" / "src"), str(ROOT)])
+    }

@@ -19,7 +19,7 @@ from turnkeep.cli.markdown import arguments_of, short
 from turnkeep.cli.printing import size_of
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line
-from turnkeep_client.stream import View
+from turnkeep_client.stream import TurnView
 from turnkeep_client.wire.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
 
 REFRESH_PER_SECOND = 12
@@ -55,7 +55,7 @@ class LiveView:
         self._tail = ()
         self._live.stop()
 
-    def show(self, view: View) -> None:
+    def show(self, view: TurnView) -> None:
         """Print parts that became final since the last call, and redraw the rest."""
         self.recovered()
         self._is_waiting = view.began is not None and view.began.status == "queued"

@@ -23,7 +23,7 @@ __all__ = [
 class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an agent is made of. Tools are names of native ones, or objects that describe HTTP tools.
 
-    Its secrets are the values of `headers`, `env` and `variables`. Whoever stores a spec has sealed them before.
+    Its secrets are the values of `headers`, `env` and `variables`. They are sealed before a spec is stored.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, TypedDict, Unpack
 
-from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Key, ModelName, MonthlyUsage, Token, Workspace
 
 
@@ -19,13 +19,13 @@ class WorkspaceChanges(WorkspaceFields, total=False):
     name: str
 
 
-class Models(Verbs):
+class Models(Resource):
     def list(self) -> AsyncGenerator[ModelName, None]:
         """The models that the server can reach now."""
         return self._pages("/v1/models", ModelName)
 
 
-class Keys(Verbs):
+class Keys(Resource):
     """Service keys of the org."""
 
     def list(self) -> AsyncGenerator[Key, None]:
@@ -52,7 +52,7 @@ class Keys(Verbs):
         await self._transport.fetch("DELETE", f"/v1/keys/{part(key_id)}")
 
 
-class Tokens(Verbs):
+class Tokens(Resource):
     async def create(
         self,
         user: str,
@@ -67,7 +67,7 @@ class Tokens(Verbs):
         return await self._transport.call("POST", "/v1/tokens", Token, body=body, is_safe=True)
 
 
-class Workspaces(Verbs):
+class Workspaces(Resource):
     """Containers inside the org, with limits of their own."""
 
     def list(self) -> AsyncGenerator[Workspace, None]:
@@ -88,7 +88,7 @@ class Workspaces(Verbs):
         await self._transport.fetch("DELETE", f"/v1/workspaces/{part(workspace_id)}")
 
 
-class UsageVerbs(Verbs):
+class Usage(Resource):
     async def get(self, *, month: str | None = None) -> MonthlyUsage:
         """What a month (`2026-11`; by default this one) has used."""
         return await self._transport.call("GET", "/v1/usage", MonthlyUsage, query={"month": month})

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from turnkeep_client.errors import ConnectionLost
 from turnkeep_client.stream import TURN_HEADER
-from turnkeep_client.transport import Refusal, Transport, Verbs, part
+from turnkeep_client.transport import Refusal, Resource, Transport, part
 from turnkeep_client.wire import Agent
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, WorldError
@@ -46,7 +46,7 @@ class AgentChanges(AgentFields, total=False):
     name: str
 
 
-class Agents(Verbs):
+class Agents(Resource):
     """Instructions, a model and tools under a name."""
 
     def list(self, *, limit: int | None = None) -> AsyncGenerator[Agent, None]:
@@ -129,7 +129,7 @@ class RunStream:
         self.status: Literal["running", "succeeded", "failed"] = "running"
 
     async def __aiter__(self) -> AsyncGenerator[RunLine, None]:
-        patience = self._transport.patience()
+        retry = self._transport.retry()
         while True:
             try:
                 async with self._transport.stream("POST", self._path, body=self._body, headers=NDJSON) as response:
@@ -143,9 +143,9 @@ class RunStream:
                                 return
                 raise ConnectionLost("The run ended without a last line.", turn_id=self.turn_id)
             except Refusal as refusal:
-                await self._transport.after_refusal(refusal.error, refusal.headers, patience)
+                await self._transport.after_refusal(refusal.error, refusal.headers, retry)
             except self._transport.transport_errors as exc:
-                await self._transport.after(exc, patience, is_safe=False)
+                await self._transport.after(exc, retry, is_safe=False)
 
     async def result(self) -> str:
         """Run to the end; the words of the result. Raises RunFailed where there is none."""

@@ -4,10 +4,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from turnkeep_client.account import Keys, Models, Tokens, UsageVerbs, Workspaces
+from turnkeep_client.account import Keys, Models, Tokens, Usage, Workspaces
 from turnkeep_client.agents import Agents
 from turnkeep_client.conversations import Conversations
-from turnkeep_client.discovery import Place, find_server
+from turnkeep_client.discovery import ServerAddress, find_server
 from turnkeep_client.files import Files
 from turnkeep_client.knowledge import Pages, Tables
 from turnkeep_client.retry import OnTrouble
@@ -58,12 +58,12 @@ class AsyncTurnkeep:
         self.keys = Keys(self._transport)
         self.tokens = Tokens(self._transport)
         self.workspaces = Workspaces(self._transport)
-        self.usage = UsageVerbs(self._transport)
+        self.usage = Usage(self._transport)
         self.ask = self.turns.ask
         self.stream = self.turns.stream
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ServerAddress:
         """The server that is asked."""
         return self._transport.place
 

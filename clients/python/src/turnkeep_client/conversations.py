@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Literal
 
-from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Conversation, Imported, Message, Page, Replay, TraceRow
 from turnkeep_client.wire.blocks import JsonObject
 
@@ -11,7 +11,7 @@ Order = Literal["asc", "desc"]
 Provider = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
 
 
-class Conversations(Verbs):
+class Conversations(Resource):
     """Threads."""
 
     def list(self, q: str | None = None, *, limit: int | None = None) -> AsyncGenerator[Conversation, None]:

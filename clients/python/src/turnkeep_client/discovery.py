@@ -1,6 +1,6 @@
-"""Where the server is, and with which key to ask it. Reads the environment and the data directory; asks nobody.
+"""Discovery: the address of the server and the key for it, from the environment and the data directory. No network.
 
-In this order: what the caller says; `TURNKEEP_URL` and `TURNKEEP_KEY`; what `turnkeep serve` keeps in its data
+In this order: the arguments of the caller; `TURNKEEP_URL` and `TURNKEEP_KEY`; what `turnkeep serve` keeps in its data
 directory (`TURNKEEP_DATA_DIR`, by default `.turnkeep`): its address while it runs, and the local service key. The
 local key is sent to that server alone, never to an address that came from elsewhere.
 """
@@ -20,7 +20,7 @@ KEY_FILE = "local.key"
 DATA_DIR = ".turnkeep"
 DEFAULT_URL = "http://127.0.0.1:8787"
 DEFAULT = "the default address"
-"""Where a place was found that nobody named."""
+"""What `found_in` says where neither the caller nor the environment named a server."""
 
 
 class RunningServer(Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class RunningServer(Struct, frozen=True, kw_only=True):
     pid: int
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ServerAddress(Struct, frozen=True, kw_only=True):
     """A server and a way in. `key` is None where none was found: only public routes will answer."""
 
     url: str
@@ -43,7 +43,11 @@ class Place(Struct, frozen=True, kw_only=True):
         return host in {"localhost", "::1"} or host.startswith("127.")
 
     def __repr__(self) -> str:
-        return f"Place(url={self.url!r}, key={'***' if self.key else None}, found_in={self.found_in!r})"
+        return f"ServerAddress(url={self.url!r}, key={'***' if self.key else None}, found_in={self.found_in!r})"
+
+
+Place = ServerAddress
+"""The former name."""
 
 
 def find_server(
@@ -52,7 +56,7 @@ def find_server(
     *,
     data_dir: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Place:
+) -> ServerAddress:
     """The place to talk to. Raises InvalidRequest for an address that is none."""
     environ = os.environ if environ is None else environ
     folder = Path(data_dir or environ.get("TURNKEEP_DATA_DIR") or DATA_DIR)
@@ -68,7 +72,7 @@ def find_server(
     key = key or (environ.get("TURNKEEP_KEY") if data_dir is None else None)
     if not key and chosen == _checked(local):
         key = _local_key(folder) or environ.get("TURNKEEP_BOOTSTRAP_KEY")
-    return Place(url=chosen, key=key or None, found_in=found_in)
+    return ServerAddress(url=chosen, key=key or None, found_in=found_in)
 
 
 def running_server(data_dir: Path) -> RunningServer | None:
@@ -77,7 +81,7 @@ def running_server(data_dir: Path) -> RunningServer | None:
         server = msgspec.json.decode((data_dir / SERVER_FILE).read_bytes(), type=RunningServer)
         os.kill(server.pid, 0)
     except PermissionError:
-        # The process lives and is somebody else's, or the file cannot be read; the file decides.
+        # The process lives and belongs to another user, or the file cannot be read; the file decides.
         return _unchecked(data_dir)
     except (OSError, msgspec.MsgspecError):
         return None

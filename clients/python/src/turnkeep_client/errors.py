@@ -6,7 +6,7 @@
     ├── Unavailable
     │   └── ConnectionLost     the server cannot be reached, or went away and did not come back in time
     └── TurnFailed             the turn ended without an answer
-        └── TurnStopped        because somebody stopped it
+        └── TurnStopped        because a caller stopped it
 
 Every other error is the one that the server raised: same class, same code, same words.
 """
@@ -116,7 +116,7 @@ class TurnFailed(WorldError):
 
 
 class TurnStopped(TurnFailed):
-    """Somebody stopped the turn. What was said until then is kept."""
+    """A caller stopped the turn. What was said until then is kept."""
 
     code = "cancelled"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from turnkeep_client.errors import error_of
-from turnkeep_client.transport import Refusal, Verbs, part
+from turnkeep_client.transport import Refusal, Resource, part
 from turnkeep_client.wire import File, Page, PendingUpload, UploadTicket
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound
 
@@ -24,7 +24,7 @@ Source = str | os.PathLike[str] | bytes
 """A path, or the bytes themselves (which need a `name`)."""
 
 
-class Files(Verbs):
+class Files(Resource):
     """The bags of conversations, and the workspace's Files."""
 
     async def upload(
@@ -40,7 +40,7 @@ class Files(Verbs):
         body = {"name": name, "size": size, "mime_type": mime_type}
         if conversation_id is not None:
             body["conversation_id"] = conversation_id
-        # A promise that nobody keeps is forgotten by the server, so a lost answer is simply asked for again.
+        # The server forgets a file whose bytes never come, so a request whose answer was lost is sent again.
         promised = await self._transport.call("POST", "/v1/files", PendingUpload, body=body, is_safe=True)
         await self._send(promised.upload, source, size)
         path = f"/v1/files/{part(promised.file.id)}/complete"
@@ -80,7 +80,7 @@ class Files(Verbs):
 
     async def chunks(self, file_id: str, *, start: int = 0) -> AsyncGenerator[bytes, None]:
         """The content as it comes, from that byte on. A cut connection is taken up again at the next byte."""
-        patience = self._transport.patience()
+        retry = self._transport.retry()
         path, place, end = f"/v1/files/{part(file_id)}/content", start, -1
         while place != end:
             try:
@@ -90,14 +90,14 @@ class Files(Verbs):
                         raise Defect("The server does not send parts of files, so the download cannot be resumed.")
                     end = place + int(response.headers["content-length"])
                     async for chunk in response.aiter_raw():
-                        patience.progress()
+                        retry.progress()
                         place += len(chunk)
                         yield chunk
                     return
             except Refusal as refusal:
-                await self._transport.after_refusal(refusal.error, refusal.headers, patience)
+                await self._transport.after_refusal(refusal.error, refusal.headers, retry)
             except self._transport.transport_errors as exc:
-                await self._transport.after(exc, patience, is_safe=True)
+                await self._transport.after(exc, retry, is_safe=True)
 
     async def download(self, file_id: str, to: str | os.PathLike[str] | None = None) -> Path:
         """Write the content to a path (by default the file's own name, here); it appears there whole, or not at all.
@@ -124,7 +124,7 @@ class Files(Verbs):
 
     async def _send(self, ticket: UploadTicket, source: Source, size: int) -> None:
         """Put the bytes where the ticket says: at the server itself, or in a bucket that knows nothing of our key."""
-        patience = self._transport.patience()
+        retry = self._transport.retry()
         url = ticket.url if "://" in ticket.url else f"{self._transport.place.url}{ticket.url}"
         headers = {"content-length": str(size), **{name.lower(): value for name, value in ticket.headers.items()}}
         async with self._transport.foreign() as http:
@@ -132,12 +132,12 @@ class Files(Verbs):
                 try:
                     response = await http.request(ticket.method, url, content=_chunks(source), headers=headers)
                 except self._transport.transport_errors as exc:
-                    await self._transport.after(exc, patience, is_safe=True)
+                    await self._transport.after(exc, retry, is_safe=True)
                     continue
                 if response.status_code < 400:
                     return
                 error = error_of(response.status_code, response.headers, response.content)
-                await self._transport.after_refusal(error, response.headers, patience)
+                await self._transport.after_refusal(error, response.headers, retry)
 
 
 def _described(source: Source, name: str | None, mime_type: str | None) -> tuple[int, str, str]:

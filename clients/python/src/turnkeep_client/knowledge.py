@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from turnkeep_client.files import Source, _chunks, _described
-from turnkeep_client.transport import Refusal, Verbs, given, part
+from turnkeep_client.transport import Refusal, Resource, given, part
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.errors import CallerError, Defect
 from turnkeep_client.wire.knowledge import Added, KnowledgePage, PageItem, Row, Table, TableColumn
@@ -31,7 +31,7 @@ class ImportRefused(CallerError):
     """The file does not fit; nothing of it was imported."""
 
 
-class Pages(Verbs):
+class Pages(Resource):
     """Markdown documents of a workspace."""
 
     def list(self, q: str | None = None, *, limit: int | None = None) -> AsyncGenerator[PageItem, None]:
@@ -54,7 +54,7 @@ class Pages(Verbs):
         await self._transport.fetch("DELETE", f"/v1/pages/{part(page_id)}")
 
 
-class Tables(Verbs):
+class Tables(Resource):
     """Tables of a workspace, and their rows."""
 
     def list(self, *, limit: int | None = None) -> AsyncGenerator[Table, None]:
@@ -131,7 +131,7 @@ class Tables(Verbs):
     ) -> AsyncGenerator[ImportStep, None]:
         """Send a CSV file into a table, or into a new one of that name, whose columns are found out.
 
-        Yields how it goes on; the last step has the table. Whoever stops reading before it takes the import back.
+        Yields how it goes on; the last step has the table. A caller that stops reading before it takes the import back.
         Raises ImportRefused, naming the line, for what does not fit; nothing of the file is there then.
         """
         size, _, _ = _described(source, "rows.csv", "text/csv")

@@ -1,4 +1,4 @@
-"""Patience: how often and how long something is tried again."""
+"""Retries: how often and how long a request is tried again."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 OnTrouble = Callable[[Trouble], None]
 
 
-class Patience:
+class Retry:
     """Pauses that grow, up to a total without progress. `progress` starts it anew."""
 
     def __init__(

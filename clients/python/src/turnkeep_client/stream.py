@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep_client.errors import ConnectionLost, failed
-from turnkeep_client.retry import OnTrouble, Patience
+from turnkeep_client.retry import OnTrouble, Retry
 from turnkeep_client.transport import Refusal, Transport
 from turnkeep_client.wire import Accepted, File, Source, Turn, TurnFailure
 from turnkeep_client.wire.blocks import JsonObject
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "TURN_HEADER",
+    "Answer",
     "Delta",
     "Event",
     "Failure",
@@ -54,10 +56,18 @@ __all__ = [
     "Step",
     "ToolCalls",
     "TurnBegan",
+    "TurnRequest",
+    "TurnStream",
+    "TurnView",
     "Unknown",
+    "View",
     "decode_event",
     "is_terminal",
 ]
+
+
+EVENTS = {"accept": "text/event-stream"}
+TURN_HEADER = "turnkeep-turn"
 
 
 class Unknown(Struct, frozen=True, kw_only=True):
@@ -119,7 +129,7 @@ class Answer(Struct, frozen=True, kw_only=True):
         return self.text
 
 
-class View:
+class TurnView:
     """Add events in order; read at any time.
 
     Words of a preview stand until the event comes that makes them true (`tool_calls`, `result`) or void (`reset`).
@@ -213,11 +223,11 @@ class View:
         self._preview = {"text": [], "reasoning": []}
 
 
-EVENTS = {"accept": "text/event-stream"}
-TURN_HEADER = "turnkeep-turn"
+View = TurnView
+"""The former name."""
 
 
-class Asking(Struct, frozen=True, kw_only=True):
+class TurnRequest(Struct, frozen=True, kw_only=True):
     """A request that opens a turn; the key makes it the same turn however often it is sent."""
 
     path: str
@@ -228,14 +238,14 @@ class Asking(Struct, frozen=True, kw_only=True):
 class TurnStream:
     """Follow one turn. Iterate for its events, or await `result()`; may be left and taken up again at any time.
 
-    Use it as an async context manager, or iterate to the end: either closes the connection. A turn that nobody reads
-    is stopped by the server after a grace period, unless it was asked with `background=True`.
+    Use it as an async context manager, or iterate to the end: either closes the connection. A turn without a
+    reader is stopped by the server after a grace period, unless it was asked with `background=True`.
     """
 
     def __init__(
         self,
         transport: Transport,
-        asking: Asking | None = None,
+        asking: TurnRequest | None = None,
         *,
         turn_id: str | None = None,
         after: str = "",
@@ -247,11 +257,11 @@ class TurnStream:
         self._cursor = after
         self._on_trouble = on_trouble
         self._conversation_id: str | None = None
-        self._view = View()
+        self._view = TurnView()
         self._open: AsyncGenerator[Event, None] | None = None
         self._unread: list[Event] = []
         self._reading = asyncio.Lock()
-        """One event is read at a time, also when somebody stops the turn while another waits for its first word."""
+        """One event is read at a time, also when one task stops the turn while another waits for its first word."""
 
     # --- what is known
 
@@ -280,7 +290,7 @@ class TurnStream:
         return self._view.content
 
     @property
-    def view(self) -> View:
+    def view(self) -> TurnView:
         return self._view
 
     @property
@@ -332,7 +342,7 @@ class TurnStream:
     async def started(self) -> str:
         """Wait until the server has taken the question; the id of its turn."""
         async with self._reading:
-            # Whoever read before us, in this task or another, may have learnt it.
+            # Another read, in this task or another one, may have learnt it.
             if self._turn_id is None:
                 self._unread.append(await self._next())
         assert self._turn_id is not None, "an event names its turn"
@@ -364,24 +374,24 @@ class TurnStream:
             raise
 
     async def _follow(self) -> AsyncGenerator[Event, None]:
-        patience = self._transport.patience(self._on_trouble)
+        retry = self._transport.retry(self._on_trouble)
         while not self.is_over:
             parser = SseParser(self._cursor)
             try:
                 async with self._connected() as response:
-                    async for event in self._read(response, parser, patience):
+                    async for event in self._read(response, parser, retry):
                         yield event
                 if self._view.ending is not None or response.status_code == 204:
                     return
                 if response.status_code == 202:
                     continue
             except Refusal as refusal:
-                await self._transport.after_refusal(refusal.error, refusal.headers, patience)
+                await self._transport.after_refusal(refusal.error, refusal.headers, retry)
                 continue
             except self._transport.transport_errors as exc:
-                await self._after(exc, patience)
+                await self._after(exc, retry)
                 continue
-            await self._after_leaving(parser, patience)
+            await self._after_leaving(parser, retry)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[httpx.Response]:
@@ -399,16 +409,14 @@ class TurnStream:
                 self._learn(await response.aread())
             yield response
 
-    async def _read(
-        self, response: httpx.Response, parser: SseParser, patience: Patience
-    ) -> AsyncGenerator[Event, None]:
+    async def _read(self, response: httpx.Response, parser: SseParser, retry: Retry) -> AsyncGenerator[Event, None]:
         if response.status_code != 200:
             return
         async for chunk in response.aiter_raw():
             frames = parser.feed(chunk)
             if frames or chunk.startswith(b":"):
-                patience.progress()
-            patience.heard()
+                retry.progress()
+            retry.heard()
             for frame in frames:
                 event = decode_event(frame)
                 if isinstance(event, TurnBegan):
@@ -423,20 +431,20 @@ class TurnStream:
         accepted = msgspec.json.decode(body, type=Accepted)
         self._turn_id, self._conversation_id = accepted.turn_id, accepted.conversation_id
 
-    async def _after(self, exc: Exception, patience: Patience) -> None:
+    async def _after(self, exc: Exception, retry: Retry) -> None:
         try:
             # Safe: a question is repeated under its key, and following changes nothing.
-            await self._transport.after(exc, patience, is_safe=True)
+            await self._transport.after(exc, retry, is_safe=True)
         except ConnectionLost as lost:
             lost.turn_id, lost.cursor = self._turn_id, self._cursor
             raise
 
-    async def _after_leaving(self, parser: SseParser, patience: Patience) -> None:
+    async def _after_leaving(self, parser: SseParser, retry: Retry) -> None:
         """The server ended the stream in order, before the turn ended: it leaves, and another one goes on."""
         lost = ConnectionLost(
             "The server ended the stream before the turn had ended.", turn_id=self._turn_id, cursor=self._cursor
         )
-        await patience.wait(lost, at_least=(parser.retry_milliseconds or 0) / 1000)
+        await retry.wait(lost, at_least=(parser.retry_milliseconds or 0) / 1000)
 
 
 def _answer_of(turn: Turn) -> Answer:

@@ -14,20 +14,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from turnkeep_client.account import Keys, Models, Tokens, UsageVerbs, Workspaces
+from turnkeep_client.account import Keys, Models, Tokens, Usage, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
 from turnkeep_client.client import AsyncTurnkeep
 from turnkeep_client.conversations import Conversations
-from turnkeep_client.discovery import Place
+from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.files import Files
 from turnkeep_client.knowledge import Pages, Tables
 from turnkeep_client.retry import OnTrouble
-from turnkeep_client.stream import Answer, Event, TurnStream, View
+from turnkeep_client.stream import Answer, Event, TurnStream, TurnView
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
 from turnkeep_client.turns import Turns
 from turnkeep_client.wire import Turn
 from turnkeep_client.wire.parts import Part
 
+__all__ = ["Items", "LoopThread", "Stream", "SyncResource", "SyncRun", "Turnkeep"]
+
+Group = TypeVar("Group")
+Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 
@@ -180,7 +184,7 @@ class Stream:
         return self._stream.content
 
     @property
-    def view(self) -> View:
+    def view(self) -> TurnView:
         return self._stream.view
 
     @property
@@ -206,13 +210,7 @@ class SyncRun:
         return self._run.turn_id
 
 
-__all__ = ["Face", "Items", "LoopThread", "Stream", "SyncRun", "Turnkeep"]
-
-Group = TypeVar("Group")
-Given = ParamSpec("Given")
-
-
-class Face(Generic[Group]):
+class SyncResource(Generic[Group]):
     """The sync side of a group of verbs."""
 
     def __init__(self, loop: LoopThread, group: Group) -> None:
@@ -222,9 +220,9 @@ class Face(Generic[Group]):
 
 def _blocking(
     verb: Callable[Concatenate[Group, Given], Coroutine[Any, Any, Found]],
-) -> Callable[Concatenate[Face[Group], Given], Found]:
+) -> Callable[Concatenate[SyncResource[Group], Given], Found]:
     @wraps(verb)
-    def call(face: Face[Group], /, *args: Given.args, **kwargs: Given.kwargs) -> Found:
+    def call(face: SyncResource[Group], /, *args: Given.args, **kwargs: Given.kwargs) -> Found:
         return face._loop.run(verb(face._group, *args, **kwargs))
 
     return call
@@ -232,9 +230,9 @@ def _blocking(
 
 def _iterating(
     verb: Callable[Concatenate[Group, Given], AsyncGenerator[Found, None]],
-) -> Callable[Concatenate[Face[Group], Given], Items[Found]]:
+) -> Callable[Concatenate[SyncResource[Group], Given], Items[Found]]:
     @wraps(verb)
-    def call(face: Face[Group], /, *args: Given.args, **kwargs: Given.kwargs) -> Items[Found]:
+    def call(face: SyncResource[Group], /, *args: Given.args, **kwargs: Given.kwargs) -> Items[Found]:
         return items_of(face._loop, verb(face._group, *args, **kwargs))
 
     return call
@@ -242,15 +240,15 @@ def _iterating(
 
 def _streaming(
     verb: Callable[Concatenate[Group, Given], TurnStream],
-) -> Callable[Concatenate[Face[Group], Given], Stream]:
+) -> Callable[Concatenate[SyncResource[Group], Given], Stream]:
     @wraps(verb)
-    def call(face: Face[Group], /, *args: Given.args, **kwargs: Given.kwargs) -> Stream:
+    def call(face: SyncResource[Group], /, *args: Given.args, **kwargs: Given.kwargs) -> Stream:
         return Stream(face._loop, verb(face._group, *args, **kwargs))
 
     return call
 
 
-class SyncTurns(Face[Turns]):
+class SyncTurns(SyncResource[Turns]):
     stream = _streaming(Turns.stream)
     ask = _blocking(Turns.ask)
     start = _blocking(Turns.start)
@@ -263,7 +261,7 @@ class SyncTurns(Face[Turns]):
     edit = _streaming(Turns.edit)
 
 
-class SyncConversations(Face[Conversations]):
+class SyncConversations(SyncResource[Conversations]):
     list = _iterating(Conversations.list)
     page = _blocking(Conversations.page)
     create = _blocking(Conversations.create)
@@ -279,7 +277,7 @@ class SyncConversations(Face[Conversations]):
     import_ = _blocking(Conversations.import_)
 
 
-class SyncFiles(Face[Files]):
+class SyncFiles(SyncResource[Files]):
     upload = _blocking(Files.upload)
     upload_here = _blocking(Files.upload_here)
     list = _iterating(Files.list)
@@ -291,7 +289,7 @@ class SyncFiles(Face[Files]):
     download = _blocking(Files.download)
 
 
-class SyncAgents(Face[Agents]):
+class SyncAgents(SyncResource[Agents]):
     list = _iterating(Agents.list)
     get = _blocking(Agents.get)
     create = _blocking(Agents.create)
@@ -306,7 +304,7 @@ class SyncAgents(Face[Agents]):
         return SyncRun(self._loop, self._group.run(agent_id, prompt, attachment_ids=attachment_ids))
 
 
-class SyncPages(Face[Pages]):
+class SyncPages(SyncResource[Pages]):
     list = _iterating(Pages.list)
     get = _blocking(Pages.get)
     create = _blocking(Pages.create)
@@ -314,7 +312,7 @@ class SyncPages(Face[Pages]):
     delete = _blocking(Pages.delete)
 
 
-class SyncTables(Face[Tables]):
+class SyncTables(SyncResource[Tables]):
     list = _iterating(Tables.list)
     get = _blocking(Tables.get)
     create = _blocking(Tables.create)
@@ -329,21 +327,21 @@ class SyncTables(Face[Tables]):
     export_csv = _iterating(Tables.export_csv)
 
 
-class SyncModels(Face[Models]):
+class SyncModels(SyncResource[Models]):
     list = _iterating(Models.list)
 
 
-class SyncKeys(Face[Keys]):
+class SyncKeys(SyncResource[Keys]):
     list = _iterating(Keys.list)
     create = _blocking(Keys.create)
     revoke = _blocking(Keys.revoke)
 
 
-class SyncTokens(Face[Tokens]):
+class SyncTokens(SyncResource[Tokens]):
     create = _blocking(Tokens.create)
 
 
-class SyncWorkspaces(Face[Workspaces]):
+class SyncWorkspaces(SyncResource[Workspaces]):
     list = _iterating(Workspaces.list)
     get = _blocking(Workspaces.get)
     create = _blocking(Workspaces.create)
@@ -351,8 +349,8 @@ class SyncWorkspaces(Face[Workspaces]):
     delete = _blocking(Workspaces.delete)
 
 
-class SyncUsage(Face[UsageVerbs]):
-    get = _blocking(UsageVerbs.get)
+class SyncUsage(SyncResource[Usage]):
+    get = _blocking(Usage.get)
 
 
 class Turnkeep:
@@ -403,7 +401,7 @@ class Turnkeep:
         self.stream = self.turns.stream
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ServerAddress:
         """The server that is asked."""
         return self._inner.place
 

@@ -1,4 +1,4 @@
-"""Requests to one server: identified, repeated where that is safe, and answered with values or errors.
+"""The transport: requests to one server, identified, repeated where that is safe, and answered with values or errors.
 
 **What is repeated.** A request that could not be sent, or that the server refused with 503 (which promises that
 nothing was written) or for its rate, is sent again after the pause that the server asks for. One whose answer was lost
@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from turnkeep_client.discovery import Place
+from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.errors import ConnectionLost, error_of, retry_after
-from turnkeep_client.retry import STRANGER_SECONDS, OnTrouble, Patience
+from turnkeep_client.retry import STRANGER_SECONDS, OnTrouble, Retry
 from turnkeep_client.wire import Page
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, RateLimited, TurnkeepError, Unavailable
@@ -26,53 +26,15 @@ if TYPE_CHECKING:
     import httpx
 
 
-Item = TypeVar("Item")
-
-PAGE_ITEMS = 100
-
-
-class Verbs:
-    """A group of verbs on one transport."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def _pages(
-        self, path: str, item: type[Item], *, limit: int | None = None, **query: Any
-    ) -> AsyncGenerator[Item, None]:
-        """All items of a list, or the first `limit`; the next page is asked for when it is needed."""
-        left, cursor = limit, None
-        while left is None or left > 0:
-            count = PAGE_ITEMS if left is None else min(left, PAGE_ITEMS)
-            page = await self._page(path, item, limit=count, cursor=cursor, **query)
-            for one in page.data:
-                yield one
-            left = None if left is None else left - len(page.data)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
-    async def _page(self, path: str, item: type[Item], **query: Any) -> Page[Item]:
-        return await self._transport.call("GET", path, Page[item], query=query)  # type: ignore[valid-type]
-
-
-def part(value: str) -> str:
-    """An id as a part of a path, so that a stray slash asks for nothing else."""
-    return quote(value, safe="")
-
-
-def given(**fields: Any) -> JsonObject:
-    """The fields that say something; None leaves one out."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 Found = TypeVar("Found")
+Item = TypeVar("Item")
 
 CONNECT_SECONDS = 10.0
 TIMEOUT_SECONDS = 60.0
 SILENCE_SECONDS = 40.0
 """A stream on which not even a heartbeat came for so long (they come every 15 s) is dead."""
 PATIENCE_SECONDS = 60.0
+PAGE_ITEMS = 100
 
 JSON = {"content-type": "application/json"}
 SAFE = frozenset({"GET", "PUT", "PATCH", "DELETE"})
@@ -85,7 +47,7 @@ class Transport:
 
     def __init__(
         self,
-        place: Place,
+        place: ServerAddress,
         *,
         user: str | None = None,
         workspace_id: str | None = None,
@@ -116,8 +78,8 @@ class Transport:
     async def close(self) -> None:
         await self._http.aclose()
 
-    def patience(self, on_trouble: OnTrouble | None = None) -> Patience:
-        return Patience(self._patience_seconds, on_trouble=on_trouble or self.on_trouble)
+    def retry(self, on_trouble: OnTrouble | None = None) -> Retry:
+        return Retry(self._patience_seconds, on_trouble=on_trouble or self.on_trouble)
 
     async def call(
         self,
@@ -155,7 +117,7 @@ class Transport:
     ) -> bytes:
         """The body of the answer, read whole."""
         is_safe = method in SAFE if is_safe is None else is_safe
-        patience = self.patience()
+        retry = self.retry()
         is_repeat = False
         while True:
             try:
@@ -163,7 +125,7 @@ class Transport:
                     method, path, params=_given(query), content=content, headers=_raw(headers or {})
                 )
             except self._errors as exc:
-                await self.after(exc, patience, is_safe=is_safe)
+                await self.after(exc, retry, is_safe=is_safe)
                 is_repeat = True
                 continue
             self._has_answered = True
@@ -172,7 +134,7 @@ class Transport:
             error = error_of(response.status_code, response.headers, response.content)
             if is_repeat and method == "DELETE" and isinstance(error, NotFound):
                 return b""  # it was our own first try that deleted it
-            await self.after_refusal(error, response.headers, patience)
+            await self.after_refusal(error, response.headers, retry)
 
     async def send_parts(
         self,
@@ -183,20 +145,20 @@ class Transport:
         is_safe: bool = False,
     ) -> Found:
         """A multipart form. It is repeated when its answer is lost only where that `is_safe`."""
-        patience = self.patience()
+        retry = self.retry()
         while True:
             try:
                 response = await self._http.post(path, files=list(parts))
             except self._errors as exc:
-                await self.after(exc, patience, is_safe=is_safe)
+                await self.after(exc, retry, is_safe=is_safe)
                 continue
             self._has_answered = True
             if response.status_code < 400:
                 return _decoded(response.content, answer)
             error = error_of(response.status_code, response.headers, response.content)
-            await self.after_refusal(error, response.headers, patience)
+            await self.after_refusal(error, response.headers, retry)
 
-    async def after(self, exc: Exception, patience: Patience, *, is_safe: bool) -> None:
+    async def after(self, exc: Exception, retry: Retry, *, is_safe: bool) -> None:
         """Pause before a request that got no answer is repeated; raises ConnectionLost where it may not be."""
         was_sent = not isinstance(exc, self._connect_errors)
         if was_sent and not is_safe:
@@ -206,15 +168,15 @@ class Transport:
             ) from exc
         lost = ConnectionLost(self._unreachable(exc))
         lost.__cause__ = exc
-        await patience.wait(lost, limit=None if self._has_answered or was_sent else STRANGER_SECONDS)
+        await retry.wait(lost, limit=None if self._has_answered or was_sent else STRANGER_SECONDS)
 
-    async def after_refusal(self, error: TurnkeepError, headers: Mapping[str, str], patience: Patience) -> None:
+    async def after_refusal(self, error: TurnkeepError, headers: Mapping[str, str], retry: Retry) -> None:
         """Pause where the same request may be taken later; else raise."""
         match error:
             case RateLimited():
-                await patience.wait(error, at_least=error.retry_after_seconds)
+                await retry.wait(error, at_least=error.retry_after_seconds)
             case Unavailable() if error.code == "unavailable":
-                await patience.wait(error, at_least=retry_after(headers) or 0.0)
+                await retry.wait(error, at_least=retry_after(headers) or 0.0)
             case _:
                 raise error
 
@@ -229,7 +191,7 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx.Response]:
-        """One response as it comes. A refusal is raised as Refusal, for whoever decides whether to try again.
+        """One response as it comes. A refusal is raised as Refusal, for the caller to decide whether to try again.
 
         `content` is a body that is sent as it comes, instead of a `body` that is JSON.
         """
@@ -270,8 +232,43 @@ class Transport:
         return f"No server answers at {self.place.url} ({_words(exc)}). {hint}"
 
 
+class Resource:
+    """A group of verbs on one transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def _pages(
+        self, path: str, item: type[Item], *, limit: int | None = None, **query: Any
+    ) -> AsyncGenerator[Item, None]:
+        """All items of a list, or the first `limit`; the next page is asked for when it is needed."""
+        left, cursor = limit, None
+        while left is None or left > 0:
+            count = PAGE_ITEMS if left is None else min(left, PAGE_ITEMS)
+            page = await self._page(path, item, limit=count, cursor=cursor, **query)
+            for one in page.data:
+                yield one
+            left = None if left is None else left - len(page.data)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _page(self, path: str, item: type[Item], **query: Any) -> Page[Item]:
+        return await self._transport.call("GET", path, Page[item], query=query)  # type: ignore[valid-type]
+
+
+def part(value: str) -> str:
+    """An id as a part of a path, so that a stray slash asks for nothing else."""
+    return quote(value, safe="")
+
+
+def given(**fields: Any) -> JsonObject:
+    """The fields that say something; None leaves one out."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 class Refusal(Exception):
-    """A refusal on its way to whoever decides whether to try again."""
+    """A refusal on its way to the code that decides whether to try again."""
 
     def __init__(self, error: TurnkeepError, headers: Mapping[str, str]) -> None:
         super().__init__(error.detail)
@@ -284,7 +281,7 @@ def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
-def _identity(place: Place, user: str | None, workspace_id: str | None) -> dict[str, str]:
+def _identity(place: ServerAddress, user: str | None, workspace_id: str | None) -> dict[str, str]:
     headers = {"accept": "application/json", "user-agent": "turnkeep-client"}
     if place.key is not None:
         if not place.key.isascii() or not place.key.isprintable():

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 
 from turnkeep_client.retry import OnTrouble
-from turnkeep_client.stream import Answer, Asking, TurnStream
-from turnkeep_client.transport import Verbs, given, part
+from turnkeep_client.stream import Answer, TurnRequest, TurnStream
+from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Accepted, Turn
 from turnkeep_client.wire.blocks import JsonObject
 
@@ -41,7 +41,7 @@ class Options(Edit, total=False):
     workflow_id: str | None
 
 
-class Turns(Verbs):
+class Turns(Resource):
     """Questions and what became of them."""
 
     def stream(
@@ -55,7 +55,7 @@ class Turns(Verbs):
     ) -> TurnStream:
         """A stream that asks when it is first read. Without `conversation_id` it opens a conversation.
 
-        With `background` the turn goes on also when nobody reads; otherwise it is stopped after a grace period.
+        With `background` the turn goes on without a reader; otherwise it is stopped after a grace period.
         """
         return self._asking("/v1/turns", question(message, **options), idempotency_key, on_trouble)
 
@@ -130,12 +130,12 @@ class Turns(Verbs):
         return self._asking(path, question(message, **options), idempotency_key, on_trouble)
 
     def _asking(self, path: str, body: JsonObject, key: str | None, on_trouble: OnTrouble | None) -> TurnStream:
-        asking = Asking(path=path, body=body, key=key or new_key())
+        asking = TurnRequest(path=path, body=body, key=key or new_key())
         return TurnStream(self._transport, asking, on_trouble=on_trouble)
 
 
 def new_key() -> str:
-    """An idempotency key that nobody else makes."""
+    """A random idempotency key."""
     return "client-" + secrets.token_hex(16)
 
 

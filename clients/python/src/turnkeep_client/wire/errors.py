@@ -102,7 +102,7 @@ class Forbidden(CallerError):
 
 
 class NotFound(CallerError):
-    """It does not exist, or it belongs to somebody else; the answer is the same for both."""
+    """It does not exist, or it belongs to another user; the answer is the same for both."""
 
     code = "not_found"
 

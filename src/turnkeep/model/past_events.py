@@ -1,4 +1,4 @@
-"""Narration: the events of a turn whose stream was never recorded, told from its rows.
+"""Past events: the events of a turn whose stream was never recorded, made from its rows.
 
 Appended and imported turns have rows but no events. A reader who opens their stream gets what a live stream would
 have shown: the same display, the same order, one terminal event.
@@ -25,10 +25,10 @@ def events_from_rows(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ..
     has_failed = turn.status != "succeeded"
     for row in rows:
         if row is not final or (has_failed and text_of(row.blocks)):
-            events.extend(_told(row, names))
+            events.extend(_events_of(row, names))
     if final is not None and final.sources:
         events.append(Sources(sources=final.sources))
-    events.append(_ending(turn, final, events))
+    events.append(_terminal_of(turn, final, events))
     return tuple(events)
 
 
@@ -43,7 +43,7 @@ def first_event(turn: Turn, user_message_id: MessageId) -> TurnBegan:
     )
 
 
-def _told(row: Message, names: dict[str, str]) -> list[TurnEvent]:
+def _events_of(row: Message, names: dict[str, str]) -> list[TurnEvent]:
     calls = [block for block in row.blocks if isinstance(block, ToolUse)]
     results = [block for block in row.blocks if isinstance(block, ToolResult)]
     events: list[TurnEvent] = []
@@ -57,17 +57,17 @@ def _told(row: Message, names: dict[str, str]) -> list[TurnEvent]:
             )
         )
         events.extend(Step(id=call.id, name=call.name, status="running", args=call.input) for call in calls)
-    events.extend(_ended(result, names.get(result.call_id, "tool")) for result in results)
+    events.extend(_step_of(result, names.get(result.call_id, "tool")) for result in results)
     return events
 
 
-def _ended(result: ToolResult, name: str) -> Step:
+def _step_of(result: ToolResult, name: str) -> Step:
     if result.is_error:
         return Step(id=result.call_id, name=name, status="failed", error=result.content)
     return Step(id=result.call_id, name=name, status="succeeded", result=result.content)
 
 
-def _ending(turn: Turn, final: Message | None, events: Sequence[TurnEvent]) -> TurnEvent:
+def _terminal_of(turn: Turn, final: Message | None, events: Sequence[TurnEvent]) -> TurnEvent:
     if turn.error is not None or turn.status != "succeeded":
         code = turn.error.code if turn.error else turn.status
         message = turn.error.message if turn.error else "This turn ended without an answer."

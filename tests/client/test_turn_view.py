@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from turnkeep.errors import Defect
-from turnkeep_client.stream import Delta, Unknown, View, decode_event
+from turnkeep_client.stream import Delta, TurnView, Unknown, decode_event
 from turnkeep_client.wire.events import Result
 from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
 from turnkeep_client.wire.sse import ServerSentEvent, SseParser
@@ -18,8 +18,8 @@ def delta(text: str, kind: str = "text", iteration: int = 0) -> ServerSentEvent:
     return ServerSentEvent(event="delta", data=data, id="1.1")
 
 
-def view_of(*frames: ServerSentEvent) -> View:
-    view = View()
+def view_of(*frames: ServerSentEvent) -> TurnView:
+    view = TurnView()
     for frame in frames:
         view.add(decode_event(frame))
     return view

@@ -1,4 +1,4 @@
-"""How deep JSON may be nested. Models, tools and sandboxes send what they like; whoever walks it has a finite stack."""
+"""How deep JSON may be nested. Models, tools and sandboxes may send any JSON; code that walks it has a finite stack."""
 
 from turnkeep_client.wire.blocks import JsonValue
 

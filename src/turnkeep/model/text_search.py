@@ -1,8 +1,12 @@
-"""What can be found, and by which words: our own tokens, the same on every database.
+"""Text search: tokens, queries, excerpts and passages, the same on every database.
 
 A word is a run of letters, digits and marks, folded for case and width. Scripts written without spaces (Chinese,
 Japanese, Korean, Thai …) become pairs of neighbouring characters, and the last character of a run stands alone, so
 that one character finds every place as the beginning of a pair. No extension of a database is needed.
+
+Passages are the pieces of a long text that can be found, ranked and cited one by one. A passage ends at a heading, at
+the end of a page (a form feed, as the extraction of a PDF leaves it) or of a paragraph. Only a paragraph that is too
+long by itself is cut inside, at a space.
 """
 
 import re
@@ -16,6 +20,7 @@ INDEXED_CHARS = 100_000
 TOKEN_CHARS = 64
 QUERY_TOKENS = 20
 SNIPPET_CHARS = 160
+PASSAGE_CHARS = 2_000
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
@@ -200,3 +205,65 @@ def _joined(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             yield start, end
             start, end = next_start, next_end
     yield start, end
+
+
+# --- passages
+
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_BREAK = re.compile(r"\f|^(?=#{1,6}[ \t])", re.MULTILINE)
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """The characters from `start` up to `stop`. `place` is the heading above it, or the number of its page."""
+
+    start: int
+    stop: int
+    place: str | None = None
+
+
+def split_passages(text: str, *, unit: str = "page", limit: int = PASSAGE_CHARS) -> list[Passage]:
+    """The pieces in order. Pieces of nothing but space are left out. `unit` is what form feeds separate."""
+    is_paged = "\f" in text
+    page, heading = 1, None
+    passages: list[Passage] = []
+    for start, stop in _sections(text):
+        if start and text[start - 1] == "\f":
+            page += 1
+        if match := _HEADING.match(text, start, stop):
+            heading = match[1].strip()
+        place = f"{unit} {page}" if is_paged else heading
+        passages += [
+            Passage(start=begin, stop=end, place=place)
+            for begin, end in _pieces(text, start, stop, limit)
+            if text[begin:end].strip()
+        ]
+    return passages
+
+
+def _sections(text: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    for match in _BREAK.finditer(text):
+        if match.start() > start or match[0]:
+            yield start, match.start()
+        start = match.end()
+    yield start, len(text)
+
+
+def _pieces(text: str, start: int, stop: int, limit: int) -> Iterator[tuple[int, int]]:
+    """As few pieces as the paragraphs allow, each within the limit."""
+    while stop - start > limit:
+        end = _last_paragraph(text, start, start + limit) or _last_space(text, start, start + limit)
+        yield start, end
+        start = end
+    yield start, stop
+
+
+def _last_paragraph(text: str, start: int, stop: int) -> int | None:
+    ends = [match.end() for match in _PARAGRAPH.finditer(text, start + (stop - start) // 3, stop)]
+    return ends[-1] if ends else None
+
+
+def _last_space(text: str, start: int, stop: int) -> int:
+    space = max(text.rfind(" ", start + 1, stop), text.rfind("\n", start + 1, stop))
+    return space + 1 if space > start + (stop - start) // 2 else stop

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnkeep.model.text_search import excerpt, loosened, parse_query, split_passages
 
 WORDS = st.text(alphabet=st.sampled_from("ab \n#\f東é"), max_size=400)
