@@ -148,28 +148,25 @@ def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
     """A message as the model sees it, from `turn_id, turn_sequence, id, role, internal, iteration, blocks, usage,
     provider, created_at, extras` (and what may follow): without its display, which is half the bytes of a window.
     `extras` is None for most rows, else the JSON list of attachments, sources, metadata and legacy."""
-    extras = row[10]
+    turn_id, sequence, id_, role, internal, iteration, blocks, usage, provider, created_at, extras, *_ = row
+    message = Message(
+        id=id_,
+        turn_id=turn_id,
+        conversation_id=conversation_id,
+        turn_sequence=sequence,
+        role=role,
+        blocks=_blocks(blocks),
+        created_at=created_at,
+        iteration=iteration,
+        internal=bool(internal),
+        usage=_usage(usage) if usage else None,
+        provider=provider,
+    )
     if extras is None:
-        return Message(
-            id=row[2],
-            turn_id=row[0],
-            conversation_id=conversation_id,
-            turn_sequence=row[1],
-            role=row[3],
-            blocks=_blocks(row[6]),
-            created_at=row[9],
-            iteration=row[5],
-            internal=bool(row[4]),
-            usage=_usage(row[7]) if row[7] else None,
-            provider=row[8],
-        )
+        return message
     attachments, sources, metadata, legacy = _extras(extras)
     return structs.replace(
-        to_replayed(conversation_id, (*row[:10], None)),
-        attachments=attachments or (),
-        sources=sources or (),
-        metadata=metadata or {},
-        legacy=legacy,
+        message, attachments=attachments or (), sources=sources or (), metadata=metadata or {}, legacy=legacy
     )
 
 
@@ -181,18 +178,19 @@ def to_content(blocks: str | None, display: str | None) -> tuple[Part, ...]:
 def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessage:
     """A visible message from `id, turn_id, role, blocks, display, attachments, sources, usage, status, created_at,
     siblings` (and what may follow)."""
+    id_, turn_id, role, blocks, display, attachments, sources, usage, status, created_at, siblings, *_ = row
     return PublicMessage(
-        id=row[0],
+        id=id_,
         conversation_id=conversation_id,
-        turn_id=row[1],
-        role=row[2],
-        content=to_content(row[3], row[4]),
-        attachments=_refs(row[5]) if row[5] else (),
-        sources=_sources(row[6]) if row[6] else (),
-        usage=_usage(row[7]) if row[7] else None,
-        status=row[8],
-        created_at=row[9],
-        siblings=tuple(row[10]) if row[10] else (),
+        turn_id=turn_id,
+        role=role,
+        content=to_content(blocks, display),
+        attachments=_refs(attachments) if attachments else (),
+        sources=_sources(sources) if sources else (),
+        usage=_usage(usage) if usage else None,
+        status=status,
+        created_at=created_at,
+        siblings=tuple(siblings) if siblings else (),
     )
 
 
@@ -293,24 +291,44 @@ def to_turn(row: Row) -> Turn:
 
 def to_conversation(row: Row) -> Conversation:
     """A conversation from the values of `CONVERSATION_COLUMNS`."""
+    (
+        id_,
+        workspace_id,
+        user_id,
+        kind,
+        agent_id,
+        model,
+        workflow_id,
+        title,
+        preview,
+        message_count,
+        turn_count,
+        head_turn_id,
+        running_turn_id,
+        metadata,
+        created_at,
+        updated_at,
+        deleted_at,
+        *_,
+    ) = row
     return Conversation(
-        id=row[0],
-        workspace_id=row[1],
-        user_id=row[2],
-        kind=row[3],
-        agent_id=row[4],
-        model=row[5],
-        workflow_id=row[6],
-        title=row[7],
-        preview=row[8],
-        message_count=row[9],
-        turn_count=row[10],
-        head_turn_id=row[11],
-        running_turn_id=row[12],
-        metadata=_object(row[13]) if row[13] else {},
-        created_at=row[14],
-        updated_at=row[15],
-        deleted_at=row[16],
+        id=id_,
+        workspace_id=workspace_id,
+        user_id=user_id,
+        kind=kind,
+        agent_id=agent_id,
+        model=model,
+        workflow_id=workflow_id,
+        title=title,
+        preview=preview,
+        message_count=message_count,
+        turn_count=turn_count,
+        head_turn_id=head_turn_id,
+        running_turn_id=running_turn_id,
+        metadata=_object(metadata) if metadata else {},
+        created_at=created_at,
+        updated_at=updated_at,
+        deleted_at=deleted_at,
     )
 
 
@@ -333,61 +351,95 @@ def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
 
 def to_file(row: Row) -> File:
     """A file from the values of `FILE_COLUMNS`."""
+    (
+        id_,
+        workspace_id,
+        conversation_id,
+        message_id,
+        name,
+        mime_type,
+        size,
+        sha256,
+        storage_key,
+        source,
+        status,
+        created_at,
+        turn_id,
+        saved_at,
+        crc32,
+        *_,
+    ) = row
     return File(
-        id=row[0],
-        workspace_id=row[1],
-        conversation_id=row[2],
-        message_id=row[3],
-        name=row[4],
-        mime_type=row[5],
-        size=row[6],
-        sha256=row[7],
-        storage_key=row[8],
-        source=row[9],
-        status=row[10],
-        created_at=row[11],
-        turn_id=row[12],
-        saved_at=row[13],
-        crc32=row[14],
+        id=id_,
+        workspace_id=workspace_id,
+        conversation_id=conversation_id,
+        message_id=message_id,
+        name=name,
+        mime_type=mime_type,
+        size=size,
+        sha256=sha256,
+        storage_key=storage_key,
+        source=source,
+        status=status,
+        created_at=created_at,
+        turn_id=turn_id,
+        saved_at=saved_at,
+        crc32=crc32,
     )
 
 
 def to_org(row: Row) -> Org:
-    return Org(id=row[0], name=row[1], created_at=row[2])
+    id_, name, created_at, *_ = row
+    return Org(id=id_, name=name, created_at=created_at)
 
 
 def to_workspace(row: Row) -> Workspace:
     """A workspace from the values of `WORKSPACE_COLUMNS`."""
+    (id_, org_id, name, is_default, model, monthly_message_limit, user_monthly_message_limit, created_at, *_) = row
     return Workspace(
-        id=row[0],
-        org_id=row[1],
-        name=row[2],
-        is_default=bool(row[3]),
-        model=row[4],
-        monthly_message_limit=row[5],
-        user_monthly_message_limit=row[6],
-        created_at=row[7],
+        id=id_,
+        org_id=org_id,
+        name=name,
+        is_default=bool(is_default),
+        model=model,
+        monthly_message_limit=monthly_message_limit,
+        user_monthly_message_limit=user_monthly_message_limit,
+        created_at=created_at,
     )
 
 
 def to_member(row: Row) -> Member:
-    return Member(id=row[0], workspace_id=row[1], external_id=row[2], role=row[3], created_at=row[4])
+    id_, workspace_id, external_id, role, created_at, *_ = row
+    return Member(id=id_, workspace_id=workspace_id, external_id=external_id, role=role, created_at=created_at)
 
 
 def to_key(row: Row) -> ApiKey:
     """A key from the values of `KEY_COLUMNS`."""
+    (
+        id_,
+        org_id,
+        name,
+        monthly_message_limit,
+        requests_per_minute,
+        allowed_tools,
+        created_at,
+        revoked_at,
+        workspace_id,
+        *_,
+    ) = row
     return ApiKey(
-        id=row[0],
-        org_id=row[1],
-        name=row[2],
-        monthly_message_limit=row[3],
-        requests_per_minute=row[4],
-        allowed_tools=_names(row[5]) if row[5] is not None else None,
-        created_at=row[6],
-        revoked_at=row[7],
-        workspace_id=row[8],
+        id=id_,
+        org_id=org_id,
+        name=name,
+        monthly_message_limit=monthly_message_limit,
+        requests_per_minute=requests_per_minute,
+        allowed_tools=_names(allowed_tools) if allowed_tools is not None else None,
+        created_at=created_at,
+        revoked_at=revoked_at,
+        workspace_id=workspace_id,
     )
 
 
 def to_agent(row: Row) -> Agent:
-    return Agent(id=row[0], workspace_id=row[1], spec=_spec(row[2]), created_at=row[3], updated_at=row[4])
+    id_, workspace_id, spec, created_at, updated_at, *_ = row
+    return Agent(id=id_, workspace_id=workspace_id, spec=_spec(spec), created_at=created_at, updated_at=updated_at)

@@ -1,5 +1,7 @@
 """Claims: what the rules decide from facts alone, without a database."""
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -183,7 +185,7 @@ class TestAttachments:
             ({"conversation_id": ConversationId("conv_other")}, "another conversation"),
         ],
     )
-    def test_that_cannot_be_attached_are_refused(self, fields: dict[str, object], words: str) -> None:
+    def test_that_cannot_be_attached_are_refused(self, fields: dict[str, Any], words: str) -> None:
         wanted = new_file_id()
         facts = structs.replace(IDLE, attachments=Attachable(files=(self.file(wanted, **fields),)))
         with pytest.raises(InvalidRequest, match=words):

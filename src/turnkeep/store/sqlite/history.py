@@ -1,4 +1,7 @@
-"""Reading: windows, events, transcripts and traces. Every function ends with its rows in hand, no cursor open."""
+"""The history of turns and conversations: windows, events, transcripts, lists and traces.
+
+Every function ends with its rows in hand and no cursor open.
+"""
 
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.conversations import Conversation, Hit
@@ -13,7 +16,6 @@ from turnkeep.model.turns import Turn
 from turnkeep.store.commands import ConversationWithQueue, Page, TurnTrace, Window, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.rows import (
-    MESSAGE_COLUMNS,
     json_text,
     to_conversation,
     to_message,
@@ -27,8 +29,6 @@ from turnkeep.store.sqlite.ownership import no_conversation, no_turn, owner_of
 
 ALL = 2**62
 """More than there ever is of anything."""
-
-_WIDTH = len(MESSAGE_COLUMNS.split(","))
 
 
 def window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int) -> Window:
@@ -180,17 +180,27 @@ def transcript(
             raise no_conversation()
         shown = found[:limit]
         siblings = _siblings(session, conversation_id, shown)
-    return Page(
-        data=tuple(to_public_message(conversation_id, (*row[:10], siblings.get(row[1]))) for row in shown),
-        next_cursor=encode_cursor(of, *shown[-1][11:]) if len(found) > limit else None,
-    )
+    next_cursor = None
+    if len(found) > limit:
+        *_, ordinal, sequence = shown[-1]
+        next_cursor = encode_cursor(of, ordinal, sequence)
+    data = [_public_message(conversation_id, row, siblings) for row in shown]
+    return Page(data=tuple(data), next_cursor=next_cursor)
+
+
+def _public_message(
+    conversation_id: ConversationId, row: Row, siblings: dict[TurnId, tuple[TurnId, ...]]
+) -> PublicMessage:
+    *columns, _parent, _ordinal, _sequence = row
+    _, turn_id, *_ = columns
+    return to_public_message(conversation_id, (*columns, siblings.get(turn_id)))
 
 
 def _siblings(session: Session, conversation_id: ConversationId, shown: list[Row]) -> dict[TurnId, tuple[TurnId, ...]]:
     """For each turn of a page that has others beside it: all of them, in order."""
     parents: dict[str, list[tuple[int, TurnId]]] = {}
-    for row in shown:
-        parents.setdefault(row[10] or "", []).append((row[11], row[1]))
+    for _, turn_id, *_, parent, ordinal, _ in shown:
+        parents.setdefault(parent or "", []).append((ordinal, turn_id))
     if not parents:
         return {}
     beside = session.rows("branches", (conversation_id, json_text(list(parents))))
@@ -219,7 +229,8 @@ def conversation_trace(
         {"conversation": conversation_id, "ordinal": ordinal, "sequence": sequence, "limit": limit + 1},
     )
     shown = found[:limit]
-    return Page(
-        data=tuple(to_message(row[:_WIDTH]) for row in shown),
-        next_cursor=encode_cursor(of, shown[-1][_WIDTH], shown[-1][1]) if len(found) > limit else None,
-    )
+    next_cursor = None
+    if len(found) > limit:
+        _, sequence, *_, ordinal = shown[-1]
+        next_cursor = encode_cursor(of, ordinal, sequence)
+    return Page(data=tuple(to_message(columns) for *columns, _ in shown), next_cursor=next_cursor)
