@@ -180,28 +180,25 @@ def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
     """A message as the model sees it, from `turn_id, turn_sequence, id, role, internal, iteration, blocks, usage,
     provider, created_at, extras` (and what may follow): without its display, which is half the bytes of a window.
     `extras` is None for most rows, else the JSON list of attachments, sources, metadata and legacy."""
-    extras = row[10]
+    turn_id, sequence, id_, role, internal, iteration, blocks, usage, provider, created_at, extras, *_ = row
+    message = Message(
+        id=id_,
+        turn_id=turn_id,
+        conversation_id=conversation_id,
+        turn_sequence=sequence,
+        role=role,
+        blocks=_blocks(blocks),
+        created_at=created_at,
+        iteration=iteration,
+        internal=bool(internal),
+        usage=_usage(usage) if usage else None,
+        provider=provider,
+    )
     if extras is None:
-        return Message(
-            id=row[2],
-            turn_id=row[0],
-            conversation_id=conversation_id,
-            turn_sequence=row[1],
-            role=row[3],
-            blocks=_blocks(row[6]),
-            created_at=row[9],
-            iteration=row[5],
-            internal=bool(row[4]),
-            usage=_usage(row[7]) if row[7] else None,
-            provider=row[8],
-        )
+        return message
     attachments, sources, metadata, legacy = _extras(extras)
     return structs.replace(
-        to_replayed(conversation_id, (*row[:10], None)),
-        attachments=attachments or (),
-        sources=sources or (),
-        metadata=metadata or {},
-        legacy=legacy,
+        message, attachments=attachments or (), sources=sources or (), metadata=metadata or {}, legacy=legacy
     )
 
 
@@ -213,18 +210,19 @@ def to_content(blocks: str | None, display: str | None) -> tuple[Part, ...]:
 def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessage:
     """A visible message from `id, turn_id, role, blocks, display, attachments, sources, usage, status, created_at,
     siblings` (and what may follow)."""
+    id_, turn_id, role, blocks, display, attachments, sources, usage, status, created_at, siblings, *_ = row
     return PublicMessage(
-        id=row[0],
+        id=id_,
         conversation_id=conversation_id,
-        turn_id=row[1],
-        role=row[2],
-        content=to_content(row[3], row[4]),
-        attachments=_refs(row[5]) if row[5] else (),
-        sources=_sources(row[6]) if row[6] else (),
-        usage=_usage(row[7]) if row[7] else None,
-        status=row[8],
-        created_at=row[9],
-        siblings=tuple(row[10]) if row[10] else (),
+        turn_id=turn_id,
+        role=role,
+        content=to_content(blocks, display),
+        attachments=_refs(attachments) if attachments else (),
+        sources=_sources(sources) if sources else (),
+        usage=_usage(usage) if usage else None,
+        status=status,
+        created_at=created_at,
+        siblings=tuple(siblings) if siblings else (),
     )
 
 

@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from turnkeep.errors import Forbidden
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres.io.pool import Connection, Isolation, Pool, Rows
 from turnkeep.store.postgres.io.statements import statements
+from turnkeep.store.rules.refusals import check_service
+
+__all__ = ["EVERY_USER", "NOBODY", "Database", "Statements", "check_service", "identity_of", "owner_of"]
 
 T = TypeVar("T")
 
 EVERY_USER = "*"
 """The user of an identity that sees its whole workspace."""
 NOBODY = "nobody"
-"""The owner of nothing. Not the empty text, which becomes NULL where values are packed (see `writing.py`)."""
+"""The owner of nothing: no id is like it."""
 
 
 class Database:
@@ -127,9 +129,3 @@ def owner_of(principal: Principal) -> tuple[str, str, str | None]:
     """The same for writes on the engine's path, where NULL means every user, and nobody has a name that no id has."""
     org_id, workspace_id, user = identity_of(principal)
     return org_id, workspace_id, None if user == EVERY_USER else user or NOBODY
-
-
-def check_service(principal: Principal) -> None:
-    """Internal rows are for service keys of the whole org alone."""
-    if not principal.is_org_wide:
-        raise Forbidden("Only a service key of the whole org may see what is internal.")
