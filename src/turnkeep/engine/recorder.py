@@ -22,7 +22,7 @@ from turnkeep.model.turns import Held
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.streaming.ports import PreviewPiece, Publisher
 from turnkeep_client.wire.display import Display, fold
-from turnkeep_client.wire.events import Files, LogLine, Recorded, TurnEvent, WrittenFile
+from turnkeep_client.wire.events import Files, LogLine, Recorded, TurnEvent
 
 Written = TypeVar("Written")
 
@@ -199,7 +199,7 @@ class FileAnnouncer:
         if not look and max(self._recorder.files_written, self._lease.files_written) <= len(announced):
             return ()
         written = await self._store.written_files(self._recorder.turn_id)
-        new = tuple(WrittenFile.of(file) for file in written if file.id not in announced)
+        new = tuple(file.as_wire() for file in written if file.id not in announced)
         return (Files(files=new),) if new else ()
 
     async def announce(self, *, look: bool = False) -> None:

@@ -6,6 +6,7 @@ the server: it records events, and what it records is sent as NDJSON lines.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 import msgspec
 
@@ -44,6 +45,7 @@ from turnkeep_client.wire.events import (
     TurnEvent,
 )
 from turnkeep_client.wire.events import LogLine as TraceLog
+from turnkeep_client.wire.parts import StepStatus
 
 ARGS_BYTES = 64 * 1024
 ARG_CHARS = 2_000
@@ -78,7 +80,7 @@ class LineStream:
             StepLine(
                 id=step.id,
                 name=name or step.name,
-                status=step.status,
+                status=cast(StepStatus, step.status),
                 args=shown_args(step.args),
                 result=step.result,
                 error=step.error,
@@ -223,7 +225,7 @@ class LinePublisher:
         shown = Step(
             id=step.id,
             name=name,
-            status=step.status,
+            status=cast(StepStatus, step.status),
             args=step.args,
             result=None if drops_output else step.result,
             error=step.error,

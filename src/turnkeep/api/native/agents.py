@@ -15,13 +15,14 @@ from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.agent_checks import check_shapes, find_warnings
 from turnkeep.api.native.queries import PageQuery
+from turnkeep.api.views import agent_for, agent_of
 from turnkeep.config import MASK
 from turnkeep.errors import Forbidden, InvalidRequest
 from turnkeep.ids import AgentId, OrgId
 from turnkeep.model.agents import AgentSpec, SecretPlace, with_secrets
 from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep_client import wire
-from turnkeep_client.wire.agents import Agent, AgentPatch, McpServer, NewAgent, agent_for, agent_of
+from turnkeep_client.wire.agents import Agent, AgentPatch, McpServer, NewAgent
 
 endpoints = Endpoints("agents")
 

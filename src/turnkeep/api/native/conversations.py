@@ -26,7 +26,6 @@ from turnkeep.store.commands import ConversationChange, Exported, NewConversatio
 from turnkeep.store.exports import exported_from_rows, read_export, write_export
 from turnkeep.transfer.transcripts import Form, read_history
 from turnkeep_client import wire
-from turnkeep_client.wire.agents import masked_snapshot
 
 endpoints = Endpoints("conversations")
 
@@ -339,7 +338,7 @@ async def _with_known_agent(call: Call[Any, Any], exported: Exported) -> Exporte
 def _without_secrets(exported: Exported) -> Exported:
     """The export does not hold the secrets of agents, not even encrypted."""
     turns = tuple(
-        structs.replace(trace, turn=structs.replace(trace.turn, snapshot=masked_snapshot(trace.turn.snapshot)))
+        structs.replace(trace, turn=structs.replace(trace.turn, snapshot=views.masked_snapshot(trace.turn.snapshot)))
         for trace in exported.turns
     )
     return structs.replace(exported, turns=turns)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import UNSET
 from starlette.types import ASGIApp
 
 from turnkeep.api.http.disconnects import ClientDisconnected
@@ -19,6 +18,7 @@ from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.identity.service_keys import hash_key
 from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, while_turn_runs
+from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile
 from turnkeep.engine.sandbox.remote_turn import prompt_of
@@ -34,9 +34,8 @@ from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 from turnkeep.tools.registry import FixedToolbox
-from turnkeep_client.wire import files
+from turnkeep_client.wire import files as file_wire
 from turnkeep_client.wire import sandbox as wire
-from turnkeep_client.wire.agents import masked
 from turnkeep_client.wire.blocks import ToolUse
 
 ONE = "/v1/sandbox/{turn_id}"
@@ -106,7 +105,7 @@ async def read_bag(call: Call[Nothing, Nothing]) -> ASGIApp:
     f"{ONE}/results",
     policy=Policy.TURN,
     raw_body="multipart/form-data",
-    replies=(Reply(status=201, meaning="The files, as they are called in the bag", type=files.Files),),
+    replies=(Reply(status=201, meaning="The files, as they are called in the bag", type=file_wire.Files),),
     errors=(404, 413, 422, 503, 507),
 )
 async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
@@ -120,7 +119,7 @@ async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
         advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
     )
     files = await call.runtime.bag.write_back(token_hash, folder, parts)
-    return json_response(files.Files(data=[files.File.of(file) for file in files]), status=201)
+    return json_response(file_wire.Files(data=[file.as_wire() for file in files]), status=201)
 
 
 async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:
@@ -142,11 +141,11 @@ async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes,
     "POST",
     "/v1/sandbox/{turn_id}/tools",
     policy=Policy.TURN,
-    body=wire.ToolCall,
+    body=wire.SandboxToolCall,
     replies=(Reply(status=200, meaning="What the call came to", type=wire.ToolOutcome),),
     errors=(503,),
 )
-async def call_turn_tool(call: Call[wire.ToolCall, Nothing]) -> ASGIApp:
+async def call_turn_tool(call: Call[wire.SandboxToolCall, Nothing]) -> ASGIApp:
     """Call a tool of the agent of a running turn, for its sandbox, with the gateway token."""
     runtime = call.runtime
     turn = await runtime.gateway_tokens.turn(runtime.store, sandbox_turn_id(call), bearer(call))
@@ -180,7 +179,7 @@ async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.Sandbo
     return offered, toolbox.notes
 
 
-async def _called(runtime: Runtime, turn: Turn, asked: wire.ToolCall) -> Outcome:
+async def _called(runtime: Runtime, turn: Turn, asked: wire.SandboxToolCall) -> Outcome:
     """The outcome of the call, also if it failed. Its passages get their numbers later, where the turn is run."""
     principal = turn.snapshot.principal
     if principal is None:
@@ -237,7 +236,7 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
             model=turn.model or runtime.settings.model,
             tools=agent.tools,
             mcp_servers=agent.mcp_servers,
-            skills=agent.skills,
+            skills=msgspec.convert(agent.skills, type=tuple[wire.SandboxSkill, ...]),
             allowed_tools=None if principal is None else principal.allowed_tools,
         ),
         prompt=prompt_of(asked),
@@ -248,19 +247,19 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
             base_url=f"{base}{ONE.format(turn_id=turn.id)}",
             token=runtime.gateway_tokens.make(turn.id, turn.attempt, expires_at=dies_at),
             expires_at=dies_at,
-            tools=tools,
-            notes=notes,
+            tools=tuple(tools),
+            notes=tuple(notes),
         ),
         limits=_limits(runtime, agent, seconds),
     )
 
 
-def _history(runtime: Runtime, turn: Turn, rows: Sequence[Message], agent: AgentSpec) -> Sequence[wire.ChatTurn]:
+def _history(runtime: Runtime, turn: Turn, rows: Sequence[Message], agent: AgentSpec) -> tuple[wire.ChatTurn, ...]:
     """The earlier turns as texts, within the budget."""
     settings = runtime.settings
     budget = budget_for(agent.tokenizer, turns=settings.replay_turns + 1, chars=settings.context_chars)
     compiled = compile(rows, target="sandbox", open_turn=turn.id, budget=budget)
-    return msgspec.convert(compiled.messages, type=list[wire.ChatTurn])
+    return msgspec.convert(compiled.messages, type=tuple[wire.ChatTurn, ...])
 
 
 async def _assets(runtime: Runtime, turn: Turn, base: str) -> wire.SandboxAssets | None:
@@ -289,6 +288,6 @@ def _limits(runtime: Runtime, agent: AgentSpec, seconds: float) -> wire.SandboxL
         provider_timeout_seconds=settings.provider_timeout_seconds,
         turn_seconds=seconds,
         max_file_bytes=settings.max_file_bytes,
-        tool_rounds=agent.limits.tool_rounds or UNSET,
-        step_seconds=agent.limits.tool_timeout_seconds or UNSET,
+        tool_rounds=agent.limits.tool_rounds or None,
+        step_seconds=agent.limits.tool_timeout_seconds or None,
     )

@@ -13,12 +13,13 @@ from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response
 from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill, check_skill_names
+from turnkeep.api.views import agent_of
 from turnkeep.errors import FileTooLarge, InvalidRequest, NotFound, UnsupportedMediaType
 from turnkeep.files.multipart import FilePart, file_parts
 from turnkeep.files.zip_reader import NotAZip, ZipReader, ZipRefused
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
-from turnkeep_client.wire.agents import Agent, Skill, agent_of
+from turnkeep_client.wire.agents import Agent, Skill
 from turnkeep_client.wire.blocks import JsonObject
 
 ZIP_BYTES = 2 * 1024 * 1024

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from turnkeep.api import views
 from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
@@ -22,7 +23,7 @@ from turnkeep.api.http.idempotency import StreamHash, idempotency_key, request_h
 from turnkeep.api.http.problem_details import translated
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.native.queries import PageQuery
+from turnkeep.api.native.queries import CsvQuery, PageQuery, RowsQuery
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import TableId
 from turnkeep.knowledge.csv_files import CsvFile, csv_lines
@@ -36,11 +37,9 @@ from turnkeep_client import wire
 from turnkeep_client.wire.knowledge import (
     Added,
     ChangedColumn,
-    CsvQuery,
     NewRows,
     NewTable,
     Row,
-    RowsQuery,
     RowValues,
     Table,
     TableChange,
@@ -72,7 +71,7 @@ ROW_PATH = "/v1/tables/{table_id}/rows/{row}"
 async def list_tables(call: Call[Nothing, PageQuery]) -> ASGIApp:
     """The tables of the workspace, without their rows."""
     page = await call.runtime.store.tables(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    return json_response(wire.Page(data=[Table.of(each) for each in page.data], next_cursor=page.next_cursor))
+    return json_response(wire.Page(data=[views.table_of(each) for each in page.data], next_cursor=page.next_cursor))
 
 
 @endpoints.add(
@@ -97,13 +96,13 @@ async def create_table(call: Call[NewTable | Nothing, CsvQuery]) -> ASGIApp:
     table = await call.runtime.store.create_table(
         call.principal, name=body.name, columns=columns, description=body.description
     )
-    return json_response(Table.of(table), status=201)
+    return json_response(views.table_of(table), status=201)
 
 
 @endpoints.add("GET", TABLE_PATH, policy=Policy.MEMBER, replies=(TABLE,))
 async def read_table(call: Call[Nothing, Nothing]) -> ASGIApp:
     """A table without its rows."""
-    return json_response(Table.of(await call.runtime.store.table(call.principal, _table_id(call))))
+    return json_response(views.table_of(await call.runtime.store.table(call.principal, _table_id(call))))
 
 
 @endpoints.add("PATCH", TABLE_PATH, policy=Policy.ADMIN, body=TableChange, replies=(TABLE,), errors=(409, 507))
@@ -120,7 +119,7 @@ async def change_table(call: Call[TableChange, Nothing]) -> ASGIApp:
         description=None if body.description is UNSET else body.description,
         columns=columns,
     )
-    return json_response(Table.of(table))
+    return json_response(views.table_of(table))
 
 
 @endpoints.add("DELETE", TABLE_PATH, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="The table is gone"),))
@@ -159,7 +158,7 @@ async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
     rows = await store.rows(call.principal, table.id, after=after, limit=query.limit + 1)
     shown = rows[: query.limit]
     more = encode_cursor(of, shown[-1].number) if len(rows) > query.limit else None
-    return json_response(wire.Page(data=[Row.of(table, row) for row in shown], next_cursor=more))
+    return json_response(wire.Page(data=[views.table_row_of(table, row) for row in shown], next_cursor=more))
 
 
 @endpoints.add(
@@ -192,7 +191,7 @@ async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
     if numbers is None:
         rows = [cells_of(table, row) for row in call.body.rows]
         numbers = await store.add_rows(call.principal, table_id, rows, batch=batch, digest=digest)
-    now = Table.of(await store.table(call.principal, table_id))
+    now = views.table_of(await store.table(call.principal, table_id))
     return json_response(Added(rows=len(numbers), first_row=numbers[0], table=now), status=201)
 
 
@@ -200,7 +199,7 @@ async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
 async def read_row(call: Call[Nothing, Nothing]) -> ASGIApp:
     """One row."""
     table, number = await _named(call)
-    return json_response(Row.of(table, await call.runtime.store.row(call.principal, table.id, number)))
+    return json_response(views.table_row_of(table, await call.runtime.store.row(call.principal, table.id, number)))
 
 
 @endpoints.add("PUT", ROW_PATH, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
@@ -208,7 +207,9 @@ async def replace_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     """Write a row anew; what is not given is empty."""
     table, number = await _named(call)
     cells = cells_of(table, call.body.values)
-    return json_response(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
+    return json_response(
+        views.table_row_of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells))
+    )
 
 
 @endpoints.add("PATCH", ROW_PATH, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
@@ -218,7 +219,9 @@ async def change_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     before = values_of(table, (await call.runtime.store.row(call.principal, table.id, number)).cells)
     given = {_spelled(table, name): value for name, value in call.body.values.items()}
     cells = cells_of(table, before | given)
-    return json_response(Row.of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells)))
+    return json_response(
+        views.table_row_of(table, await call.runtime.store.change_row(call.principal, table.id, number, cells))
+    )
 
 
 @endpoints.add("DELETE", ROW_PATH, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="The row is gone"),))
@@ -257,7 +260,7 @@ async def _found(call: Call[Nothing, RowsQuery], table: KnowledgeTable) -> wire.
     offset = decode_cursor(asked.cursor, of, tuple[int])[0] if asked.cursor else 0
     found = await call.runtime.store.find_rows(call.principal, query, table=table, limit=asked.limit, offset=offset)
     more = None if found.next_offset is None else encode_cursor(of, found.next_offset)
-    return wire.Page(data=[Row.of(table, hit.row) for hit in found.hits], next_cursor=more)
+    return wire.Page(data=[views.table_row_of(table, hit.row) for hit in found.hits], next_cursor=more)
 
 
 async def _named(call: Call[Any, Any]) -> tuple[KnowledgeTable, int]:
@@ -304,9 +307,9 @@ async def _import_into(call: Call[Any, CsvQuery], table_id: TableId, *, batch: s
         if batch is not None:
             known = await store.added_rows(call.principal, table.id, batch=batch, digest=digest)
             if known is not None:
-                return Added(rows=len(known), table=Table.of(table))
+                return Added(rows=len(known), table=views.table_of(table))
         filled = await Importer(store).fill(call.principal, table, csv, progress, batch=batch, digest=digest)
-        return Added(rows=filled.row_count - table.row_count, table=Table.of(filled))
+        return Added(rows=filled.row_count - table.row_count, table=views.table_of(filled))
 
     return await _answered(call, seen.passing(body_chunks(call.receive)), run)
 
@@ -322,7 +325,7 @@ async def _import_as_new(call: Call[Any, CsvQuery]) -> ASGIApp:
         columns = await importer.columns(csv, progress)
         table = await store.create_table(call.principal, name=name, columns=columns)
         try:
-            return Table.of(await importer.fill(call.principal, table, csv, progress))
+            return views.table_of(await importer.fill(call.principal, table, csv, progress))
         except BaseException:
             await asyncio.shield(store.delete_table(call.principal, table.id))
             raise

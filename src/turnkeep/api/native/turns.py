@@ -32,9 +32,8 @@ from turnkeep.store.commands import Claimed, NewConversation, TurnTrace
 from turnkeep.store.ports import Store
 from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats import FormatName, encoder_for
-from turnkeep.streaming.frames import START, Cursor, parse
+from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep_client import wire
-from turnkeep_client.wire.agents import snapshot_of
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Failure, Recorded, Result
 
@@ -219,7 +218,7 @@ def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
     for recorded in trace.events:
         line = {"seq": recorded.seq, **msgspec.to_builtins(recorded.event)}
         if recorded.seq == 1:
-            line["snapshot"] = snapshot_of(trace.turn.snapshot)
+            line["snapshot"] = views.snapshot_of(trace.turn.snapshot)
         yield line
         yield from logged(recorded.seq)
     yield from logged(1 << 62)
@@ -295,7 +294,7 @@ async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: F
     """
     if not text:
         return START, False
-    cursor = parse(text)
+    cursor = parse_cursor(text)
     if cursor.state and format == "native":
         raise InvalidRequest(
             f"The cursor {text} is of another format. Go on in the format that gave it, or leave it out."
