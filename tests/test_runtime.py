@@ -36,6 +36,12 @@ class TestTheEngine:
         assert isinstance(settings, EngineSettings), "what the operator set is what the engine reads"
         assert getattr(EngineSettings(), field) == getattr(Settings(), field), "a default is stated once"
 
+    async def test_of_a_runtime_reads_the_settings_of_the_operator(self, tmp_path: Path) -> None:
+        settings = read_settings({"TURNKEEP_DATA_DIR": str(tmp_path), "TURNKEEP_LEASE_SECONDS": "17"})
+        async with open_runtime(settings, providers=ProviderRegistry([])) as runtime:
+            assert runtime.settings is settings
+            assert runtime.engine._worker._settings is settings
+
     def test_has_no_other_settings_than_these(self) -> None:
         assert {variable.field for variable in VARIABLES} & set(EngineSettings.__struct_fields__) == set(SETTABLE)
         assert set(SETTABLE) | FIXED == set(EngineSettings.__struct_fields__)
