@@ -93,6 +93,7 @@ class _Relay:
         self._up_writer = up_writer
         self._statements: dict[bytes, str] = {}
         self._is_deaf = False
+        self._last = ""
         """The answer that comes now gets lost, and the connection with it."""
 
     async def run(self) -> None:
@@ -130,9 +131,11 @@ class _Relay:
             self._statements[name] = _function_of(query.decode())
         elif kind == b"B":
             _, name, _ = body.split(b"\0", 2)
-            function = self._statements.get(name, "")
-            if function and self._proxy.is_lost(function):
+            self._last = self._statements.get(name, "")
+            if self._last and self._proxy.is_lost(self._last):
                 self._is_deaf = True
+        elif kind == b"Q" and body.startswith(b"COMMIT") and self._proxy.is_lost(f"commit of {self._last}"):
+            self._is_deaf = True
 
 
 async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -141,6 +144,6 @@ async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 def _function_of(query: str) -> str:
-    """The name of the function of ours that a statement calls, or nothing."""
-    found = re.search(r"\bturnkeep\.(\w+)\(", query)
+    """The name of the function of ours that a statement calls, or of its first common table, or nothing."""
+    found = re.search(r"\bturnkeep\.(\w+)\(", query) or re.match(r"WITH (\w+) AS", re.sub(r"(?m)^--.*\n", "", query))
     return found[1] if found else ""

@@ -18,7 +18,7 @@ from tests.faults.stores import open_store
 from turnkeep.engine import Engine
 from turnkeep.model.turns import Turn
 
-WRITES = frozenset({"claim", "record", "settle"})
+WRITES = frozenset({"write_claim", "record", "settle"})
 ROUNDS = ("look+pay", "left+right")
 
 
@@ -75,7 +75,7 @@ class TestAWriteWhoseAnswerIsLost:
                 assert (turn.status, turn.attempt) == ("succeeded", 1), f"write {k}"
         assert (await postgres_site.examine()).violations == ()
 
-    @pytest.mark.parametrize("name", ["adopt", "promote_waiting", "renew", "hand_over"])
+    @pytest.mark.parametrize("name", ["commit of adopted", "commit of start_waiting", "renew", "hand_over"])
     async def test_is_no_harm_when_it_was_about_a_lease(
         self, postgres_site: Site, proxy: LossyProxy, name: str
     ) -> None:
@@ -86,7 +86,7 @@ class TestAWriteWhoseAnswerIsLost:
                 leaving, postgres_site.tenant.ann, question("second", "pay"), conversation_id=conversation_id
             )
             proxy.begin(lambda called, _: called == name and not proxy.cuts)
-            if name in {"renew", "promote_waiting"}:
+            if name in {"renew", "commit of start_waiting"}:
                 await leaving.wait(first.turn.id)
         async with engine_behind(proxy, postgres_site, "worker-2") as engine, asyncio.timeout(30):
             for claimed in (first, second):
