@@ -17,7 +17,7 @@ from tests.store.factories import Tenant, a_tenant
 from turnkeep.store.ports import Store
 
 # No deadline for an example, as the machine may be busy; and the same examples in every run, so that what a commit is
-# told depends on the commit. The nightly run searches anew (decision 0123).
+# told depends on the commit. The nightly run searches anew (docs/decisions/1102).
 settings.load_profile("ci")
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False)
 

@@ -7,7 +7,7 @@ import pytest
 
 from turnkeep.config import VARIABLES, Settings, Variable, mask_url, read_settings
 from turnkeep.errors import InvalidRequest
-from turnkeep.secretfiles import SECRET_KEYS, secret_keys, signing_secrets
+from turnkeep.secret_files import SECRET_KEYS, secret_keys, signing_secrets
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 

@@ -6,7 +6,7 @@ import pytest
 
 from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
 from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
-from turnkeep.files.signing import UrlSigner
+from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import KeyId, OrgId, TurnId, UserId, WorkspaceId
 from turnkeep.signed_values import SigningKeys
 

@@ -25,13 +25,13 @@ from turnkeep.files.bag import Bag
 from turnkeep.files.images import ImageConverter
 from turnkeep.files.objects import open_objects
 from turnkeep.files.orphans import BagSweeper
-from turnkeep.files.signing import UrlSigner
+from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import OrgId
 from turnkeep.knowledge.file_texts import FileTexts
 from turnkeep.knowledge.tools import knowledge_tools
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry, configured_providers
-from turnkeep.secretfiles import secret_keys, signing_secrets
+from turnkeep.secret_files import secret_keys, signing_secrets
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
 from turnkeep.streaming.response import OpenStreams

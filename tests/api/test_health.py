@@ -110,7 +110,8 @@ class TestTheDocument:
         assert set(turns["responses"]) >= {"200", "202", "401", "403", "404", "409", "413", "422", "429", "503", "507"}
         stream = turns["responses"]["200"]["content"]["text/event-stream"]
         assert set(stream["x-events"]) >= {"turn", "delta", "tool_calls", "step", "result", "error", "reset"}
-        assert "application/problem+json" in turns["responses"]["409"]["content"]
+        conflict = turns["responses"]["409"]["$ref"].rpartition("/")[2]
+        assert "application/problem+json" in document["components"]["responses"][conflict]["content"]
 
     async def test_every_reference_leads_somewhere(self, server: ApiServer) -> None:
         document = await (await server.client(None)).read("/openapi.json")

@@ -21,7 +21,7 @@ from tests.files.samples import ELF, PNG
 from turnkeep.api.identity.service_keys import hash_key
 from turnkeep.api.native.sandbox import OUTPUT_FILES, bag_path
 from turnkeep.config import Settings
-from turnkeep.files.signing import UrlSigner
+from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import OrgId, TurnId, new_file_id
 from turnkeep.model.files import NewFile, TurnBag
 from turnkeep.model.principals import Principal

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from playwright.async_api import BrowserContext, Page, expect
-from turnkeep.api.identity.service_keys import SigninLinks
 
 from tests.api.harness import ApiServer, Client, Scripts
+from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
 from turnkeep.tools.registry import ToolRegistry

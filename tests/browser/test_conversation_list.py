@@ -3,9 +3,9 @@
 import asyncio
 
 from playwright.async_api import expect
-from turnkeep.api.identity.service_keys import SigninLinks
 
 from tests.browser.harness import TIMEOUT_MS, ChatPage, Harness, wait_until
+from turnkeep.api.identity.service_keys import SigninLinks
 
 
 class TestList:

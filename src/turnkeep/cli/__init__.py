@@ -9,7 +9,7 @@ Every other module imports what is slow (a database driver, the API, Rich) where
   `store_access.py` opens the database, or asks the server that owns it; `setting_options.py` makes an option of each
   setting; `doctor_checks.py` checks each part of an installation.
 - The chat in a terminal: `chat_session.py` is the loop, `prompt.py` reads a line, `live_view.py` draws a running turn.
-- Output: everything is printed through `printing.py` or drawn on a `Screen`, and cleaned by `terminal_text.py`, because
+- Output: everything is printed through `output.py` or drawn on a `Screen`, and cleaned by `terminal_text.py`, because
   names, titles and answers come from other people. The linter refuses `print` elsewhere.
 
 A command parses its options, calls, and prints. Rules of the product belong to the server, and the wire to the client

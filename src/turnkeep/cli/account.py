@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
-from turnkeep.cli.printing import print_json, print_table, say
+from turnkeep.cli.output import print_json, print_table, say
 
 
 @asks_a_server

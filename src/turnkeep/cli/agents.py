@@ -9,7 +9,7 @@ import typer
 
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import read_text
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, remark, say
+from turnkeep.cli.output import moment, print_json, print_lines, print_table, print_text, remark, say
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep_client.agents import RunError, RunFailed, RunResult
 from turnkeep_client.stream import Step

@@ -11,7 +11,7 @@ from msgspec import Struct
 from turnkeep.cli.agents import find_agent
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import step_in_words
-from turnkeep.cli.printing import print_json, print_lines, print_text, remark, size_of
+from turnkeep.cli.output import print_json, print_lines, print_text, remark, size_of
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep_client.errors import failed
 from turnkeep_client.retry import Trouble

@@ -13,7 +13,7 @@ from rich.text import Text
 from turnkeep.cli.agents import find_agent
 from turnkeep.cli.live_view import LiveView
 from turnkeep.cli.markdown import message_as_markdown
-from turnkeep.cli.printing import moment, size_of
+from turnkeep.cli.output import moment, size_of
 from turnkeep.cli.prompt import ChatCompletion, Prompt
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line

@@ -7,7 +7,7 @@ import typer
 
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import message_as_markdown
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table, print_text, say
+from turnkeep.cli.output import moment, print_json, print_lines, print_table, print_text, say
 
 conversations = typer.Typer(no_args_is_help=True, help="List, search, show, rename, delete and restore conversations.")
 

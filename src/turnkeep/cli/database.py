@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnkeep.cli.printing import print_json, say
+from turnkeep.cli.output import print_json, say
 from turnkeep.cli.store_access import (
     AsJson,
     DatabaseUrl,

@@ -15,7 +15,7 @@ import typer
 from msgspec import Struct, structs
 
 from turnkeep.cli.connection import Key, Url
-from turnkeep.cli.printing import print_json, print_text, say
+from turnkeep.cli.output import print_json, print_text, say
 from turnkeep.cli.store_access import DatabaseUrl, DataDir, settings_of
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import typer
 
-from turnkeep.cli.printing import print_text
+from turnkeep.cli.output import print_text
 from turnkeep.errors import InvalidRequest, StorageFull
 
 

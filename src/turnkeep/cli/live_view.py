@@ -2,6 +2,8 @@
 
 Text is printed one Markdown block at a time, as soon as later text cannot change its rendering. If the model starts
 again, printed text is void. A terminal cannot take it back, so a note says so, and that part is printed again.
+
+Decision: docs/decisions/1002
 """
 
 import time
@@ -16,7 +18,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from turnkeep.cli.markdown import arguments_of, short
-from turnkeep.cli.printing import size_of
+from turnkeep.cli.output import size_of
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep_client.stream import TurnView

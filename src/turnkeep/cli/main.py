@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         command.main(args=arguments, prog_name="turnkeep")
     except TurnkeepError as exc:
-        from turnkeep.cli.printing import remark
+        from turnkeep.cli.output import remark
 
         remark(f"turnkeep: {exc.detail}")
         sys.exit(MISUSED if isinstance(exc, InvalidRequest) else FAILED)

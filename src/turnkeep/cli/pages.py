@@ -7,7 +7,7 @@ import typer
 
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import read_text, whole_file
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table, say
+from turnkeep.cli.output import moment, print_json, print_lines, print_table, say
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep_client.sync import Turnkeep
 from turnkeep_client.wire import KnowledgePage, PageItem

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnkeep.cli.printing import say
+from turnkeep.cli.output import say
 from turnkeep.cli.setting_options import with_flags
 from turnkeep.http_server.sockets import http_address
 from turnkeep.sandbox.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnkeep.cli.printing import remark, say
+from turnkeep.cli.output import remark, say
 from turnkeep.cli.setting_options import with_flags
 from turnkeep.cli.store_access import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings

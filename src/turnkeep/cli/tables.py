@@ -8,7 +8,7 @@ import typer
 
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import whole_file
-from turnkeep.cli.printing import moment, print_json, print_lines, print_table, remark, say
+from turnkeep.cli.output import moment, print_json, print_lines, print_table, remark, say
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep_client.knowledge import ImportStep, size_of_source
 from turnkeep_client.sync import Turnkeep

@@ -12,7 +12,7 @@ import typer
 from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import whole_file
 from turnkeep.cli.markdown import conversation_as_markdown
-from turnkeep.cli.printing import print_lines, remark, say
+from turnkeep.cli.output import print_lines, remark, say
 from turnkeep.cli.terminal_text import clean_json, clean_text
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep_client.sync import Turnkeep

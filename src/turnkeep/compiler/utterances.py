@@ -6,6 +6,8 @@ calls and results fit together.
 
 Two things depend on the target. Reasoning goes back only to the provider that can verify it, and pictures go only to
 a model that sees. Every later step is the same for all targets.
+
+Decision: docs/decisions/0301
 """
 
 from collections.abc import Iterable, Sequence

@@ -8,6 +8,8 @@ are read from the end, so the cost does not depend on the length of the conversa
 A budget counts characters, or tokens if an agent names a tokenizer. The rest of the compiler calls `Budget.measure`
 and does not know which of the two it is. The budget does not include the system prompt and the answer: the caller
 leaves room for them.
+
+Decision: docs/decisions/0302
 """
 
 from collections.abc import Callable, Sequence

@@ -2,6 +2,8 @@
 
 The partial text is kept, every open step is closed, and every tool call gets a result. So no provider refuses the
 conversation later because this turn was interrupted.
+
+Decision: docs/decisions/0201
 """
 
 from turnkeep.engine.held_turn import HeldTurn

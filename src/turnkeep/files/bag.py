@@ -2,6 +2,8 @@
 
 The object is written before the row, so a row always has its object. If something fails in between, an object without a
 row remains. It is deleted at once if possible, and by the orphan sweep otherwise.
+
+Decision: docs/decisions/0701
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -3,6 +3,8 @@
 The first bytes of a file decide its type; its name only chooses between types that look alike (a `.docx` and a `.zip`,
 a `.csv` and a `.txt`). A file whose bytes and name contradict each other is refused: such files are made to be mistaken
 for something else.
+
+Decision: docs/decisions/0702
 """
 
 from collections.abc import Iterable

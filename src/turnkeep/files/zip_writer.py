@@ -3,6 +3,8 @@
 `zipped` reads the contents of one entry after the other; everything else is pure bytes. A known checksum is written
 before the bytes of an entry. An unknown one is computed while they are sent, and written after them. Entries and
 archives above 4 GiB use ZIP64.
+
+Decision: docs/decisions/0703
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Texts of files: extracted once per content (sha256), in a confined process, and kept in the store."""
+"""Texts of files: extracted once per content (sha256), in a confined process, and kept in the store.
+
+Decision: docs/decisions/0801
+"""
 
 import asyncio
 import os

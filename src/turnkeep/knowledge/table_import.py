@@ -3,6 +3,8 @@
 The whole file is checked before its first row is written, and readers see no row before the last is written. The upload
 is spooled to the disk and read twice; memory holds one batch. Rows are parsed in threads and written in small batches,
 so that turns go on meanwhile.
+
+Decision: docs/decisions/0802
 """
 
 import asyncio

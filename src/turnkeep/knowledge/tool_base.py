@@ -1,4 +1,7 @@
-"""The base of the knowledge tools: checked arguments, whole hits within the limit, and sources."""
+"""The base of the knowledge tools: checked arguments, whole hits within the limit, and sources.
+
+Decision: docs/decisions/0803
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Generic, TypeVar

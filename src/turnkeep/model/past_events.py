@@ -2,6 +2,8 @@
 
 Appended and imported turns have rows but no events. A reader who opens their stream gets what a live stream would
 have shown: the same display, the same order, one terminal event.
+
+Decision: docs/decisions/0204
 """
 
 from collections.abc import Sequence

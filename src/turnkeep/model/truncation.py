@@ -3,6 +3,8 @@
 What fits is returned unchanged. Every event keeps what its step said. The message into which the events of a turn are
 folded is loaded whole by every reader of the conversation, so it has a limit of its own: `fit_display` first cuts long
 values in steps, and only then replaces the beginning by a note.
+
+Decision: docs/decisions/0202
 """
 
 from itertools import accumulate

@@ -4,6 +4,8 @@ Servers with the same protocol differ, and none says beforehand what it does not
 reasoning, a field that asks for usage. A conversation must not be stuck on that for ever. Each lesson recognises one
 error by its words and removes from the request what was refused. What is true of the model is remembered; what was
 wrong with one request is not.
+
+Decision: docs/decisions/0305
 """
 
 import copy

@@ -5,6 +5,8 @@ which all of them support. A setting overrides that.
 
 Compatible servers differ in small things: reasoning comes as `reasoning_content` or `reasoning`, if at all; parallel
 calls may share one index; usage may be missing, or contain anything.
+
+Decision: docs/decisions/0304
 """
 
 import re

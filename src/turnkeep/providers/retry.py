@@ -1,4 +1,7 @@
-"""How often and how soon a failed request to a provider is repeated. The SDKs' own retries are switched off."""
+"""How often and how soon a failed request to a provider is repeated. The SDKs' own retries are switched off.
+
+Decision: docs/decisions/0305
+"""
 
 import asyncio
 import random

@@ -1,6 +1,8 @@
 """The loop of a turn in a sandbox. It is the engine's loop; what the engine records is sent to the server as lines.
 
 Also the instructions for the model: the agent's own, where the sandbox keeps its files, and which skills there are.
+
+Decision: docs/decisions/0902
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""Cursors of pages: opaque to clients, a JSON list inside. Its first item tells the list that the cursor is of."""
+"""Cursors of pages: opaque to clients, a JSON list inside. Its first item tells the list that the cursor is of.
+
+Decision: docs/decisions/0402
+"""
 
 import base64
 import binascii

@@ -1,4 +1,7 @@
-"""Full text for both databases: passages and rows as tokens, and a query in the syntax of either index."""
+"""Full text for both databases: passages and rows as tokens, and a query in the syntax of either index.
+
+Decision: docs/decisions/0107
+"""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,7 @@
-"""Rows ↔ values: the only code that knows columns. Both databases hold the same text in the same columns."""
+"""Rows ↔ values: the only code that knows columns. Both databases hold the same text in the same columns.
+
+Decision: docs/decisions/0101
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -6,6 +6,8 @@ the reader does not read.
     uvicorn.Config(app, http=WatchedProtocol)
 
 Without this protocol streams work too, but a reader that was cut keeps its socket until the peer closes it.
+
+Decision: docs/decisions/0401
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

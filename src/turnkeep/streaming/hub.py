@@ -4,6 +4,8 @@ A turn has a channel while this worker runs it or a reader here subscribes to it
 of the current iteration and a short tail of recent events, so that readers who are a little behind need not ask the
 store. A reader has a position in the log and a flag, never a queue of its own: a slow reader costs no memory and
 delays no other reader, and the size of a log is bounded by one answer.
+
+Decision: docs/decisions/0401
 """
 
 import asyncio

@@ -10,6 +10,8 @@ for what it lacks, and the worker that runs the turn sends the preview from ther
 flushed: readers then poll the store, and end with the same text and events.
 
 Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them.
+
+Decision: docs/decisions/0403
 """
 
 import asyncio

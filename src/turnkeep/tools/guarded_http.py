@@ -5,6 +5,8 @@ name in the TLS handshake stay those of the URL. That holds for every connection
 reconnection. No proxy and no password is taken from the environment, and no cookie is kept.
 
 The MCP SDK insists on an httpx client; `mcp_transports.py` applies the same guard to that one.
+
+Decision: docs/decisions/0601
 """
 
 import errno

@@ -2,6 +2,8 @@
 
 Sessions are opened on first use, shared by the turns of one org, and closed when they are idle. After a failure, a
 server is not tried again for a moment, so that an agent with a dead server does not make every turn wait.
+
+Decision: docs/decisions/0603
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 A sealed text is `tks1.` and base64url of nonce and AES-256-GCM ciphertext, bound to its org. The keys are derived from
 TURNKEEP_SECRET_KEYS: the first seals, all open, so that secrets can be replaced without an outage.
+
+Decision: docs/decisions/0602
 """
 
 import base64

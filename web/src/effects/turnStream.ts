@@ -1,6 +1,6 @@
 /**
  * The event stream of one turn. When the connection breaks, it connects again at the cursor, for as long as it takes.
- * Events are handed over in batches, about thirty times a second at most.
+ * Events are handed over in batches, about thirty times a second at most. Decision: docs/decisions/1003
  */
 import { Decoder } from "../stream/decode";
 import { isTerminal, type StreamEvent } from "../stream/events";

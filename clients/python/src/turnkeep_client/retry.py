@@ -1,4 +1,7 @@
-"""Retries: how often and how long a request is tried again."""
+"""Retries: how often and how long a request is tried again.
+
+Decision: docs/decisions/0503
+"""
 
 import asyncio
 import random

@@ -2,6 +2,8 @@
 
 Each endpoint names its policy, its body and query, and every reply. From this one declaration follow the checks before
 the handler runs (`dispatch`), the OpenAPI document, and the tests that try every route with every kind of caller.
+
+Decision: docs/decisions/0501
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,7 @@
-"""Idempotency: the key that a client gives to a request, and a hash that tells one request from another."""
+"""Idempotency: the key that a client gives to a request, and a hash that tells one request from another.
+
+Decision: docs/decisions/0503
+"""
 
 import hashlib
 from collections.abc import AsyncIterator

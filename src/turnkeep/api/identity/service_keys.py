@@ -13,7 +13,7 @@ from turnkeep.clock import Clock, system_clock
 from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import OrgId, WorkspaceId, new_key_id
 from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
-from turnkeep.secretfiles import SECRET_KEYS, kept, make_folder, signing_secrets, write_once
+from turnkeep.secret_files import SECRET_KEYS, kept, make_folder, signing_secrets, write_once
 from turnkeep.store.ports import DirectoryStore
 from turnkeep_client import wire
 

@@ -2,6 +2,8 @@
 
 `{prefix}{base64url(JSON)}.{base64url(HMAC-SHA256)}`. The prefix is signed too, so that a value made for one purpose is
 not valid for another.
+
+Decision: docs/decisions/0502
 """
 
 import base64

@@ -26,7 +26,7 @@ from turnkeep.engine.tool_calls import call_tool
 from turnkeep.errors import NotFound, Unauthorized
 from turnkeep.files.keys import Folder
 from turnkeep.files.multipart import file_parts
-from turnkeep.files.signing import UrlSigner
+from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import CallId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.messages import Message

@@ -3,6 +3,8 @@
 It is written from the providers' rules and from reported errors. It shares no code with the compiler, so that neither
 can hide mistakes of the other. It checks a whole request body and lists every violation. Where endpoints of one
 protocol differ, it follows the strictest one in use.
+
+Decision: docs/decisions/0303
 """
 
 from turnkeep.compiler.judge.anthropic import judge_anthropic

@@ -1,6 +1,8 @@
 """The token with which a turn's sandbox reaches the model gateway: a signed value, since every model call shows it.
 
 It names the turn and the attempt, and is worth nothing once either has ended.
+
+Decision: docs/decisions/0903
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,8 @@ A box is a *holder* (`namespaces.py`). Every command runs in a bwrap of its own 
 sees its file system as the workspace; the PID namespace that it makes for the command dies with the command, whole.
 
 If the runner is root, each box has a user id of its own that nothing else uses. Else the boxes run as its user.
+
+Decision: docs/decisions/0901
 """
 
 import asyncio

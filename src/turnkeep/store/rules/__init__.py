@@ -9,4 +9,6 @@ Nothing here knows a database, SQL, a connection or a clock: the moment (`now`) 
 are frozen structs. A database may deliver the facts as one JSON document, whose keys are the names of the fields.
 
 Read `claims.py` first: it calls the other rules in the order that `ports.TurnStore.claim` promises.
+
+Decision: docs/decisions/0102
 """

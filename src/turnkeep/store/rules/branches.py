@@ -1,4 +1,7 @@
-"""Branches: where a turn hangs in the tree of its conversation, and which turns can be replaced or shown."""
+"""Branches: where a turn hangs in the tree of its conversation, and which turns can be replaced or shown.
+
+Decision: docs/decisions/0205
+"""
 
 from msgspec import Struct
 

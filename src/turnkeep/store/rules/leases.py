@@ -1,4 +1,7 @@
-"""Leases: what an adoption changes, and what a request to cancel does."""
+"""Leases: what an adoption changes, and what a request to cancel does.
+
+Decision: docs/decisions/0201
+"""
 
 from typing import Literal
 

@@ -1,6 +1,7 @@
 """Formats: encoders of the same frames into the native, OpenAI and Anthropic dialects of server-sent events.
 
-Each sends the cursor as the `id` of a frame, so each stream can be resumed.
+Each sends the cursor as the `id` of a frame, so each stream can be resumed. A format knows frames and bytes, nothing
+of hubs, stores or connections. To add one, write an `Encoder` and name it in `FormatName`. Read `native.py` first.
 """
 
 from typing import Literal, Protocol, assert_never

@@ -3,6 +3,8 @@
 Formats that know only deltas cannot replace a preview by the event that contains it. They send the part that the
 preview left out. So they count, separately for text and reasoning, what the reader has of the iteration. A reader may
 reconnect to another worker long after the preview is gone, so the counts travel in the cursor.
+
+Decision: docs/decisions/0402
 """
 
 from msgspec import UNSET, Struct

@@ -11,6 +11,8 @@
 
 Nothing here does I/O or knows the server. Names are unique across the modules, because the OpenAPI document uses them
 as they are. `base.py` says how one definition is strict for requests and tolerant for answers: read it first.
+
+Decision: docs/decisions/1001
 """
 
 from turnkeep_client.wire.account import (

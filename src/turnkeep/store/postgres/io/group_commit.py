@@ -3,6 +3,8 @@
 A lone write goes out at once; nothing ever waits for company. One group holds at most one write for each key (a
 conversation, a turn), and a key is never in two groups at a time. A write that has begun ends even if its caller has
 gone. If a group fails because of one of its writes, each is tried alone, so that only the guilty one fails.
+
+Decision: docs/decisions/0103
 """
 
 import asyncio

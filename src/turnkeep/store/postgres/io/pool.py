@@ -4,6 +4,8 @@ A connection carries no state of its own from one call to the next (identities l
 `functions/60_client.sql`), so it goes back to the pool as it is, without a round trip to reset it. One that broke is
 dropped, and the call is repeated on another until the deadline. Verbs are made so that a repeat is safe: a write whose
 commit happened and whose answer was lost is recognised by the database.
+
+Decision: docs/decisions/0104
 """
 
 import asyncio

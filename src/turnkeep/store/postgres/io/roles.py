@@ -3,6 +3,8 @@
 `turnkeep_engine` and `turnkeep_client` are groups without a login, shared by all databases of a server. The database's
 own user is a member of the first. The client path logs in as a role of its own for each database,
 `turnkeep_client_<database>`, a member of the second.
+
+Decision: docs/decisions/0106
 """
 
 import base64

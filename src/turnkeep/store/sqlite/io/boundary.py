@@ -4,6 +4,8 @@ An authorizer refuses everything but public views (`my_messages`, …) that filt
 reads a table, only the name of the innermost view or CTE; so a CTE called `my_messages` would pass for the view. Each
 public view therefore reads an inner view with a random name: base tables are open to inner views alone, and an inner
 view to its public view alone. A query that spells an inner name, or asks to be explained, is refused unread.
+
+Decision: docs/decisions/0106
 """
 
 import secrets

@@ -5,6 +5,8 @@ job only after COMMIT has returned, which is one flush of the disk for all of th
 own changes. Once handed over, a job is done even if its caller has been cancelled.
 
 A read never waits for the writer. No cursor outlives its job, so that no reader holds back a checkpoint.
+
+Decision: docs/decisions/0103
 """
 
 import asyncio

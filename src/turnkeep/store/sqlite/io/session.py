@@ -1,6 +1,8 @@
 """Sessions: one connection with its named queries and its clock, used by one thread at a time.
 
 Knows how a connection is opened so that what it acknowledges is durable, and which of our errors SQLite's are.
+
+Decision: docs/decisions/0105
 """
 
 import re

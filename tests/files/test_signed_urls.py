@@ -4,7 +4,7 @@ import pytest
 
 from turnkeep.clock import FakeClock
 from turnkeep.errors import Unauthorized
-from turnkeep.files.signing import UrlSigner
+from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import OrgId, new_org_id
 
 PATH = "/v1/sandbox/turn_1/bag.zip"
