@@ -1,4 +1,4 @@
-"""Signed addresses: whoever has one may do one thing, with one thing, for a while. Knows no requests and no store.
+"""Signed addresses: each allows one action on one thing for a limited time. Knows no requests and no store.
 
     {path}?org=…&expires=…&kid=…&signature=…
 

@@ -90,7 +90,7 @@ class Claimed(Struct, frozen=True, kw_only=True):
 class Receipt(Struct, frozen=True, kw_only=True):
     """What was recorded: the number of the last event, and what others have left for the holder to know.
 
-    That is whether somebody wants the turn stopped, and how many files its sandbox has written back so far.
+    That is whether a stop was requested, and how many files its sandbox has written back so far.
     """
 
     last_seq: int
@@ -136,7 +136,7 @@ class Adopted(Struct, frozen=True, kw_only=True):
     turn: Turn
     held: Held
     is_first_start: bool
-    """True for a turn from the queue that nobody has run yet."""
+    """True for a turn from the queue that has not run yet."""
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ class Renewal(Struct, frozen=True, kw_only=True):
 class Appended(Struct, frozen=True, kw_only=True):
     """A whole turn that happened elsewhere: its rows, the final one with display and usage.
 
-    Its events are not stored; they are told from the rows when somebody asks (`model.events_from_rows`).
+    Its events are not stored; they are made from the rows when a reader asks (`model/past_events.py`).
     """
 
     turn_id: TurnId

@@ -54,5 +54,5 @@ def rows_of(conversation_id: ConversationId) -> str:
 
 
 def _mark(of: str) -> int:
-    """Short, since cursors travel in addresses. It finds mistakes; it keeps nobody out."""
+    """Short, since cursors travel in addresses. It finds mistakes; it is no protection."""
     return zlib.crc32(of.encode(errors="replace"))

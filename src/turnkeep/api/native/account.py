@@ -216,7 +216,7 @@ async def delete_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
     replies=(Reply(status=200, meaning="What a month has used", type=MonthlyUsage),),
 )
 async def read_usage(call: Call[Nothing, UsageQuery]) -> ASGIApp:
-    """The user's month; for a service key that acts for nobody, the workspace's. `key` is what that key itself may."""
+    """The user's month; for a service key that acts for no user, the workspace's. `key` is what that key itself may."""
     return json_response(await call.runtime.store.usage(call.principal, month=call.query.month))
 
 

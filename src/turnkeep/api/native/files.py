@@ -259,7 +259,7 @@ async def _ready(call: Call[Any, Any]) -> File:
         return file
     if file.storage_key.startswith("imported/"):
         raise NotFound("This file was imported without its bytes.")
-    raise Conflict("This file is not complete yet: its bytes have not come, or nobody has completed it.")
+    raise Conflict("This file is not complete yet: its bytes have not come, or it was not completed.")
 
 
 def _file_id(call: Call[Any, Any]) -> FileId:

@@ -80,7 +80,7 @@ async def read_config(call: Call[Nothing, Nothing]) -> ASGIApp:
     errors=(404, 503),
 )
 async def read_bag(call: Call[Nothing, Nothing]) -> ASGIApp:
-    """The bag of a running turn as a zip, for whoever has the signed address that was made for its sandbox."""
+    """The bag of a running turn as a zip, for the signed address that was made for its sandbox."""
     method, path = call.target.split(" ", 1)
     grant = call.runtime.addresses.verify(method, path, call.query_string)
     turn_id = sandbox_turn_id(call)
@@ -183,7 +183,7 @@ async def _called(runtime: Runtime, turn: Turn, asked: wire.SandboxToolCall) -> 
     """The outcome of the call, also if it failed. Its passages get their numbers later, where the turn is run."""
     principal = turn.snapshot.principal
     if principal is None:
-        return Outcome(error="Nobody is known for whom this turn could call tools.")
+        return Outcome(error="This turn has no user for whom tools could be called.")
     context = CallContext(
         call_id=CallId(asked.call_id),
         turn_id=turn.id,

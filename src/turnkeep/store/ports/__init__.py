@@ -3,7 +3,7 @@
 Every verb is atomic: it happens whole or not at all. Each may raise `Unavailable` when the database is away
 (nothing was written, or what was written is recognised when the verb is repeated) and `StorageFull`. Values that
 are too large, malformed or of another tenant are refused before anything is written: `InvalidRequest`, `TooLarge`,
-`NotFound` (an id of somebody else does not exist).
+`NotFound` (an id of another tenant or user does not exist).
 
 Reads for a principal go through the client path, which can see only visible rows of that principal's tenant and
 user whatever the query says. Verbs without a principal are the engine's own.

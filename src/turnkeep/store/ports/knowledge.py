@@ -110,7 +110,7 @@ class KnowledgeStore(Protocol):
     async def import_rows(
         self, table: KnowledgeTable, *, import_id: str, first: int, rows: Sequence[Sequence[Cell]]
     ) -> None:
-        """Write some of the reserved rows, which nobody sees yet. Conflict if the import was given up."""
+        """Write some of the reserved rows, which are not visible yet. Conflict if the import was given up."""
 
     async def finish_import(
         self, table: KnowledgeTable, *, import_id: str, batch: str | None = None, digest: str | None = None

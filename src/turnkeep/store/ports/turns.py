@@ -75,7 +75,7 @@ class TurnStore(Protocol):
 
         Commits attempt + 1 together with the event that tells readers. `failures` rises when the lease ran out
         without a new event since the last adoption, and returns to 0 when there was one; a hand-over or a
-        promotion is not a failure. Turns under adoption by somebody else are passed over. Readers of the worker
+        promotion is not a failure. Turns that another worker is adopting are skipped. Readers of the worker
         that went silent are forgotten: the turn is not stopped for want of them.
         """
 

@@ -26,7 +26,7 @@ def in_workspace(principal: Principal) -> dict[str, Any]:
 def owner_of(principal: Principal) -> dict[str, Any]:
     """`user` is None for a service that acts for no user, which means the whole workspace.
 
-    Nobody else gets that by leaving the user out: the empty name owns nothing.
+    A missing user is no such service: the empty name owns nothing.
     """
     user: str | None = principal.user_id
     if user is None and principal.role != "service":

@@ -9,13 +9,13 @@ from turnkeep.store.postgres.io.pool import Connection, Isolation, Pool, Rows
 from turnkeep.store.postgres.io.statements import statements
 from turnkeep.store.rules.refusals import check_service
 
-__all__ = ["EVERY_USER", "NOBODY", "Database", "Statements", "check_service", "identity_of", "owner_of"]
+__all__ = ["EVERY_USER", "NO_USER", "Database", "Statements", "check_service", "identity_of", "owner_of"]
 
 T = TypeVar("T")
 
 EVERY_USER = "*"
 """The user of an identity that sees its whole workspace."""
-NOBODY = "nobody"
+NO_USER = "nobody"
 """The owner of nothing: no id is like it."""
 
 
@@ -49,7 +49,7 @@ class Database:
         return await self._finish(self._engine.fetch(self._statements[name], *values))
 
     async def write_group(self, name: str, *values: Any) -> Rows:
-        """The same without that promise, for those who see to it themselves that nobody cancels it."""
+        """The same without that promise, for callers that prevent a cancellation themselves."""
         return await self._engine.fetch(self._statements[name], *values)
 
     async def run(self, work: Callable[["Statements", bool], Awaitable[T]], *, in_transaction: bool = False) -> T:
@@ -79,7 +79,7 @@ class Database:
         """Any SQL, as this principal on the client path. For tests and for operators who doubt the boundary.
 
         The policies decide by an identity that is set for this transaction. SQL that sets another one is not refused
-        here: whoever may run SQL of their own on this path chooses whom to be, so nobody may.
+        here: SQL of a caller could choose any identity, so no verb passes on SQL from outside.
         """
 
         async def on(connection: Connection, _: bool) -> list[tuple[Any, ...]]:
@@ -119,13 +119,13 @@ class Statements:
 
 
 def identity_of(principal: Principal) -> tuple[str, str, str]:
-    """Whom the client path shows rows of. Only a service without a user sees a whole workspace; nobody else gets that
-    by leaving the user out, for the empty user owns nothing."""
+    """The caller whose rows the client path shows. Only a service without a user sees a whole workspace. For other
+    callers a missing user means the empty user, which owns nothing."""
     user = principal.user_id or (EVERY_USER if principal.role == "service" else "")
     return principal.org_id, principal.workspace_id, user
 
 
 def owner_of(principal: Principal) -> tuple[str, str, str | None]:
-    """The same for writes on the engine's path, where NULL means every user, and nobody has a name that no id has."""
+    """The same for writes on the engine's path, where NULL means every user, and a missing user has a name that no id has."""
     org_id, workspace_id, user = identity_of(principal)
-    return org_id, workspace_id, None if user == EVERY_USER else user or NOBODY
+    return org_id, workspace_id, None if user == EVERY_USER else user or NO_USER

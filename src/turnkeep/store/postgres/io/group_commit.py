@@ -74,7 +74,7 @@ class Groups(Generic[Job, Answer]):
             self._busy -= 1
 
     def _take(self) -> list[_Asked[Job, Answer]]:
-        """The jobs that go out next: the oldest ones whose key is not under way. Nobody is waiting: none.
+        """The jobs that go out next: the oldest ones whose key is not under way. Without waiting jobs: none.
 
         No lane takes more than its share. Else all writers come to march in step: they wait while one large group is
         written, and then the database waits while they prepare the next.

@@ -29,7 +29,7 @@ COMMAND_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
 OVERTAKEN_LIMIT = 20
-"""So often a write may meet somebody quicker. More is no coincidence but a bug, and is reported as one."""
+"""How often a write may lose a race against another writer. More often is a bug, and is reported as one."""
 
 _PERHAPS_WRITTEN = (
     "If it was to write something, that may have happened or not: look before you send it again, "
@@ -136,7 +136,7 @@ class Pool:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             except BaseException:
-                # Cancelled in the middle of a command: nobody knows what the connection is doing.
+                # Cancelled in the middle of a command: the state of the connection is unknown.
                 self._drop(connection)
                 raise
             else:
@@ -225,7 +225,7 @@ class Pool:
             self._drop_place()
 
     def _drop_place(self) -> None:
-        """A place is free for a new connection; whoever waits for one makes it."""
+        """The pool may open one more connection; a waiting caller opens it."""
         self._open -= 1
         while self._waiting:
             waiter = self._waiting.popleft()

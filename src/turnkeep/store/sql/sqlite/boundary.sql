@@ -1,6 +1,6 @@
--- What the client path may see: one query for each public view. Each becomes an inner view under a name that nobody
--- can guess, which the public view of this name reads. The functions tell who asks; unset, they answer NULL, and NULL
--- sees nothing. `turnkeep_is_service()` is 1 only for a service that acts for no user: it sees its whole workspace.
+-- What the client path may see: one query for each public view. Each becomes an inner view with a random name, which
+-- the public view of this name reads. The functions return the caller; unset, they return NULL, and NULL sees
+-- nothing. `turnkeep_is_service()` is 1 only for a service that acts for no user: it sees its whole workspace.
 
 -- name: my_conversations
 -- Conversations of the one who asks.

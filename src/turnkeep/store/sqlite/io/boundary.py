@@ -85,7 +85,7 @@ _REMEMBERED: Final = 500
 
 
 class Identity:
-    """Who asks on one connection. Unset, it is nobody, and nobody sees nothing."""
+    """The caller on one connection. While it is unset, no row is visible."""
 
     def __init__(self) -> None:
         self._principal: Principal | None = None
@@ -112,7 +112,7 @@ class Identity:
 
 
 def install_views(connection: apsw.Connection, texts: Mapping[str, str], identity: Identity) -> dict[str, str]:
-    """Make the views on this connection, for whoever `identity` says; return the inner name of each public view."""
+    """Make the views on this connection, for the caller in `identity`; return the inner name of each public view."""
     functions: tuple[tuple[str, Callable[..., str | int | None]], ...] = (
         ("turnkeep_org", identity.org),
         ("turnkeep_workspace", identity.workspace),
@@ -166,7 +166,7 @@ class _Guard:
         return table in TENANT_TABLES and reader in self._public_of
 
     def trace(self, cursor: apsw.Cursor, sql: str, _bindings: Any) -> bool:
-        """The verdict on a statement before it runs: no plans, and no inner name, even if somebody learned one."""
+        """The verdict on a statement before it runs: no plans, and no inner name, even a known one."""
         if sql in self._passed:
             return True
         if cursor.is_explain or any(hidden in sql.lower() for hidden in self._public_of):

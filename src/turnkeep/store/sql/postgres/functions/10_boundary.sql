@@ -1,6 +1,6 @@
 -- Who may see what, as the database itself enforces it.
 --
--- Row-level security is forced on every table of the schema, so that a table which somebody adds and forgets is closed
+-- Row-level security is forced on every table of the schema, so that a table which was added and forgotten is closed
 -- to the client role instead of open. `turnkeep_engine` works with all rows. `turnkeep_client` may read (90_rights.sql:
 -- it has no other right) and gets only rows of the identity that its transaction has set: turnkeep.org,
 -- turnkeep.workspace and turnkeep.user, where the user '*' means every user of the workspace. A setting that was
@@ -93,7 +93,7 @@ CREATE POLICY client ON turnkeep.tables FOR SELECT TO turnkeep_client USING (
     AND deleted_at IS NULL
 );
 
--- Rows belong to their table; those of an import that has not ended are nobody's yet.
+-- Rows belong to their table; rows of an import that has not ended are hidden.
 DROP POLICY IF EXISTS client ON turnkeep.table_rows;
 CREATE POLICY client ON turnkeep.table_rows FOR SELECT TO turnkeep_client USING (
     EXISTS (SELECT 1 FROM turnkeep.tables t

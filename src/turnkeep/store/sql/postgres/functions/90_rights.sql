@@ -1,5 +1,5 @@
 -- Rights: the engine works with everything; the client reads eight tables, through its own functions or by a query, and
--- can do nothing else. Nobody has a right through PUBLIC.
+-- can do nothing else. PUBLIC has no right.
 
 REVOKE ALL ON SCHEMA turnkeep FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA turnkeep FROM PUBLIC, turnkeep_client;
