@@ -210,7 +210,9 @@ async def _trouble_with_model(model: str, providers: Providers) -> str | None:
         async with asyncio.timeout(MODEL_SECONDS):
             known = await provider.models()
     except (WorldError, TimeoutError):
-        return f"The provider of the model {model!r} cannot be reached now, so it is not known whether it has the model."
+        return (
+            f"The provider of the model {model!r} cannot be reached now, so it is not known whether it has the model."
+        )
     if model not in known:
         return f"The provider does not list the model {model!r}. Turns of this agent may fail."
     return None
