@@ -309,8 +309,9 @@ class TestOpening:
         await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
 
     async def test_engine_functions_stay_closed_to_the_client(self, store: PostgresStore, tenant: Tenant) -> None:
-        with pytest.raises(Forbidden):
-            await store.client_query(tenant.service, "SELECT turnkeep.promote_waiting()")
+        for call in ("cancel_unwatched()", "promotion_facts('conv_x')", "release(ARRAY['a worker'])"):
+            with pytest.raises(Forbidden):
+                await store.client_query(tenant.service, f"SELECT turnkeep.{call}")
 
 
 async def is_hidden(store: PostgresStore, by: Principal, conversation_id: Any) -> bool:

@@ -126,6 +126,6 @@ def identity_of(principal: Principal) -> tuple[str, str, str]:
 
 
 def owner_of(principal: Principal) -> tuple[str, str, str | None]:
-    """The same for writes on the engine's path, where NULL means every user, and a missing user has a name that no id has."""
+    """The same for writes on the engine's path: NULL means every user; a missing user has a name that no id has."""
     org_id, workspace_id, user = identity_of(principal)
     return org_id, workspace_id, None if user == EVERY_USER else user or NO_USER
