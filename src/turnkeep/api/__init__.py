@@ -8,7 +8,7 @@ Rooms:
 - `telemetry/`  logs, metrics, tracing.
 - `native/`     the routes of `/v1`, one module per topic.
 - `openai/`     OpenAI's wire format: the model gateway of sandboxes.
-- `wire.py`, `*_wire.py`, `showing.py`, `openapi.py`: the JSON of the API, and its description.
+- `views.py`    from the model's values to the JSON of the API (`turnkeep_client.wire`); `openapi.py` describes it.
 
 This package decides nothing about turns, conversations or files: it checks the form of a request, and the engine and
 the store decide the rest. Nothing outside it knows of HTTP requests, except the command line, which starts the server.

@@ -8,13 +8,13 @@ export interface Call {
 }
 
 export type StreamEvent =
-  | { type: "turn"; turn_id: string; conversation_id: string; user_message_id: string; status: "queued" | "running"; submit: number }
+  | { type: "turn"; turn_id: string; conversation_id: string; user_message_id: string; status: "queued" | "running"; attempt: number }
   | { type: "delta"; iteration: number; kind: "text" | "reasoning"; text: string }
   | { type: "tool_calls"; iteration: number; text: string; reasoning?: string; calls: Call[] }
   | (Omit<StepPart, "type"> & { type: "step"; ts?: number })
   | { type: "sources"; sources: Source[] }
   | { type: "files"; files: StoredFile[] }
-  | { type: "reset"; submit: number; reason: string }
+  | { type: "reset"; attempt: number; reason: string }
   /** `content` is null in styles that do not carry it. Then the parts so far are the content. */
   | { type: "result"; message_id: string | null; message: string; content: Part[] | null; usage: Usage | null }
   | { type: "error"; code: string; message: string; message_id?: string };
