@@ -12,8 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from turnkeep.errors import InvalidRequest, TurnkeepError
-
 if TYPE_CHECKING:
     import typer
     from typer.core import TyperGroup
@@ -91,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(overview(_groups()))
         sys.exit(0 if arguments else MISUSED)
     import typer
+
+    from turnkeep.errors import InvalidRequest, TurnkeepError
 
     command = typer.main.get_command(build(arguments))
     try:

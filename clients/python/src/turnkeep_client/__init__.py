@@ -7,25 +7,29 @@ must not know the server: nothing here imports `turnkeep`.
 Read `client.py` first, then `stream.py`; `wire/__init__.py` lists the shapes.
 """
 
-from turnkeep_client.client import AsyncTurnkeep
-from turnkeep_client.errors import ConnectionLost, TurnFailed, TurnStopped
-from turnkeep_client.retry import Trouble
-from turnkeep_client.stream import (
-    Answer,
-    Delta,
-    Event,
-    Failure,
-    Files,
-    Reset,
-    Result,
-    Sources,
-    Step,
-    ToolCalls,
-    TurnBegan,
-    TurnStream,
-)
-from turnkeep_client.sync import Stream, Turnkeep
-from turnkeep_client.wire import Conversation, File, Message, Turn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from turnkeep_client.client import AsyncTurnkeep
+    from turnkeep_client.errors import ConnectionLost, TurnFailed, TurnStopped
+    from turnkeep_client.retry import Trouble
+    from turnkeep_client.stream import (
+        Answer,
+        Delta,
+        Event,
+        Failure,
+        Files,
+        Reset,
+        Result,
+        Sources,
+        Step,
+        ToolCalls,
+        TurnBegan,
+        TurnStream,
+    )
+    from turnkeep_client.sync import Stream, Turnkeep
+    from turnkeep_client.wire import Conversation, File, Message, Turn
 
 __all__ = [
     "Answer",
@@ -52,3 +56,37 @@ __all__ = [
     "TurnStream",
     "Turnkeep",
 ]
+
+_HOMES = {
+    "client": ("AsyncTurnkeep",),
+    "errors": ("ConnectionLost", "TurnFailed", "TurnStopped"),
+    "retry": ("Trouble",),
+    "stream": (
+        "Answer",
+        "Delta",
+        "Event",
+        "Failure",
+        "Files",
+        "Reset",
+        "Result",
+        "Sources",
+        "Step",
+        "ToolCalls",
+        "TurnBegan",
+        "TurnStream",
+    ),
+    "sync": ("Stream", "Turnkeep"),
+    "wire": ("Conversation", "File", "Message", "Turn"),
+}
+"""The module of each public name. It is imported on first use: the server needs `turnkeep_client.wire` alone."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
