@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, Latch, kinds
-from turnkeep.engine import Draining, Observer, Options
+from turnkeep.engine import Draining, Engine, Observer, Options
 from turnkeep.engine.recovery import open_calls
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
@@ -315,6 +315,61 @@ class TestDraining:
             await waiting
         with pytest.raises(Draining):
             await cluster.ask(leaving)
+
+    async def test_waits_for_a_claim_that_is_under_way_and_hands_its_turn_over(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latch = Latch()
+        leaving = await cluster.enter([["Never."]], start=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.store, "claim", held_back(cluster.store.claim, latch))
+            asking = asyncio.create_task(cluster.ask(leaving))
+            await latch.reached.wait()
+        assert await is_drained_once(latch, leaving)
+        await self.is_continued(cluster, (await asking).turn.id, attempt=2)
+
+    async def test_waits_for_an_adoption_that_is_under_way_and_hands_its_turns_over(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, latch = Latch(), Latch()
+        before = await cluster.enter([["Half", Until(first.pass_through)]])
+        claimed = await cluster.ask(before)
+        await first.reached.wait()
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.store, "adopt", held_back(cluster.store.adopt, latch))
+            await before.drain(seconds=5)
+            leaving = await cluster.enter([["Never."]])
+            await latch.reached.wait()
+        assert await is_drained_once(latch, leaving)
+        await leaving.close()
+        await self.is_continued(cluster, claimed.turn.id, attempt=3)
+
+    async def is_continued(self, cluster: Cluster, turn_id: TurnId, *, attempt: int) -> None:
+        heir = await cluster.enter([["Whole."]])
+        turn = await heir.wait(turn_id)
+        assert (turn.status, turn.attempt, turn.failures) == ("succeeded", attempt, 0)
+        resets = [event for event in await cluster.events(turn_id) if isinstance(event, Reset)]
+        assert {reset.reason for reset in resets} == {"handover"}
+
+
+def held_back(real: Callable[..., Awaitable[Any]], latch: Latch) -> Callable[..., Awaitable[Any]]:
+    """The database has done it, and its answer comes when the test opens the latch."""
+
+    async def verb(*args: Any, **fields: Any) -> Any:
+        answer = await real(*args, **fields)
+        await latch.pass_through()
+        return answer
+
+    return verb
+
+
+async def is_drained_once(latch: Latch, leaving: Engine) -> bool:
+    """Drain; whether it waited until the latch was opened."""
+    draining = asyncio.create_task(leaving.drain(seconds=60))
+    done, _ = await asyncio.wait({draining}, timeout=0.3)
+    latch.open()
+    await draining
+    return not done
 
 
 class TestTheQueue:

@@ -90,12 +90,14 @@ class Engine:
         if claim.snapshot.sandbox:
             await self._ensure_sandbox(question)
         asked_at = time.monotonic()
-        claimed = await self._store.claim(claim)
-        turn, held = claimed.turn, claimed.held
-        if held is not None and self.draining.is_set():
-            with suppress(WorldError):  # then its lease ends, and another worker adopts it a little later
-                await self._store.hand_over([held])
-        elif held is not None and not self._worker.holds(turn.id):
+        with self._worker.acquisition():
+            claimed = await self._store.claim(claim)
+            turn, held = claimed.turn, claimed.held
+            if held is not None and self.draining.is_set():
+                with suppress(WorldError):  # then its lease ends, and another worker adopts it a little later
+                    await self._store.hand_over([held])
+                return claimed
+        if held is not None and not self._worker.holds(turn.id):
             began = Recorded(seq=1, event=first_event(turn, claimed.user_message_id))
             self._observer.reached("claimed", turn.id)
             self._worker.start(turn, held, asked_at=asked_at, events=[began], take_lines=take_lines)

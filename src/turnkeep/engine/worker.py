@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -72,6 +72,9 @@ class Worker:
         self._unanswered: list[str] = []
         """Names of adoptions whose answer never came. They may have adopted turns that this worker does not know of."""
         self._adoptions = count(1)
+        self._acquisitions = 0
+        self._no_acquisition = asyncio.Event()
+        self._no_acquisition.set()
         self._is_draining = False
 
     @property
@@ -103,11 +106,28 @@ class Worker:
         )
         hold.task = asyncio.create_task(self._drive(turn, hold, lease, events), name=f"turn {turn.id}")
 
+    @contextmanager
+    def acquisition(self) -> Iterator[None]:
+        """A claim or an adoption that is under way. `drain` waits for it, because the database may already show this
+        worker as the holder of a turn that no task runs yet."""
+        self._acquisitions += 1
+        self._no_acquisition.clear()
+        try:
+            yield
+        finally:
+            self._acquisitions -= 1
+            if not self._acquisitions:
+                self._no_acquisition.set()
+
     async def adopt(self, *, limit: int, turn_id: TurnId | None = None) -> int:
         """Take over turns that no worker holds; return how many. While draining, adopted turns are let go again.
 
         Each adoption has a name of its own, so that an adoption whose answer was lost can be undone.
         """
+        with self.acquisition():
+            return await self._adopt(limit=limit, turn_id=turn_id)
+
+    async def _adopt(self, *, limit: int, turn_id: TurnId | None) -> int:
         asked_at = time.monotonic()
         name = f"{self.name}:{next(self._adoptions)}"
         try:
@@ -149,14 +169,20 @@ class Worker:
         return turn_id in self._holds
 
     async def drain(self, *, seconds: float) -> None:
-        """Hand all turns over: stop their tasks, finish writes that have begun, and let other workers adopt at once."""
+        """Hand all turns over: stop their tasks, finish writes that have begun, and let other workers adopt at once.
+
+        Claims and adoptions that are under way hand their turns over themselves; they are waited for.
+        """
         self._is_draining = True
         holds = list(self._holds.values())
         for hold in holds:
             hold.let_go("handover")
         tasks = [hold.task for hold in holds if hold.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if tasks:
+                    await asyncio.wait(tasks)
+                await self._no_acquisition.wait()
         await self._store.hand_over([hold.held for hold in holds])
         await self.let_go()
 
