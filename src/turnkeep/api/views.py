@@ -58,7 +58,7 @@ def conversation_of(
     stored: Conversation,
     *,
     queue: Sequence[PublicMessage] | None = None,
-    snippet: str | None = None,
+    snippet: str | UnsetType | None = UNSET,
 ) -> wire.Conversation:
     """The conversation. Without `queue` (in lists) the answer does not speak of queued turns at all."""
     running = stored.running_turn_id
@@ -89,7 +89,7 @@ def _queued(message: PublicMessage) -> wire.QueuedTurn:
 
 
 def hit_of(hit: Hit, *, is_search: bool) -> wire.Conversation:
-    return conversation_of(hit.conversation, snippet=hit.snippet if is_search else None)
+    return conversation_of(hit.conversation, snippet=hit.snippet if is_search else UNSET)
 
 
 def row_of(row: Message) -> wire.TraceRow:

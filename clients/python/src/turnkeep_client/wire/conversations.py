@@ -50,7 +50,7 @@ class QueuedTurn(Struct, frozen=True, kw_only=True):
 
 class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A thread. `message_count` counts visible messages. `queued_turns` are those that wait, in the order in which they
-    will run; lists leave them out. `snippet` comes with a search."""
+    will run; lists leave them out. `snippet` comes with every hit of a search."""
 
     id: str
     workspace_id: str
@@ -69,7 +69,8 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: int
     updated_at: int
     queued_turns: Sequence[QueuedTurn] = ()
-    snippet: str | None = None
+    snippet: str | UnsetType | None = UNSET
+    """Null for a hit that has no message with all the words. Absent where nothing was searched."""
 
 
 class Imported(Struct, frozen=True, kw_only=True):
