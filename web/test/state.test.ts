@@ -65,12 +65,12 @@ function loaded(...turns: string[]): Thread {
   return reduceThread(newThread("conv_1"), { type: "thread/loaded", id: "conv_1", conversation: conversation("conv_1"), page: page(messages, "older") });
 }
 
-const began: StreamEvent = { type: "turn", turn_id: "t2", conversation_id: "conv_1", user_message_id: "m", status: "running", submit: 1 };
+const began: StreamEvent = { type: "turn", turn_id: "t2", conversation_id: "conv_1", user_message_id: "m", status: "running", attempt: 1 };
 const says = (text: string): StreamEvent => ({ type: "delta", iteration: 1, kind: "text", text });
 
 describe("a turn", () => {
   test("a reset drops the preview and keeps the recorded parts", () => {
-    const events: StreamEvent[] = [began, { type: "tool_calls", iteration: 1, text: "Certain. ", calls: [] }, says("Perhaps"), { type: "reset", submit: 2, reason: "x" }];
+    const events: StreamEvent[] = [began, { type: "tool_calls", iteration: 1, text: "Certain. ", calls: [] }, says("Perhaps"), { type: "reset", attempt: 2, reason: "x" }];
     expect(shownParts(events.reduce(reduceTurn, newTurn("t2")))).toEqual([{ type: "text", text: "Certain. " }]);
   });
 
