@@ -3,6 +3,7 @@
 Each token is valid for one call.
 """
 
+import io
 import tempfile
 from collections.abc import Sequence
 from typing import IO, TypeVar
@@ -73,10 +74,10 @@ class ServerClient:
         return file
 
     async def results(self, otp_upload: str, assets: Sequence[Asset]) -> None:
-        """Send the files back, all in one request."""
+        """Send the files back, all in one request. They stay open: their owner closes them."""
         form = aiohttp.FormData(quote_fields=False)  # otherwise "a b.txt" becomes a%20b.txt
         for asset in assets:
-            form.add_field("file", asset.file, filename=asset.path, content_type="application/octet-stream")
+            form.add_field("file", _LentFile(asset.file), filename=asset.path, content_type="application/octet-stream")
         try:
             async with self._session.post(
                 f"{self._url}/results",
@@ -104,6 +105,35 @@ class ServerClient:
         except InvalidRequest as exc:
             raise ServerCallFailed(exc.detail) from exc
         return found
+
+
+class _LentFile(io.IOBase):
+    """A file that aiohttp reads and does not close. It would close it in a thread while the owner closes it too, and
+    one of the two would fail."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        return self._file.read(size)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """The owner closes it."""
 
 
 async def _read_all(response: aiohttp.ClientResponse) -> bytes:
