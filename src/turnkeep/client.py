@@ -3,54 +3,5 @@
 `turnkeep_client` is the same without the server (`pip install turnkeep-client`).
 """
 
-from turnkeep_client import (
-    Answer,
-    AsyncTurnkeep,
-    ConnectionLost,
-    Conversation,
-    Delta,
-    Event,
-    Failure,
-    File,
-    Files,
-    Message,
-    Reset,
-    Result,
-    Sources,
-    Step,
-    Stream,
-    ToolCalls,
-    Trouble,
-    Turn,
-    TurnBegan,
-    TurnFailed,
-    Turnkeep,
-    TurnStopped,
-    TurnStream,
-)
-
-__all__ = [
-    "Answer",
-    "AsyncTurnkeep",
-    "ConnectionLost",
-    "Conversation",
-    "Delta",
-    "Event",
-    "Failure",
-    "File",
-    "Files",
-    "Message",
-    "Reset",
-    "Result",
-    "Sources",
-    "Step",
-    "Stream",
-    "ToolCalls",
-    "Trouble",
-    "Turn",
-    "TurnBegan",
-    "TurnFailed",
-    "TurnStopped",
-    "TurnStream",
-    "Turnkeep",
-]
+from turnkeep_client import *  # noqa: F403 - exactly the public names of the other
+from turnkeep_client import __all__  # noqa: F401
