@@ -16,7 +16,7 @@ from msgspec import structs
 
 from turnkeep.config import Settings
 from turnkeep.engine import Engine, Observer, Services
-from turnkeep.engine.attachments import AttachmentReader
+from turnkeep.engine.assembly import AttachmentReader
 from turnkeep.engine.observer import SafeObserver
 from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
 from turnkeep.engine.sandbox.runner_client import RunnerAccess, RunnerClient
