@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, Latch, kinds
 from turnkeep.engine import Draining, Engine, Observer, Options
-from turnkeep.engine.recovery import open_calls
+from turnkeep.engine.held_turn import open_calls
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
 from turnkeep.providers.ports import ModelRequest

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from turnkeep.clock import system_clock
 from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import Assembly
-from turnkeep.engine.endings import settle_failed
+from turnkeep.engine.held_turn import settle_failed
 from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder

@@ -14,10 +14,8 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET
 
-from turnkeep.engine.endings import closed_steps, settle_failed
-from turnkeep.engine.held_turn import HeldTurn
-from turnkeep.engine.leases import HeldLease
-from turnkeep.engine.recorder import FileAnnouncer, Recorder
+from turnkeep.engine.held_turn import FileAnnouncer, HeldLease, HeldTurn, closed_steps, settle_failed
+from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.runner_client import RunnerClient, SandboxLost, SandboxProtocol
 from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.engine.services import Services
