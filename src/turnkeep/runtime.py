@@ -18,8 +18,7 @@ from turnkeep.config import Settings
 from turnkeep.engine import Engine, Observer, Services
 from turnkeep.engine.assembly import AttachmentReader
 from turnkeep.engine.observer import SafeObserver
-from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
-from turnkeep.engine.sandbox.runner_client import RunnerAccess, RunnerClient
+from turnkeep.engine.sandbox.runner_client import GatewayTokens, RunnerAccess, RunnerClient
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import ImageConverter

@@ -13,7 +13,7 @@ from tests.providers.wire import anthropic, openai_chat, openai_responses
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Hang, HangBeforeHeaders, Raw, Say, Stop, Think
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
-from turnkeep.model.json_depth import MAX_DEPTH, TOO_DEEP
+from turnkeep.model.truncation import MAX_DEPTH, TOO_DEEP
 from turnkeep.providers.drafts import MAX_TOKENS, tokens
 from turnkeep.providers.ports import Delta, Reply, ToolOffer
 from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse

@@ -4,7 +4,7 @@ It claims turns, runs their loop, records what happens, settles them in every ca
 workers left. `loop.py` is the file to read first; then `worker.py`, which runs the loop and handles every way in
 which it can end, and `recorder.py`, the only writer of a turn. `engine.py` is what the API calls.
 
-What a model is sent is put together in `assembly.py`. A tool call becomes an outcome in `tool_calls.py`. Leases,
+What a model is sent is put together in `assembly.py`. A tool call becomes an outcome in `outcomes.py`. Leases,
 recovery and the endings of interrupted turns are in `held_turn.py`. Turns whose loop runs in a sandbox are in
 `sandbox/`. `services.py` holds what all parts share.
 

@@ -24,7 +24,7 @@ from turnkeep.engine.worker import Sweeper, Worker
 from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.past_events import first_event
+from turnkeep.model.conversations import first_event
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.store.commands import Claim, Claimed, NewConversation

@@ -27,9 +27,9 @@ from msgspec import UNSET, Struct
 
 from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
+from turnkeep.engine.outcomes import shown_to_readers, stopped, told_to_model
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
-from turnkeep.engine.tool_calls import shown_to_readers, stopped, told_to_model
 from turnkeep.errors import LeaseLost, WorldError
 from turnkeep.ids import TurnId, new_message_id
 from turnkeep.model.files import File

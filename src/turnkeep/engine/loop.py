@@ -14,10 +14,9 @@ from msgspec import UNSET
 
 from turnkeep.engine.assembly import Assembly
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
+from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
 from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.sanitizer import clean_reply, clean_text
 from turnkeep.engine.services import LoopServices
-from turnkeep.engine.tool_calls import Citations, call_tool, outcome_unknown, shown_to_readers
 from turnkeep.ids import CallId
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import (

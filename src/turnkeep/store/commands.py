@@ -151,7 +151,7 @@ class Renewal(Struct, frozen=True, kw_only=True):
 class Appended(Struct, frozen=True, kw_only=True):
     """A whole turn that happened elsewhere: its rows, the final one with display and usage.
 
-    Its events are not stored; they are made from the rows when a reader asks (`model/past_events.py`).
+    Its events are not stored; they are made from the rows when a reader asks (`model/conversations.py`).
     """
 
     turn_id: TurnId

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET
 
 from turnkeep.engine.held_turn import FileAnnouncer, HeldLease, HeldTurn, closed_steps, settle_failed
+from turnkeep.engine.outcomes import clean_json, clean_text
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.runner_client import RunnerClient, SandboxLost, SandboxProtocol
-from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.engine.services import Services
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.messages import Message
