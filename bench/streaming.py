@@ -31,11 +31,11 @@ import uvloop
 from bench.harness import target
 from turnkeep.http_server.protocol import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
+from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.follow import follow
-from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.formats import NativeEncoder
 from turnkeep.streaming.hub import LocalHub, Preview
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep.streaming.response import OpenStreams
 from turnkeep_client.wire.events import Failure, Recorded, TurnBegan
 
 Row = dict[str, Any]

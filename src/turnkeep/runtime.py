@@ -32,8 +32,8 @@ from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry, configured_providers
 from turnkeep.secret_files import secret_keys, signing_secrets
 from turnkeep.store.ports import Store
+from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.ports import Hub
-from turnkeep.streaming.response import OpenStreams
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.functions import load_tools
 from turnkeep.tools.ports import Tools

@@ -18,7 +18,7 @@ from typing import Self
 from msgspec import structs
 
 from turnkeep.ids import TurnId
-from turnkeep.streaming.formats.native import encode_event
+from turnkeep.streaming.formats import encode_event
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind, event_frame
 from turnkeep.streaming.ports import EventSource, PreviewPiece
 from turnkeep_client.wire.events import Failure, Recorded, Result
