@@ -17,9 +17,8 @@ from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.functions import tool
-from turnkeep_client.wire.blocks import Text, ToolResult
+from turnkeep_client.wire.blocks import Text, ToolResult, Usage
 from turnkeep_client.wire.events import Reset, TurnBegan
-from turnkeep_client.wire.usage import Usage
 
 
 def call_then_answer(request: ModelRequest) -> Script:

@@ -16,8 +16,7 @@ from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Li
 from turnkeep.model.truncation import MAX_DEPTH, TOO_DEEP
 from turnkeep.providers.drafts import MAX_TOKENS, tokens
 from turnkeep.providers.ports import Delta, Reply, ToolOffer
-from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse, Usage
 
 PICTURE = Image(media_type="image/png", data="iVBORw0KGgo=")
 SENTENCE = 'Grüße aus Bern: 12 °C, 😀 "sunny"\n\tand\u2028bright.'

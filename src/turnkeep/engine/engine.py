@@ -32,8 +32,8 @@ from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
 from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text
+from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import Recorded
-from turnkeep_client.wire.usage import Source
 
 POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25
@@ -55,7 +55,7 @@ class Options(Struct, frozen=True, kw_only=True):
     model: str | None = None
     if_busy: IfBusy = "reject"
     background: bool = False
-    source: Source = "api"
+    source: TurnSource = "api"
     metadata: JsonObject = {}
     idempotency_key: str | None = None
     request_hash: str | None = None

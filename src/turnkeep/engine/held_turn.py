@@ -40,10 +40,9 @@ from turnkeep.model.turns import FinalStatus, Held, Turn, TurnError
 from turnkeep.store.commands import Settled, Settlement
 from turnkeep.store.ports import TurnStore
 from turnkeep.tools.ports import Outcome
-from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse, Usage
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.events import Failure, Files, Step, ToolCalls, TurnEvent
-from turnkeep_client.wire.usage import Usage
 
 USAGE = "usage"
 """Key in the metadata of an assistant row: what that one iteration cost. The total stands on the final row."""

@@ -13,11 +13,10 @@ from msgspec import Struct
 from turnkeep.ids import AgentId, ConversationId, MessageId, TurnId, UserId, WorkspaceId
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
-from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, ToolResult, ToolUse, paragraphs_of, text_of
+from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, ToolResult, ToolUse, Usage, paragraphs_of, text_of
 from turnkeep_client.wire.conversations import Kind
 from turnkeep_client.wire.display import fold, parts_of
 from turnkeep_client.wire.events import Failure, Result, Sources, Step, ToolCall, ToolCalls, TurnBegan, TurnEvent
-from turnkeep_client.wire.usage import Usage
 
 __all__ = [
     "PREVIEW_CHARS",

@@ -15,10 +15,9 @@ from itertools import accumulate
 import msgspec
 from msgspec import UNSET, structs
 
-from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.blocks import JsonValue, Part, StepPart, TextPart
 from turnkeep_client.wire.display import Display
 from turnkeep_client.wire.events import Source
-from turnkeep_client.wire.parts import Part, StepPart, TextPart
 
 ANSWER_BYTES = 400_000
 """Of the text of one answer. It is written four times with its settlement, which has a limit too."""

@@ -30,7 +30,7 @@ from turnkeep.streaming.ndjson import (
     encode_line,
 )
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.blocks import JsonValue, StepStatus
 from turnkeep_client.wire.events import (
     Failure,
     Files,
@@ -45,7 +45,6 @@ from turnkeep_client.wire.events import (
     TurnEvent,
 )
 from turnkeep_client.wire.events import LogLine as TraceLog
-from turnkeep_client.wire.parts import StepStatus
 
 ARGS_BYTES = 64 * 1024
 ARG_CHARS = 2_000

@@ -38,8 +38,7 @@ from turnkeep.sandbox.workspace import Workspace
 from turnkeep.sandbox.writeback import WritebackTask, write_back
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
-from turnkeep_client.wire.blocks import Text
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Text, Usage
 
 SUMMARY_CHARS = 400
 

@@ -12,9 +12,9 @@ from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
-from turnkeep_client.wire.blocks import Block, JsonObject
+from turnkeep_client.wire.blocks import Block, JsonObject, Usage
+from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
-from turnkeep_client.wire.usage import Source, Usage
 
 Item = TypeVar("Item")
 
@@ -70,7 +70,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     queue_limit: int = DEFAULT_QUEUE_LIMIT
     background: bool = False
     watched_seconds: float | None = None
-    source: Source = "api"
+    source: TurnSource = "api"
     model: str | None = None
     snapshot: Snapshot = Snapshot()
     metadata: JsonObject = {}
@@ -158,7 +158,7 @@ class Appended(Struct, frozen=True, kw_only=True):
     rows: tuple[Message, ...]
     usage: Usage = Usage()
     model: str | None = None
-    source: Source = "api"
+    source: TurnSource = "api"
     started_at: int
     settled_at: int
 

@@ -31,7 +31,7 @@ from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
-from turnkeep_client.wire.blocks import Block, FileRef
+from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
 from turnkeep_client.wire.events import (
     Failure,
     Files,
@@ -46,8 +46,6 @@ from turnkeep_client.wire.events import (
     TurnEvent,
     WrittenFile,
 )
-from turnkeep_client.wire.parts import FilePart, Part
-from turnkeep_client.wire.usage import Usage
 
 Id = TypeVar("Id", bound=str)
 FORMAT = 1

@@ -13,6 +13,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
 from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, Kind, format_cursor
 from turnkeep_client.wire import sse
+from turnkeep_client.wire.blocks import ReasoningPart, TextPart, Usage
 from turnkeep_client.wire.events import (
     Failure,
     Files,
@@ -25,8 +26,6 @@ from turnkeep_client.wire.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep_client.wire.parts import ReasoningPart, TextPart
-from turnkeep_client.wire.usage import Usage
 
 FormatName = Literal["native", "openai", "anthropic"]
 

@@ -19,9 +19,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.blocks import JsonValue, StepStatus
 from turnkeep_client.wire.events import Source, Step
-from turnkeep_client.wire.parts import StepStatus
 
 LINE_BYTES = 1024 * 1024
 """The longest line, without its line feed."""

@@ -26,7 +26,7 @@ from turnkeep_client.stream import Answer, Event, TurnStream, TurnView
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
 from turnkeep_client.turns import Turns
 from turnkeep_client.wire import Turn
-from turnkeep_client.wire.parts import Part
+from turnkeep_client.wire.blocks import Part
 
 __all__ = ["Items", "LoopThread", "Stream", "SyncResource", "SyncRun", "Turnkeep"]
 

@@ -7,12 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep_client.wire.base import known_words
-from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.base import CallId, ConversationId, MessageId, TurnId, known_words
+from turnkeep_client.wire.blocks import JsonObject, JsonValue, Part, StepStatus, Usage
 from turnkeep_client.wire.files import File
-from turnkeep_client.wire.ids import CallId, ConversationId, MessageId, TurnId
-from turnkeep_client.wire.parts import Part, StepStatus
-from turnkeep_client.wire.usage import Usage
 
 WrittenFile = File
 """A file as the wire shows it, by a name that can stand beside the `File` of the store."""
