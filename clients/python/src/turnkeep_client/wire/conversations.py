@@ -1,7 +1,7 @@
 """Conversations and turns on the wire: how they are asked for, and what is shown of them and of their messages."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -13,6 +13,8 @@ from turnkeep_client.wire.files import File
 
 Kind = Literal["chat", "sandbox", "run"]
 """`chat`: the loop runs in the server; `sandbox`: in a sandbox; `run`: one turn, no thread, never listed."""
+NewKind = Literal["chat", "sandbox"]
+"""The kinds that a caller may ask for; `POST /v1/agents/{agent_id}/runs` makes the others."""
 
 TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 IfBusy = Literal["reject", "enqueue", "interrupt"]
@@ -45,16 +47,29 @@ class FileBlock(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="f
     size: int | None = None
 
 
-class _Options(RequestBody, frozen=True, kw_only=True):
-    """How a turn is asked for. In a conversation that exists, `kind` and `workflow_id` may only repeat what it has."""
+class _ConversationOptions(RequestBody, frozen=True, kw_only=True):
+    """What a caller says about a conversation when it is opened: on its own, or with its first turn."""
+
+    kind: NewKind | None = None
+    workflow_id: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class ConversationFields(TypedDict, total=False):
+    """The same fields as keyword arguments of the client. A test compares both."""
+
+    kind: NewKind | None
+    workflow_id: str | None
+
+
+class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
+    """How a turn is asked for. In a conversation that exists, the fields of the conversation may only repeat what it
+    has."""
 
     agent_id: Id | None = None
     model: Model | None = None
     if_busy: IfBusy = "reject"
     background: bool = False
     metadata: JsonObject = field(default_factory=dict)
-    kind: Literal["chat", "sandbox"] | None = None
-    workflow_id: Annotated[str, Meta(max_length=200)] | None = None
 
 
 class NewRun(RequestBody, frozen=True, kw_only=True):
@@ -64,7 +79,7 @@ class NewRun(RequestBody, frozen=True, kw_only=True):
     attachment_ids: list[Id] = field(default_factory=list)
 
 
-class NewTurn(_Options, frozen=True, kw_only=True):
+class NewTurn(_TurnOptions, frozen=True, kw_only=True):
     """The body of `POST /v1/turns`. Without `conversation_id` it opens a conversation."""
 
     message: str | list[TextBlock | ImageBlock | FileBlock] = ""
@@ -72,11 +87,11 @@ class NewTurn(_Options, frozen=True, kw_only=True):
     attachment_ids: list[Id] = field(default_factory=list)
 
 
-class Again(_Options, frozen=True, kw_only=True):
+class Again(_TurnOptions, frozen=True, kw_only=True):
     """The options of a regenerated turn; the question stays as it was."""
 
 
-class Edit(_Options, frozen=True, kw_only=True):
+class Edit(_TurnOptions, frozen=True, kw_only=True):
     """Another question in the place of the old one. It has the files that it names, in `attachment_ids` or in blocks;
     without `attachment_ids` and file blocks those of the old one stay."""
 
@@ -179,12 +194,11 @@ class Replay(Struct, frozen=True, kw_only=True):
     chars: int
 
 
-class NewConversation(RequestBody, frozen=True, kw_only=True):
+class NewConversation(_ConversationOptions, frozen=True, kw_only=True):
     title: Name | None = None
     agent_id: Id | None = None
     model: Model | None = None
-    kind: Literal["chat", "sandbox"] = "chat"
-    workflow_id: Annotated[str, Meta(max_length=200)] | None = None
+    kind: NewKind = "chat"
     metadata: JsonObject = field(default_factory=dict)
 
 
