@@ -22,7 +22,6 @@ from turnkeep_client.wire.blocks import JsonValue, StepStatus
 from turnkeep_client.wire.events import (
     Failure,
     Files,
-    LogLevel,
     LogLine,
     Recorded,
     Reset,
@@ -31,6 +30,7 @@ from turnkeep_client.wire.events import (
     Sources,
     Step,
     ToolCalls,
+    TraceLevel,
     TurnBegan,
     TurnEvent,
 )
@@ -68,7 +68,7 @@ class LineStream:
         self._wake = asyncio.Event()
         self.ending: Ending | None = None
 
-    def log(self, level: LogLevel, message: str) -> None:
+    def log(self, level: TraceLevel, message: str) -> None:
         self._write(SandboxLog(level=level, message=message[:LOG_CHARS], ts=self._clock()))
 
     def delta(self, text: str) -> None:

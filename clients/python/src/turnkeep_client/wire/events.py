@@ -11,7 +11,7 @@ from turnkeep_client.wire.base import CallId, ConversationId, MessageId, TurnId,
 from turnkeep_client.wire.blocks import JsonObject, JsonValue, Part, StepStatus, Usage
 from turnkeep_client.wire.files import File
 
-LogLevel = Literal["debug", "info", "warn", "error"]
+TraceLevel = Literal["debug", "info", "warn", "error"]
 
 WrittenFile = File
 """A file as the wire shows it, by a name that can stand beside the `File` of the store."""
@@ -134,6 +134,6 @@ class LogLine(Struct, frozen=True, kw_only=True):
     """What a sandbox logged. Only the trace shows it. `after_seq` says which event it came after."""
 
     after_seq: int
-    level: LogLevel
+    level: TraceLevel
     message: str
     ts: int | None = None

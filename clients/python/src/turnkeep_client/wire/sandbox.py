@@ -16,13 +16,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep_client.wire.base import RequestBody
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
-from turnkeep_client.wire.events import LogLevel, Source, Sources, Step
+from turnkeep_client.wire.events import Source, Sources, Step, TraceLevel
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(gt=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 
-_LEVELS: dict[str, LogLevel] = {
+_LEVELS: dict[str, TraceLevel] = {
     **{"trace": "debug", "debug": "debug", "info": "info", "notice": "info"},
     **{"warn": "warn", "warning": "warn", "error": "error", "critical": "error", "fatal": "error"},
 }
@@ -173,7 +173,7 @@ class SandboxLog(_Line, frozen=True, kw_only=True, tag="log"):
     ts: int | float | UnsetType = UNSET
 
     @property
-    def known_level(self) -> LogLevel:
+    def known_level(self) -> TraceLevel:
         """The level as the trace has it. An unknown level counts as `info`."""
         return _LEVELS.get(self.level.lower(), "info")
 
