@@ -2,9 +2,9 @@
 
 `ClaimBuilder` makes the claim of a question, with the agent as it is at this moment.
 
-`Readers` keeps turns in the foreground alive. Such a turn goes on while a client reads its stream or waits for its
-answer. The worker reports the turns that have readers here. When the last reader leaves, `watched_until` is not moved
-any more, and once it has passed any worker may ask for a stop.
+`AttachedReaders` keeps turns in the foreground alive. Such a turn goes on while a client reads its stream or waits for
+its answer. The worker reports the turns that have readers here. When the last reader leaves, `watched_until` is not
+moved any more, and once it has passed any worker may ask for a stop.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Engine:
         self._sandboxes = services.sandboxes
         self.draining = asyncio.Event()
         self._leases = Leases(services.store, services.settings, services.observer)
-        self._readers = Readers(services.store, services.settings, services.observer)
+        self._readers = AttachedReaders(services.store, services.settings, services.observer)
         self._worker = Worker(services, self._leases, name=worker)
         self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
         self._sweeper = Sweeper(services, self._worker)
@@ -384,7 +384,7 @@ class ClaimBuilder:
         )
 
 
-class Readers:
+class AttachedReaders:
     """The readers that are attached to turns through this worker."""
 
     def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:

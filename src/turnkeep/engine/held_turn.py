@@ -150,7 +150,7 @@ class OpenCall(Struct, frozen=True, kw_only=True):
     has_begun: bool
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class TurnProgress(Struct, frozen=True, kw_only=True):
     """How far a turn has come: complete iterations, what they cost, and the calls that still need a result."""
 
     iterations: int
@@ -158,12 +158,12 @@ class Progress(Struct, frozen=True, kw_only=True):
     open_calls: tuple[OpenCall, ...]
 
 
-def progress_of(rows: Sequence[Message], events: Sequence[TurnEvent]) -> Progress:
+def progress_of(rows: Sequence[Message], events: Sequence[TurnEvent]) -> TurnProgress:
     spoken = [row for row in rows if row.role == "assistant"]
     usage = Usage()
     for row in spoken:
         usage += msgspec.convert(row.metadata.get(USAGE, {}), Usage)
-    return Progress(iterations=len(spoken), usage=usage, open_calls=open_calls(rows, events))
+    return TurnProgress(iterations=len(spoken), usage=usage, open_calls=open_calls(rows, events))
 
 
 def open_calls(rows: Sequence[Message], events: Sequence[TurnEvent]) -> tuple[OpenCall, ...]:

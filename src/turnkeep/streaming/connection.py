@@ -49,7 +49,7 @@ HEADERS: tuple[Header, ...] = (
 Ending = Literal["complete", "gone", "draining", "stalled", "failed"]
 
 
-class Connection(Protocol):
+class ReaderConnection(Protocol):
     """The part of a transport that streams use."""
 
     def get_write_buffer_size(self) -> int: ...
@@ -73,11 +73,11 @@ async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
         pass
 
 
-def connection_of(scope: object) -> Connection | None:
+def connection_of(scope: object) -> ReaderConnection | None:
     """The connection of an ASGI scope, if the server runs with `WatchedProtocol`."""
     extensions = cast(dict[str, object], scope).get("extensions") or {}
     found = cast(dict[str, dict[str, object]], extensions).get(EXTENSION)
-    return None if found is None else cast(Connection, found["transport"])
+    return None if found is None else cast(ReaderConnection, found["transport"])
 
 
 class SlowReaderPolicy(Struct, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ class EventStream:
         self._encoder = encoder
         self._attach = attach
         self._headers = headers
-        self._connection: Connection | None = None
+        self._connection: ReaderConnection | None = None
         self._progress = WriteProgress(streams.slow_readers, None)
         self._ended: asyncio.Future[Ending] | None = None
 
@@ -285,7 +285,7 @@ class WriteProgress:
 
     __slots__ = ("_accepted", "_connection", "_policy", "_since", "is_blocked", "sent")
 
-    def __init__(self, policy: SlowReaderPolicy, connection: Connection | None) -> None:
+    def __init__(self, policy: SlowReaderPolicy, connection: ReaderConnection | None) -> None:
         self.sent = 0
         """Bytes that were handed to uvicorn."""
         self.is_blocked = False
