@@ -13,10 +13,11 @@ from tests.sandbox_runner.harness import SMALL, ending, site
 from turnkeep.providers.scripted import Call
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.boxes.ports import Command, Limits
-from turnkeep.streaming.formats.native import encode_delta, encode_event
+from turnkeep.streaming.formats import encode_delta, encode_event
 from turnkeep.streaming.frames import DeltaFrame
-from turnkeep.streaming.ndjson import DeltaLine, LineParser, StepLine
+from turnkeep.streaming.ndjson import LineParser
 from turnkeep_client.wire.events import Recorded
+from turnkeep_client.wire.sandbox import DeltaLine, StepLine
 
 packages = ("msgspec",)
 

@@ -23,10 +23,9 @@ from turnkeep.store.commands import Appended, Claim, NewConversation, Settlement
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.sqlite import SqliteStore
-from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse, Usage
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import Result, Step, ToolCall, ToolCalls, TurnEvent
-from turnkeep_client.wire.usage import Usage
 
 USAGE = Usage(input_tokens=1_200, output_tokens=340)
 

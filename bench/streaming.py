@@ -31,11 +31,11 @@ import uvloop
 from bench.harness import target
 from turnkeep.http_server.protocol import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
+from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.follow import follow
-from turnkeep.streaming.formats.native import NativeEncoder
-from turnkeep.streaming.hub import LocalHub, Preview
+from turnkeep.streaming.formats import NativeEncoder
+from turnkeep.streaming.hub import LocalHub, PreviewText
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep.streaming.response import OpenStreams
 from turnkeep_client.wire.events import Failure, Recorded, TurnBegan
 
 Row = dict[str, Any]
@@ -212,7 +212,7 @@ class BareSite(Site):
 
 
 def _ready_frames(count: int) -> list[bytes]:
-    preview, encoder, frames, offset = Preview(attempt=1, base=1), NativeEncoder(), [], 0
+    preview, encoder, frames, offset = PreviewText(attempt=1, base=1), NativeEncoder(), [], 0
     for number in range(count):
         word = WORDS[number % len(WORDS)]
         preview.add(offset, 1, "text", word)

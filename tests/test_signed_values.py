@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
-from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
+from turnkeep.engine.sandbox.runner_client import GatewayTokens
 from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import KeyId, OrgId, TurnId, UserId, WorkspaceId
 from turnkeep.signed_values import SigningKeys

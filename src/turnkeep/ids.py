@@ -9,7 +9,7 @@ import threading
 import time
 
 from turnkeep.errors import InvalidRequest
-from turnkeep_client.wire.ids import (
+from turnkeep_client.wire.base import (
     AgentId,
     CallId,
     ConversationId,

@@ -16,10 +16,9 @@ from msgspec import structs
 
 from turnkeep.config import Settings
 from turnkeep.engine import Engine, Observer, Services
-from turnkeep.engine.attachments import AttachmentReader
+from turnkeep.engine.assembly import AttachmentReader
 from turnkeep.engine.observer import SafeObserver
-from turnkeep.engine.sandbox.gateway_tokens import GatewayTokens
-from turnkeep.engine.sandbox.runner_client import RunnerAccess, RunnerClient
+from turnkeep.engine.sandbox.runner_client import GatewayTokens, RunnerAccess, RunnerClient
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import ImageConverter
@@ -33,8 +32,8 @@ from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry, configured_providers
 from turnkeep.secret_files import secret_keys, signing_secrets
 from turnkeep.store.ports import Store
+from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.ports import Hub
-from turnkeep.streaming.response import OpenStreams
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.functions import load_tools
 from turnkeep.tools.ports import Tools

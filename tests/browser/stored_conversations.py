@@ -6,9 +6,7 @@ from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import Appended, NewConversation
-from turnkeep_client.wire.blocks import Role, Text
-from turnkeep_client.wire.parts import Part, TextPart
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Part, Role, Text, TextPart, Usage
 
 ANSWER = "Answer {n}: **every** turn is kept.\n\n- one\n- two\n\n```python\nprint({n})\n```\n"
 

@@ -10,7 +10,7 @@ from tests.api.harness import settings_for
 from tests.browser.harness import ChatPage, Harness, png
 from tests.browser.stored_conversations import append_turn, long_conversation
 from turnkeep.config import Settings
-from turnkeep_client.wire.parts import FilePart, TextPart
+from turnkeep_client.wire.blocks import FilePart, TextPart
 
 DROP = """([target, name, type, base64]) => {
   const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));

@@ -17,7 +17,7 @@ from tests.browser.test_accessibility import check_with_axe
 from tests.knowledge.test_file_tools import a_pdf
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Call
-from turnkeep_client.wire.parts import TextPart
+from turnkeep_client.wire.blocks import TextPart
 
 TOOLS = ["search_pages", "search_user_tables", "search_conversations", "search_files", "read_file"]
 FILLER = "\n\n".join(

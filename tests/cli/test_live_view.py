@@ -7,10 +7,9 @@ import pytest
 from turnkeep.cli.live_view import LiveView, finished_until
 from turnkeep.cli.screen import Screen
 from turnkeep_client.stream import TurnView
+from turnkeep_client.wire.blocks import TextPart, Usage
 from turnkeep_client.wire.events import Preview as Delta
 from turnkeep_client.wire.events import Reset, Result, Step, ToolCalls
-from turnkeep_client.wire.parts import TextPart
-from turnkeep_client.wire.usage import Usage
 
 
 class TestFinalText:

@@ -20,9 +20,8 @@ from turnkeep.ids import ConversationId, FileId, MessageId
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script
 from turnkeep_client.stream import TurnView
+from turnkeep_client.wire.blocks import TextPart, Usage
 from turnkeep_client.wire.events import Files, Preview, Result, Step, ToolCalls, TurnEvent, WrittenFile
-from turnkeep_client.wire.parts import TextPart
-from turnkeep_client.wire.usage import Usage
 
 EVIL = "\x1b]0;pwn\x07\x1b[31m\x9b31m\u202e"
 HARMLESS = "]0;pwn[31m31m"

@@ -30,7 +30,7 @@ from turnkeep.errors import (
 )
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script, Think, Until
-from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
+from turnkeep_client.wire.blocks import ReasoningPart, StepPart, TextPart
 
 
 def with_a_tool(request: ModelRequest) -> Script:

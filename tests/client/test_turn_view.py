@@ -6,8 +6,8 @@ import pytest
 
 from turnkeep.errors import Defect
 from turnkeep_client.stream import Delta, TurnView, Unknown, decode_event
+from turnkeep_client.wire.blocks import ReasoningPart, StepPart, TextPart
 from turnkeep_client.wire.events import Result
-from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
 from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -1,14 +1,17 @@
 """The shapes of the wire: strict for requests, tolerant for answers, with one definition for both sides."""
 
 import inspect
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
 
 from turnkeep.api import openapi_examples
 from turnkeep_client import wire
+from turnkeep_client.conversations import Conversations
 from turnkeep_client.stream import decode_event
+from turnkeep_client.turns import AskOptions
+from turnkeep_client.wire.conversations import ConversationFields
 from turnkeep_client.wire.sse import ServerSentEvent
 
 SHAPES = [value for value in vars(wire).values() if inspect.isclass(value) and issubclass(value, msgspec.Struct)]
@@ -69,3 +72,19 @@ class TestAbsentFields:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 def test_every_shape_is_frozen(shape: type[msgspec.Struct]) -> None:
     assert shape.__struct_config__.frozen
+
+
+class TestFieldsOfAConversation:
+    """They are declared once for bodies and once for keyword arguments, side by side."""
+
+    @pytest.mark.parametrize("body", [wire.NewConversation, wire.NewTurn])
+    def test_are_accepted_by_every_body_that_opens_one(self, body: type[msgspec.Struct]) -> None:
+        assert set(get_type_hints(ConversationFields)) <= {field.name for field in msgspec.structs.fields(body)}
+
+    def test_are_keyword_arguments_of_the_client(self) -> None:
+        shared = {field.name for field in msgspec.structs.fields(wire.NewConversation)} & {
+            field.name for field in msgspec.structs.fields(wire.NewTurn)
+        }
+        named = set(inspect.signature(Conversations.create).parameters)
+        assert shared - named == set(get_type_hints(ConversationFields))
+        assert shared <= set(get_type_hints(AskOptions))

@@ -10,9 +10,8 @@ from turnkeep.compiler import compile
 from turnkeep.errors import NotFound
 from turnkeep.providers.scripted import Call, Until
 from turnkeep.tools.functions import tool
-from turnkeep_client.wire.blocks import ToolResult, ToolUse
+from turnkeep_client.wire.blocks import StepPart, TextPart, ToolResult, ToolUse
 from turnkeep_client.wire.events import Failure, ToolCalls
-from turnkeep_client.wire.parts import StepPart, TextPart
 
 
 class TestCancelling:

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.engine.harness import Cluster
-from turnkeep.engine.tool_calls import Citations
+from turnkeep.engine.outcomes import Citations
 from turnkeep.providers.scripted import Call, Script
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome, Passage

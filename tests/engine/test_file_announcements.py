@@ -9,8 +9,8 @@ from turnkeep.providers.scripted import Call, Script, Until
 from turnkeep.store.commands import TokenBinding
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import CallContext
+from turnkeep_client.wire.blocks import FilePart
 from turnkeep_client.wire.events import Files, Result
-from turnkeep_client.wire.parts import FilePart
 
 
 async def write_back(cluster: Cluster, turn_id: TurnId, *names: str, attempt: int = 1) -> None:

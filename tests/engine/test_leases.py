@@ -10,7 +10,7 @@ import pytest
 from tests.engine.harness import Cluster
 from tests.store.factories import begin
 from turnkeep.engine import EngineSettings, Observer
-from turnkeep.engine.leases import HeldLease, Leases
+from turnkeep.engine.held_turn import HeldLease, Leases
 from turnkeep.errors import LeaseLost
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Renewal
@@ -46,7 +46,7 @@ class SlowLine:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     clock = Monotonic()
-    monkeypatch.setattr("turnkeep.engine.leases.time", clock)
+    monkeypatch.setattr("turnkeep.engine.held_turn.time", clock)
     return clock
 
 

@@ -9,11 +9,9 @@ from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Think, U
 from turnkeep.streaming.frames import DeltaFrame, Frame
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
-from turnkeep_client.wire.blocks import ToolResult, ToolUse, text_of
+from turnkeep_client.wire.blocks import ReasoningPart, StepPart, TextPart, ToolResult, ToolUse, Usage, text_of
 from turnkeep_client.wire.events import Failure, Result, Sources, Step, ToolCalls
 from turnkeep_client.wire.events import Source as Cited
-from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
-from turnkeep_client.wire.usage import Usage
 
 
 @tool

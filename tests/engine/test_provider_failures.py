@@ -11,8 +11,8 @@ from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Restart, Script, Until
 from turnkeep.tools.functions import tool
+from turnkeep_client.wire.blocks import TextPart
 from turnkeep_client.wire.events import Failure, Reset
-from turnkeep_client.wire.parts import TextPart
 
 
 async def failing_turn(cluster: Cluster, scripts: Any, **fields: Any) -> tuple[Turn, Failure]:

@@ -10,16 +10,15 @@ from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, Latch, kinds
 from turnkeep.engine import Draining, Engine, Observer, Options
-from turnkeep.engine.recovery import open_calls
+from turnkeep.engine.held_turn import open_calls
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.functions import tool
-from turnkeep_client.wire.blocks import Text, ToolResult
+from turnkeep_client.wire.blocks import Text, ToolResult, Usage
 from turnkeep_client.wire.events import Reset, TurnBegan
-from turnkeep_client.wire.usage import Usage
 
 
 def call_then_answer(request: ModelRequest) -> Script:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.harness import QUICK, Cluster, kinds
 from turnkeep.engine.held_turn import WHOLE_RESULT
-from turnkeep.engine.tool_calls import KEPT_BYTES, SHOWN_CHARS
-from turnkeep.model.json_depth import MAX_DEPTH, TOO_DEEP
+from turnkeep.engine.outcomes import KEPT_BYTES, SHOWN_CHARS
+from turnkeep.model.truncation import MAX_DEPTH, TOO_DEEP
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider

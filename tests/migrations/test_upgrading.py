@@ -15,9 +15,7 @@ from turnkeep.ids import AgentId, CallId, ConversationId, FileId, KeyId, OrgId, 
 from turnkeep.model.principals import Principal
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.blocks import FileRef, Text, ToolResult, ToolUse
-from turnkeep_client.wire.parts import StepPart, TextPart
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import FileRef, StepPart, Text, TextPart, ToolResult, ToolUse, Usage
 
 _numbers = itertools.count(1)
 

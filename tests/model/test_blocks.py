@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from turnkeep.ids import CallId
-from turnkeep_client.wire.blocks import Block, Reasoning, Text, ToolResult, ToolUse, text_of
+from turnkeep_client.wire.blocks import Block, Part, Reasoning, Text, ToolResult, ToolUse, text_of
 from turnkeep_client.wire.events import Step, Terminal, TurnEvent
-from turnkeep_client.wire.parts import Part
 
 
 class TestUnions:

@@ -7,7 +7,20 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from turnkeep.ids import CallId, FileId, MessageId, new_conversation_id, new_message_id, new_turn_id
-from turnkeep_client.wire.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import (
+    Block,
+    FilePart,
+    FileRef,
+    Image,
+    Reasoning,
+    ReasoningPart,
+    StepPart,
+    Text,
+    TextPart,
+    ToolResult,
+    ToolUse,
+    Usage,
+)
 from turnkeep_client.wire.display import Display, fold, parts_of, words_of
 from turnkeep_client.wire.events import (
     Failure,
@@ -22,8 +35,6 @@ from turnkeep_client.wire.events import (
     TurnEvent,
     WrittenFile,
 )
-from turnkeep_client.wire.parts import FilePart, ReasoningPart, StepPart, TextPart
-from turnkeep_client.wire.usage import Usage
 
 HERE = Source(title="Here", snippet="a place")
 THERE = Source(title="There", snippet="another", url="https://example.org")

@@ -3,9 +3,9 @@
 import msgspec
 
 from turnkeep.model.truncation import cut_bytes, fit_display
+from turnkeep_client.wire.blocks import StepPart, TextPart
 from turnkeep_client.wire.display import Display
 from turnkeep_client.wire.events import Source
-from turnkeep_client.wire.parts import StepPart, TextPart
 
 
 def size_of(display: Display) -> int:

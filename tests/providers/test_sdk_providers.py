@@ -13,11 +13,10 @@ from tests.providers.wire import anthropic, openai_chat, openai_responses
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Hang, HangBeforeHeaders, Raw, Say, Stop, Think
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
-from turnkeep.model.json_depth import MAX_DEPTH, TOO_DEEP
+from turnkeep.model.truncation import MAX_DEPTH, TOO_DEEP
 from turnkeep.providers.drafts import MAX_TOKENS, tokens
 from turnkeep.providers.ports import Delta, Reply, ToolOffer
-from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse, Usage
 
 PICTURE = Image(media_type="image/png", data="iVBORw0KGgo=")
 SENTENCE = 'Grüße aus Bern: 12 °C, 😀 "sunny"\n\tand\u2028bright.'

@@ -14,9 +14,10 @@ from turnkeep.sandbox import line_stream, server, tools
 from turnkeep.sandbox.envelope import ChatTurn, Skill
 from turnkeep.sandbox.line_stream import LineStream, shown_args
 from turnkeep.sandbox.loop import history, skill_summary
-from turnkeep.streaming.ndjson import LINE_BYTES, LineParser, ResultLine
+from turnkeep.streaming.ndjson import LINE_BYTES, LineParser
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Step
+from turnkeep_client.wire.sandbox import ResultLine
 
 
 async def all_of(written: LineStream) -> bytes:

@@ -27,11 +27,9 @@ from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
 from turnkeep.model.turns import FinalStatus, Held, Turn, TurnError
 from turnkeep.store.commands import Appended, Claim, Claimed, NewConversation, Page, Settled, Settlement
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import Block, Part, Text, TextPart, ToolResult, ToolUse, Usage
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import Failure, Recorded, Result, Step, ToolCall, ToolCalls, TurnEvent
-from turnkeep_client.wire.parts import Part, TextPart
-from turnkeep_client.wire.usage import Usage
 
 LEASE_SECONDS = 30.0
 WORKER = "worker-1"

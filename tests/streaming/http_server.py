@@ -11,12 +11,12 @@ import uvicorn
 from tests.streaming.turns import ListSource
 from turnkeep.http_server.protocol import BoundedProtocol
 from turnkeep.ids import TurnId
+from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, parse_cursor
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import EventSource, Hub
-from turnkeep.streaming.response import OpenStreams
 
 
 class Site:

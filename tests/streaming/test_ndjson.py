@@ -5,22 +5,19 @@ import random
 import msgspec
 import pytest
 
-from turnkeep.streaming.ndjson import (
-    LINE_BYTES,
-    PROTOCOL_ERROR,
+from turnkeep.streaming.ndjson import LINE_BYTES, PROTOCOL_ERROR, LineParser, checked_line
+from turnkeep_client.wire.events import Step
+from turnkeep_client.wire.sandbox import (
     DeltaLine,
     Ending,
     ErrorLine,
-    LineParser,
-    LogLine,
     OpenLine,
     ResultLine,
+    SandboxLog,
     SourcesLine,
     StepLine,
-    decode_line,
     encode_line,
 )
-from turnkeep_client.wire.events import Step
 
 RESULT = b'{"type":"result","message":"Done."}\n'
 STEP = (
@@ -44,11 +41,11 @@ class TestLines:
             b'{"type":"sources","sources":[{"title":"Atlas","snippet":"Up north.","number":1}]}\n',
             RESULT,
         )
-        assert [type(line) for line in lines] == [LogLine, DeltaLine, StepLine, SourcesLine]
+        assert [type(line) for line in lines] == [SandboxLog, DeltaLine, StepLine, SourcesLine]
         assert (ending, parser.ignored_lines) == (ResultLine(message="Done."), 0)
 
     def test_a_step_becomes_the_event_whose_json_is_the_line(self) -> None:
-        line, _ = decode_line(STEP)
+        line, _ = checked_line(STEP)
         assert isinstance(line, StepLine)
         assert isinstance(line.event(), Step)
         assert msgspec.json.decode(msgspec.json.encode(line.event())) == msgspec.json.decode(STEP)
@@ -57,13 +54,13 @@ class TestLines:
         "said, known", [("warn", "warn"), ("WARNING", "warn"), ("critical", "error"), ("odd", "info"), ("", "info")]
     )
     def test_a_level_may_be_called_anything(self, said: str, known: str) -> None:
-        line, _ = decode_line(msgspec.json.encode({"type": "log", "level": said, "message": "x"}))
-        assert isinstance(line, LogLine)
+        line, _ = checked_line(msgspec.json.encode({"type": "log", "level": said, "message": "x"}))
+        assert isinstance(line, SandboxLog)
         assert (line.level, line.known_level) == (said, known)
 
     def test_what_is_written_is_read_again(self) -> None:
         lines: list[OpenLine] = [
-            LogLine(level="warn", message="a\nb", ts=1),
+            SandboxLog(level="warn", message="a\nb", ts=1),
             StepLine(id="s", name="n", status="failed", error="no", result=None),
         ]
         found, ending, _ = read(*map(encode_line, lines), encode_line(ErrorLine(code="c", message="m")))
@@ -107,7 +104,7 @@ class TestLines:
             {"type": "step", "id": "s", "name": "n", "status": "running"},
             {"type": "result", "message": "m"},
         ):
-            line, unknown = decode_line(msgspec.json.encode({**fields, "ts": ts}))
+            line, unknown = checked_line(msgspec.json.encode({**fields, "ts": ts}))
             assert (line.ts, unknown) == (ts, [])
             assert msgspec.json.decode(encode_line(line)) == {**fields, "ts": ts}
 

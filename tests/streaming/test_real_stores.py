@@ -10,7 +10,7 @@ from tests.store.factories import Tenant, a_conversation, begin, elsewhere, fini
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
 from turnkeep.streaming.follow import follow, is_over
-from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.formats import NativeEncoder
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.ports import PreviewPiece

@@ -14,7 +14,7 @@ from tests.streaming.turns import NativeReader, Worker
 from turnkeep.ids import TurnId
 from turnkeep.streaming import redis_hub
 from turnkeep.streaming.follow import follow
-from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.formats import NativeEncoder
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.redis_hub import Outbox, PreviewPosition, RedisHub

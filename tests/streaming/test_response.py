@@ -11,11 +11,10 @@ import pytest
 
 from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
+from turnkeep.streaming.connection import EventStream, OpenStreams
 from turnkeep.streaming.follow import follow
-from turnkeep.streaming.formats import FormatName
-from turnkeep.streaming.formats.native import NativeEncoder
+from turnkeep.streaming.formats import FormatName, NativeEncoder
 from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.response import EventStream, OpenStreams
 from turnkeep_client.wire.sse import SseParser
 
 

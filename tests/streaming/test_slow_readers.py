@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import ListSource, NativeReader, Worker
+from turnkeep.streaming.connection import OpenStreams, SlowReaderPolicy, WriteProgress
 from turnkeep.streaming.hub import LocalHub
-from turnkeep.streaming.response import OpenStreams, SlowReaderPolicy, WriteProgress
 from turnkeep_client.wire.sse import SseParser
 
 WORDS = "x" * 20_000

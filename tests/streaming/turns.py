@@ -11,6 +11,7 @@ from turnkeep.errors import Unavailable
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_turn_id
 from turnkeep.streaming.frames import Kind, parse_cursor
 from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import (
     Failure,
@@ -26,7 +27,6 @@ from turnkeep_client.wire.events import (
     TurnEvent,
 )
 from turnkeep_client.wire.sse import ServerSentEvent
-from turnkeep_client.wire.usage import Usage
 
 
 class ListSource:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnkeep.engine.tool_calls import call_tool
+from turnkeep.engine.outcomes import call_tool
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
 from turnkeep.model.agents import AgentSpec, with_secrets
 from turnkeep.model.principals import Principal

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from turnkeep_client import wire
-from turnkeep_client.wire.ids import CallId, ConversationId, FileId, MessageId, TurnId
+from turnkeep_client.wire.base import CallId, ConversationId, FileId, MessageId, TurnId
 
 
 def _id(prefix: str, last: int) -> str:

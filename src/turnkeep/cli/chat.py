@@ -17,8 +17,7 @@ from turnkeep_client.errors import failed
 from turnkeep_client.retry import Trouble
 from turnkeep_client.stream import Delta, Files, Result, Step, ToolCalls
 from turnkeep_client.sync import Stream, Turnkeep
-from turnkeep_client.wire.blocks import JsonObject
-from turnkeep_client.wire.parts import StepPart
+from turnkeep_client.wire.blocks import JsonObject, StepPart
 
 CHAT_PATIENCE_SECONDS = 300.0
 """Longer than for other commands: the user sees that the connection is lost, and may leave at any time."""

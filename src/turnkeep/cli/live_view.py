@@ -22,7 +22,7 @@ from turnkeep.cli.output import size_of
 from turnkeep.cli.screen import Screen, markdown
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep_client.stream import TurnView
-from turnkeep_client.wire.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
+from turnkeep_client.wire.blocks import FilePart, Part, ReasoningPart, StepPart, TextPart
 
 REFRESH_PER_SECOND = 12
 MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red")}

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from turnkeep.cli.output import moment, size_of
 from turnkeep.cli.terminal_text import clean_line
 from turnkeep_client.wire import Conversation, Message
-from turnkeep_client.wire.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
+from turnkeep_client.wire.blocks import FilePart, Part, ReasoningPart, StepPart, TextPart
 
 SHOWN_CHARS = 300
 NAMES = {"user": "You", "assistant": "Assistant", "system": "System"}

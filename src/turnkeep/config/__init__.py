@@ -1,22 +1,32 @@
 """Configuration: what an operator may set, and where it is read from.
 
-Each setting is declared once, with its name, default, parser and meaning: those of a server in `settings.py` (read
-this file first), those of a sandbox runner in `runner.py`. `variables.py` makes environment variables and flags from
-the declarations, and reads and parses them. The engine gets its section, `EngineSettings`, as one frozen value.
-`secret_masking.py` hides secrets in texts. This package opens no file, no database and no connection.
+Each setting of a server and of a sandbox runner is declared once, with its name, default, parser and meaning, in
+`settings.py` (read this file first). `variables.py` makes environment variables and flags from the declarations, reads
+and parses them, and masks the secrets among them. The engine gets its section, `EngineSettings`, as one frozen value.
+This package opens no file, no database and no connection.
 """
 
-from turnkeep.config.secret_masking import MASK, mask_url, masked
-from turnkeep.config.settings import LOOPBACK_HOSTS, VARIABLES, EngineSettings, LogLevel, Settings, read_settings
-from turnkeep.config.variables import SECRET_CHARS, Variable
+from turnkeep.config.settings import (
+    LOOPBACK_HOSTS,
+    RUNNER_VARIABLES,
+    VARIABLES,
+    EngineSettings,
+    LogLevel,
+    RunnerSection,
+    Settings,
+    read_settings,
+)
+from turnkeep.config.variables import MASK, SECRET_CHARS, Variable, mask_url, masked
 
 __all__ = [
     "LOOPBACK_HOSTS",
     "MASK",
+    "RUNNER_VARIABLES",
     "SECRET_CHARS",
     "VARIABLES",
     "EngineSettings",
     "LogLevel",
+    "RunnerSection",
     "Settings",
     "Variable",
     "mask_url",

@@ -5,21 +5,24 @@ how its text is parsed, what is allowed, and what it means. Everything else is m
 the flags of the commands, and the checks of the reference pages. A field without a `Setting` cannot be set by an
 operator.
 
-The parsers of settings stand below. A parser raises ValueError for a text that it does not accept.
+The parsers of settings stand below. A parser raises ValueError for a text that it does not accept. Secrets among the
+values, and passwords in addresses, are masked before a text is shown.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import get_annotations
 from typing import Any, TypeVar, get_args
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct, structs
 
-from turnkeep.config.secret_masking import mask_url
 from turnkeep.errors import InvalidRequest
 
 PREFIX = "TURNKEEP_"
+MASK = "***"
+SHORTEST = 8
+"""A shorter value is no key, and would be found in innocent words."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -172,3 +175,24 @@ def _within(kind: Callable[[str], Amount], low: Amount, high: Amount) -> Callabl
         return value
 
     return parse
+
+
+def masked(text: str, secrets: Iterable[str], *, shortest: int = SHORTEST) -> str:
+    """The text without these secrets. The longest are replaced first, so that no part of a longer one is left over."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= shortest:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def mask_url(text: str) -> str:
+    """An address without the password inside it. Other texts stay as they are."""
+    try:
+        parts = urlsplit(text)
+        password = parts.password
+    except ValueError:
+        return text
+    if not parts.scheme or not password:
+        return text
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:{MASK}@{host}"))

@@ -4,17 +4,16 @@ It claims turns, runs their loop, records what happens, settles them in every ca
 workers left. `loop.py` is the file to read first; then `worker.py`, which runs the loop and handles every way in
 which it can end, and `recorder.py`, the only writer of a turn. `engine.py` is what the API calls.
 
-A claim is built in `claims.py`. What a model is sent is put together in `assembly.py`. A tool call becomes an outcome
-in `tool_calls.py`. A turn that was interrupted is read by `recovery.py` and ended by `endings.py`. Turns whose loop
-runs in a sandbox are in `sandbox/`. `services.py` holds what all parts share.
+What a model is sent is put together in `assembly.py`. A tool call becomes an outcome in `outcomes.py`. Leases,
+recovery and the endings of interrupted turns are in `held_turn.py`. Turns whose loop runs in a sandbox are in
+`sandbox/`. `services.py` holds what all parts share.
 
 The engine knows the store, providers, tools and the hub only through their ports. It knows nothing of HTTP, of wire
 formats, or of where settings come from.
 """
 
 from turnkeep.config import EngineSettings
-from turnkeep.engine.claims import Options, Question
-from turnkeep.engine.engine import Draining, Engine
+from turnkeep.engine.engine import Draining, Engine, Options, Question
 from turnkeep.engine.observer import Boundary, Observer
 from turnkeep.engine.services import Services
 

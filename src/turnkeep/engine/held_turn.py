@@ -1,32 +1,57 @@
-"""A turn that this worker holds: everything that is the same whether its loop runs here or in a sandbox."""
+"""A turn that this worker holds: its lease, how far it has come, its rows, and how it is settled.
 
+All of this is the same whether the loop of the turn runs here or in a sandbox.
+
+- Progress is read from what the turn recorded, so that another worker can continue it. A turn that has just begun is
+  read in the same way, so that the loop has one way to start.
+- Endings settle a turn that did not reach its answer. The partial text is kept, every open step is closed, and every
+  tool call gets a result. So no provider refuses the conversation later because this turn was interrupted.
+- Leases: one statement a second renews every turn of this worker and brings back the turns that shall stop. A worker
+  trusts a lease only until its own monotonic clock says so, counted from the moment *before* the last renewal was sent.
+  After that it starts no more calls and waits for a renewal that succeeds.
+- Files that a sandbox wrote back become events, each once. The request that took the upload only left rows and a number
+  on the turn, because only the holder appends events. The holder reads that number with every record and every renewal,
+  and reads the rows when the number has grown.
+
+Decision: docs/decisions/0201
+"""
+
+import asyncio
+import time
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
+from turnkeep.config import EngineSettings
+from turnkeep.engine.observer import Observer
+from turnkeep.engine.outcomes import shown_to_readers, stopped, told_to_model
 from turnkeep.engine.recorder import Recorder
-from turnkeep.engine.recovery import USAGE
 from turnkeep.engine.services import LoopServices
-from turnkeep.engine.tool_calls import shown_to_readers, told_to_model
-from turnkeep.errors import LeaseLost
-from turnkeep.ids import new_message_id
+from turnkeep.errors import LeaseLost, WorldError
+from turnkeep.ids import TurnId, new_message_id
+from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
-from turnkeep.model.turns import Turn
+from turnkeep.model.truncation import fit_display
+from turnkeep.model.turns import FinalStatus, Held, Turn, TurnError
 from turnkeep.store.commands import Settled, Settlement
+from turnkeep.store.ports import TurnStore
 from turnkeep.tools.ports import Outcome
-from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse
-from turnkeep_client.wire.display import Display
-from turnkeep_client.wire.events import ToolCalls, TurnEvent
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse, Usage
+from turnkeep_client.wire.display import Display, fold
+from turnkeep_client.wire.events import Failure, Files, Step, ToolCalls, TurnEvent
 
+USAGE = "usage"
+"""Key in the metadata of an assistant row: what that one iteration cost. The total stands on the final row."""
 WHOLE_RESULT = "result"
 """Key in the metadata of a tool result's row: the whole result, where readers were shown only its beginning."""
 
 MAX_REPLY_CHARS = 400_000
 """Maximum length of one reply. A model that says more does not come to an end."""
+CANCELLED = TurnError(code="cancelled", message="Stopped.")
 
 
 class HeldTurn(ABC):
@@ -116,3 +141,209 @@ def principal_of(turn: Turn) -> Principal:
     if turn.snapshot.principal is None:
         raise LeaseLost(f"Turn {turn.id} has no principal: it was not made by this engine.")
     return turn.snapshot.principal
+
+
+class OpenCall(Struct, frozen=True, kw_only=True):
+    """A tool call without a result. If it `has_begun`, its effect may or may not have happened."""
+
+    use: ToolUse
+    has_begun: bool
+
+
+class TurnProgress(Struct, frozen=True, kw_only=True):
+    """How far a turn has come: complete iterations, what they cost, and the calls that still need a result."""
+
+    iterations: int
+    usage: Usage
+    open_calls: tuple[OpenCall, ...]
+
+
+def progress_of(rows: Sequence[Message], events: Sequence[TurnEvent]) -> TurnProgress:
+    spoken = [row for row in rows if row.role == "assistant"]
+    usage = Usage()
+    for row in spoken:
+        usage += msgspec.convert(row.metadata.get(USAGE, {}), Usage)
+    return TurnProgress(iterations=len(spoken), usage=usage, open_calls=open_calls(rows, events))
+
+
+def open_calls(rows: Sequence[Message], events: Sequence[TurnEvent]) -> tuple[OpenCall, ...]:
+    """The calls without a result, in the order in which they were asked for."""
+    answered = {block.call_id for row in rows for block in row.blocks if isinstance(block, ToolResult)}
+    begun = {event.id for event in events if isinstance(event, Step)}
+    return tuple(
+        OpenCall(use=block, has_begun=block.id in begun)
+        for row in rows
+        for block in row.blocks
+        if isinstance(block, ToolUse) and block.id not in answered
+    )
+
+
+async def settle_cancelled(active: HeldTurn) -> None:
+    await _settle(active, "cancelled", CANCELLED)
+
+
+async def settle_failed(active: HeldTurn, code: str, message: str) -> None:
+    await _settle(active, "failed", TurnError(code=code, message=message))
+
+
+async def settle_bare(active: HeldTurn, code: str, message: str) -> None:
+    """For a turn whose ending the store refuses. It leaves out the words, files and tokens of this attempt, because one
+    of them must be the reason, and uses only what is in the store already."""
+    await active.recorder.quiesce()
+    recorder, error = active.recorder, TurnError(code=code, message=message)
+    await active.settle(
+        Settlement(
+            status="failed",
+            terminal=Failure(code=error.code, message=error.message),
+            usage=active.turn.usage,
+            rows=tuple(active.result_row(call.use, stopped()) for call in open_calls(recorder.rows, recorder.events)),
+            events=tuple(closed_steps(recorder.display())),
+            error=error,
+        )
+    )
+
+
+def closed_steps(display: Display) -> list[Step]:
+    """An end for every step that has begun and not ended. Its outcome is unknown."""
+    return [Step(id=step.id, name=step.name, status="failed", error=stopped().error) for step in display.open_steps()]
+
+
+async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> None:
+    """Close what is open, keep what was said, and end with one terminal event."""
+    await active.recorder.quiesce()
+    recorder = active.recorder
+    unanswered = open_calls(recorder.rows, recorder.events)
+    closing: list[TurnEvent] = [*closed_steps(recorder.display())]
+    text, reasoning = recorder.spoken("text"), recorder.spoken("reasoning")
+    closing += await active.wind_up()
+    if text or reasoning:
+        # Recorded as an event too: a reader whose connection broke gets the rest of these words when it resumes.
+        closing.append(active.broken_off(text=text, reasoning=reasoning))
+    display = fit_display(fold((*recorder.events, *closing)))
+    final = active.final_row(text, display=display) if display.content else None
+    terminal = (
+        Failure(code=error.code, message=error.message)
+        if final is None
+        else Failure(code=error.code, message=error.message, message_id=final.id)
+    )
+    await active.settle(
+        Settlement(
+            status=status,
+            terminal=terminal,
+            usage=active.usage,
+            final=final,
+            rows=tuple(active.result_row(call.use, stopped()) for call in unanswered),
+            events=tuple(closing),
+            error=error,
+        )
+    )
+
+
+class HeldLease:
+    """The lease of one turn, as far as this worker can know it."""
+
+    def __init__(self, held: Held, *, trusted_until: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]):
+        self.held = held
+        self.trusted_until = trusted_until
+        self.files_written = 0
+        """How many files the turn's sandbox has written back, according to the last renewal."""
+        self.is_lost = False
+        self.on_cancel = on_cancel
+        self.on_lost = on_lost
+        self.renewed = asyncio.Event()
+
+    async def ensure(self) -> None:
+        """Return if the lease holds for certain; else wait for a renewal. Raises LeaseLost."""
+        while not self.is_lost:
+            if time.monotonic() < self.trusted_until:
+                return
+            self.renewed.clear()
+            await self.renewed.wait()
+        raise LeaseLost(f"Turn {self.held.turn_id} was taken over by another worker.")
+
+
+class Leases:
+    """All leases of one worker."""
+
+    def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
+        self._store = store
+        self._lease_seconds = settings.lease_seconds
+        self._renew_seconds = settings.renew_seconds
+        self._observer = observer
+        self._held: dict[TurnId, HeldLease] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(
+        self, held: Held, *, asked_at: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]
+    ) -> HeldLease:
+        """Keep this turn from now on; `asked_at` is the monotonic time before the claim or adoption was sent."""
+        lease = HeldLease(held, trusted_until=asked_at + self._lease_seconds, on_cancel=on_cancel, on_lost=on_lost)
+        self._held[held.turn_id] = lease
+        return lease
+
+    def remove(self, turn_id: TurnId) -> None:
+        self._held.pop(turn_id, None)
+
+    async def keep(self) -> None:
+        """Renew for ever."""
+        while True:
+            await asyncio.sleep(self._renew_seconds)
+            try:
+                await self.renew()
+            except WorldError:
+                continue  # the database is away; calls whose lease is in doubt wait in `ensure`
+            except Exception as exc:  # one bad answer must not end the renewal of all turns
+                self._observer.defect(None, exc)
+
+    async def renew(self) -> None:
+        """Renew once, for all turns that are held now."""
+        leases = list(self._held.values())
+        if not leases:
+            return
+        sent_at = time.monotonic()
+        answers = await self._store.renew([lease.held for lease in leases], lease_seconds=self._lease_seconds)
+        for lease, answer in zip(leases, answers, strict=True):
+            if answer.is_held:
+                lease.trusted_until = sent_at + self._lease_seconds
+                lease.files_written = answer.files_written
+                if answer.cancel_requested:
+                    lease.on_cancel()
+            elif self._held.get(lease.held.turn_id) is lease:
+                lease.is_lost = True
+                lease.on_lost()
+            lease.renewed.set()
+
+
+class WrittenFiles(Protocol):
+    """The one method of the store that the announcer needs."""
+
+    async def written_files(self, turn_id: TurnId) -> list[File]: ...
+
+
+class FileAnnouncer:
+    """Announces the files of one turn, for the worker that holds it."""
+
+    def __init__(self, store: WrittenFiles, recorder: Recorder, lease: HeldLease) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._lease = lease
+
+    async def unannounced(self, *, look: bool = False) -> tuple[Files, ...]:
+        """An event for the files that no event has announced yet, if there are any.
+
+        The store is asked only where it has said that there are more, or with `look`: at the end of a turn that ran
+        in a sandbox, whose last files may be younger than the last renewal.
+        """
+        announced = {file.id for event in self._recorder.events if isinstance(event, Files) for file in event.files}
+        if not look and max(self._recorder.files_written, self._lease.files_written) <= len(announced):
+            return ()
+        written = await self._store.written_files(self._recorder.turn_id)
+        new = tuple(file.as_wire() for file in written if file.id not in announced)
+        return (Files(files=new),) if new else ()
+
+    async def announce(self, *, look: bool = False) -> None:
+        """Record that event now. To be called between two iterations, since an event replaces previews."""
+        if events := await self.unannounced(look=look):
+            await self._recorder.record(events=events)

@@ -1,7 +1,7 @@
 """The loop: one turn, from the question to its answer.
 
 `run_turn` is the page to read first. It acts through `LocalTurn`, which knows the turn. A cancel, a lost lease, a
-failing provider or a time limit arrives as an exception, and `engine.endings` settles the turn.
+failing provider or a time limit arrives as an exception, and `held_turn.py` settles the turn.
 """
 
 import asyncio
@@ -13,12 +13,10 @@ from typing import Literal, Protocol
 from msgspec import UNSET
 
 from turnkeep.engine.assembly import Assembly
-from turnkeep.engine.held_turn import MAX_REPLY_CHARS, HeldTurn, shown
-from turnkeep.engine.recorder import FileAnnouncer, Recorder
-from turnkeep.engine.recovery import OpenCall, progress_of
-from turnkeep.engine.sanitizer import clean_reply, clean_text
+from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
+from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
+from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
-from turnkeep.engine.tool_calls import Citations, call_tool, outcome_unknown, shown_to_readers
 from turnkeep.ids import CallId
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import (

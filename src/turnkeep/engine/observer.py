@@ -7,7 +7,7 @@ from typing import Literal, ParamSpec
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Usage
 
 P = ParamSpec("P")
 

@@ -2,10 +2,6 @@
 
 It numbers rows and events, keeps one write in flight, and publishes what is durable. Previews go out at once and are
 kept only as the text of the iteration now being spoken.
-
-Files that a sandbox wrote back become events here too, each once. The request that took the upload only left rows and
-a number on the turn, because only the holder appends events. The holder reads that number with every record and every
-renewal, and reads the rows when the number has grown.
 """
 
 import asyncio
@@ -14,15 +10,13 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import structs
 
-from turnkeep.engine.leases import HeldLease
 from turnkeep.ids import TurnId
-from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Receipt, Settled, Settlement
 from turnkeep.streaming.ports import PreviewPiece, Publisher
 from turnkeep_client.wire.display import Display, fold
-from turnkeep_client.wire.events import Files, LogLine, Recorded, TurnEvent
+from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 Written = TypeVar("Written")
 
@@ -173,36 +167,3 @@ class Recorder:
         self._spoken.clear()
         self._offset = 0
         self._hub.publish(self.held.turn_id, recorded)
-
-
-class WrittenFiles(Protocol):
-    """The one method of the store that the announcer needs."""
-
-    async def written_files(self, turn_id: TurnId) -> list[File]: ...
-
-
-class FileAnnouncer:
-    """Announces the files of one turn, for the worker that holds it."""
-
-    def __init__(self, store: WrittenFiles, recorder: Recorder, lease: HeldLease) -> None:
-        self._store = store
-        self._recorder = recorder
-        self._lease = lease
-
-    async def unannounced(self, *, look: bool = False) -> tuple[Files, ...]:
-        """An event for the files that no event has announced yet, if there are any.
-
-        The store is asked only where it has said that there are more, or with `look`: at the end of a turn that ran
-        in a sandbox, whose last files may be younger than the last renewal.
-        """
-        announced = {file.id for event in self._recorder.events if isinstance(event, Files) for file in event.files}
-        if not look and max(self._recorder.files_written, self._lease.files_written) <= len(announced):
-            return ()
-        written = await self._store.written_files(self._recorder.turn_id)
-        new = tuple(file.as_wire() for file in written if file.id not in announced)
-        return (Files(files=new),) if new else ()
-
-    async def announce(self, *, look: bool = False) -> None:
-        """Record that event now. To be called between two iterations, since an event replaces previews."""
-        if events := await self.unannounced(look=look):
-            await self._recorder.record(events=events)

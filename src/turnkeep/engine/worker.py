@@ -8,11 +8,18 @@ from itertools import count
 from typing import Any
 
 from turnkeep.engine.assembly import Assembly
-from turnkeep.engine.endings import settle_bare, settle_cancelled, settle_failed
-from turnkeep.engine.held_turn import HeldTurn, principal_of
-from turnkeep.engine.leases import HeldLease, Leases
+from turnkeep.engine.held_turn import (
+    FileAnnouncer,
+    HeldLease,
+    HeldTurn,
+    Leases,
+    principal_of,
+    settle_bare,
+    settle_cancelled,
+    settle_failed,
+)
 from turnkeep.engine.loop import LocalTurn, StopReason
-from turnkeep.engine.recorder import FileAnnouncer, Recorder
+from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services

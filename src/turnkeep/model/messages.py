@@ -10,10 +10,8 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.model.turns import TurnStatus
-from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Role
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Part, Role, Usage
 from turnkeep_client.wire.events import Source
-from turnkeep_client.wire.parts import Part
-from turnkeep_client.wire.usage import Usage
 
 
 class Legacy(Struct, frozen=True, kw_only=True, omit_defaults=True):

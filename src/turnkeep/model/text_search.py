@@ -214,7 +214,7 @@ _BREAK = re.compile(r"\f|^(?=#{1,6}[ \t])", re.MULTILINE)
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 
-class Passage(Struct, frozen=True, kw_only=True):
+class TextPassage(Struct, frozen=True, kw_only=True):
     """The characters from `start` up to `stop`. `place` is the heading above it, or the number of its page."""
 
     start: int
@@ -222,11 +222,11 @@ class Passage(Struct, frozen=True, kw_only=True):
     place: str | None = None
 
 
-def split_passages(text: str, *, unit: str = "page", limit: int = PASSAGE_CHARS) -> list[Passage]:
+def split_passages(text: str, *, unit: str = "page", limit: int = PASSAGE_CHARS) -> list[TextPassage]:
     """The pieces in order. Pieces of nothing but space are left out. `unit` is what form feeds separate."""
     is_paged = "\f" in text
     page, heading = 1, None
-    passages: list[Passage] = []
+    passages: list[TextPassage] = []
     for start, stop in _sections(text):
         if start and text[start - 1] == "\f":
             page += 1
@@ -234,7 +234,7 @@ def split_passages(text: str, *, unit: str = "page", limit: int = PASSAGE_CHARS)
             heading = match[1].strip()
         place = f"{unit} {page}" if is_paged else heading
         passages += [
-            Passage(start=begin, stop=end, place=place)
+            TextPassage(start=begin, stop=end, place=place)
             for begin, end in _pieces(text, start, stop, limit)
             if text[begin:end].strip()
         ]

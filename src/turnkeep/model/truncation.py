@@ -4,6 +4,9 @@ What fits is returned unchanged. Every event keeps what its step said. The messa
 folded is loaded whole by every reader of the conversation, so it has a limit of its own: `fit_display` first cuts long
 values in steps, and only then replaces the beginning by a note.
 
+JSON from models, tools and sandboxes may be nested to any depth. Code that walks it has a finite stack, so
+`is_too_deep` finds it first.
+
 Decision: docs/decisions/0202
 """
 
@@ -12,15 +15,19 @@ from itertools import accumulate
 import msgspec
 from msgspec import UNSET, structs
 
-from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.blocks import JsonValue, Part, StepPart, TextPart
 from turnkeep_client.wire.display import Display
 from turnkeep_client.wire.events import Source
-from turnkeep_client.wire.parts import Part, StepPart, TextPart
 
 ANSWER_BYTES = 400_000
 """Of the text of one answer. It is written four times with its settlement, which has a limit too."""
 DISPLAY_BYTES = 800_000
 SOURCES_BYTES = 400_000
+
+MAX_DEPTH = 100
+"""Levels of lists and objects. Real arguments and results have a dozen; what reads JSON gives up near a thousand."""
+
+TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
 _NOTE_BYTES = 64
 _VALUE_CHARS = (16_000, 1_000, 100)
@@ -117,3 +124,17 @@ def _cut_part(part: Part, chars: int) -> Part:
 
 def _note(chars: int) -> str:
     return f"[cut: {chars:,} characters in all]"
+
+
+def is_too_deep(value: JsonValue) -> bool:
+    """Whether anything in it lies below MAX_DEPTH levels. Looks no deeper than that, and needs no stack itself."""
+    waiting: list[tuple[JsonValue, int]] = [(value, 1)]
+    while waiting:
+        item, level = waiting.pop()
+        if not isinstance(item, dict | list | tuple):
+            continue
+        if level > MAX_DEPTH:
+            return True
+        within = item.values() if isinstance(item, dict) else item
+        waiting += [(each, level + 1) for each in within if isinstance(each, dict | list | tuple)]
+    return False

@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
-from turnkeep_client.wire.blocks import JsonObject
-from turnkeep_client.wire.turns import IfBusy, TurnStatus
-from turnkeep_client.wire.usage import Source, Usage
+from turnkeep_client.wire.blocks import JsonObject, Usage
+from turnkeep_client.wire.conversations import IfBusy, TurnSource, TurnStatus
 
 __all__ = [
     "MOVES",
@@ -55,7 +54,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     last_seq: int
     cancel_requested_at: int | None
     background: bool
-    source: Source
+    source: TurnSource
     model: str | None
     snapshot: Snapshot
     usage: Usage

@@ -15,8 +15,7 @@ from turnkeep.providers.lessons import ANTHROPIC
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Reply, Target, Thinking, ToolOffer
 from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
-from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text, Usage
 
 MAX_TOKENS = 32_000
 UNKNOWN_MAX_TOKENS = 8_192

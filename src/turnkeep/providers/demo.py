@@ -14,8 +14,7 @@ from msgspec import Struct
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import new_call_id
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderEvent, Reply, Target, ToolOffer
-from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, ToolUse
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, ToolUse, Usage
 
 WORD_SECONDS = 0.012
 CHARS_PER_TOKEN = 4

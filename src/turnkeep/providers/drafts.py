@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from turnkeep.ids import CallId, new_call_id
-from turnkeep.model.json_depth import TOO_DEEP, is_too_deep
+from turnkeep.model.truncation import TOO_DEEP, is_too_deep
 from turnkeep.providers.failures import StreamFailed
 from turnkeep.providers.ports import Delta, Reply
 from turnkeep_client.wire.blocks import Block, JsonObject, ToolUse

@@ -19,8 +19,7 @@ from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Target, ToolOffer
 from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
-from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text, Usage
 
 Api = Literal["auto", "responses", "chat"]
 

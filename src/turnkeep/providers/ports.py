@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.ids import CallId
-from turnkeep_client.wire.blocks import Block, JsonObject
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Block, JsonObject, Usage
 
 Target = Literal["anthropic", "openai_chat", "openai_responses"]
 """The format in which a provider takes its messages; the compiler makes it."""

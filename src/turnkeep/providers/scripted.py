@@ -25,8 +25,7 @@ from turnkeep.providers.ports import (
     Restarted,
     Target,
 )
-from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, Text, ToolUse
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, Text, ToolUse, Usage
 
 
 class Think(Struct, frozen=True):

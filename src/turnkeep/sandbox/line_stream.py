@@ -16,24 +16,13 @@ from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
 from turnkeep.sandbox.tools import step_name
 from turnkeep.store.commands import Receipt, Settled, Settlement
-from turnkeep.streaming.ndjson import (
-    LINE_BYTES,
-    DeltaLine,
-    Ending,
-    ErrorLine,
-    Line,
-    LogLevel,
-    LogLine,
-    ResultLine,
-    SourcesLine,
-    StepLine,
-    encode_line,
-)
+from turnkeep.streaming.ndjson import LINE_BYTES
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep_client.wire.blocks import JsonValue
+from turnkeep_client.wire.blocks import JsonValue, StepStatus
 from turnkeep_client.wire.events import (
     Failure,
     Files,
+    LogLine,
     Recorded,
     Reset,
     Result,
@@ -41,11 +30,21 @@ from turnkeep_client.wire.events import (
     Sources,
     Step,
     ToolCalls,
+    TraceLevel,
     TurnBegan,
     TurnEvent,
 )
-from turnkeep_client.wire.events import LogLine as TraceLog
-from turnkeep_client.wire.parts import StepStatus
+from turnkeep_client.wire.sandbox import (
+    DeltaLine,
+    Ending,
+    ErrorLine,
+    Line,
+    ResultLine,
+    SandboxLog,
+    SourcesLine,
+    StepLine,
+    encode_line,
+)
 
 ARGS_BYTES = 64 * 1024
 ARG_CHARS = 2_000
@@ -69,8 +68,8 @@ class LineStream:
         self._wake = asyncio.Event()
         self.ending: Ending | None = None
 
-    def log(self, level: LogLevel, message: str) -> None:
-        self._write(LogLine(level=level, message=message[:LOG_CHARS], ts=self._clock()))
+    def log(self, level: TraceLevel, message: str) -> None:
+        self._write(SandboxLog(level=level, message=message[:LOG_CHARS], ts=self._clock()))
 
     def delta(self, text: str) -> None:
         self._write(DeltaLine(text=text))
@@ -156,7 +155,7 @@ class LineJournal:
         after: int,
         rows: Sequence[Message] = (),
         events: Sequence[TurnEvent] = (),
-        logs: Sequence[TraceLog] = (),
+        logs: Sequence[LogLine] = (),
     ) -> Receipt:
         for log in logs:
             self._lines.log(log.level, log.message)

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from turnkeep.clock import system_clock
 from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import Assembly
-from turnkeep.engine.endings import settle_failed
+from turnkeep.engine.held_turn import settle_failed
 from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
@@ -38,8 +38,7 @@ from turnkeep.sandbox.workspace import Workspace
 from turnkeep.sandbox.writeback import WritebackTask, write_back
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
-from turnkeep_client.wire.blocks import Text
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Text, Usage
 
 SUMMARY_CHARS = 400
 

@@ -30,7 +30,7 @@ from turnkeep.sandbox.line_stream import LineStream
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.turn import SandboxTurn
 from turnkeep.streaming.connection import Receive, Scope, Send, disconnected
-from turnkeep.streaming.ndjson import ErrorLine
+from turnkeep_client.wire.sandbox import ErrorLine
 
 BODY_BYTES = 4 * 1024 * 1024
 HEARTBEAT_SECONDS = 15.0

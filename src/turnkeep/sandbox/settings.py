@@ -1,8 +1,8 @@
-"""The settings of a runner, as the runner reads them. They are declared in `turnkeep.config.runner`."""
+"""The settings of a runner, as the runner reads them. They are declared in `turnkeep.config.settings`."""
 
 from collections.abc import Mapping
 
-from turnkeep.config.runner import RUNNER_VARIABLES, RunnerSection
+from turnkeep.config import RUNNER_VARIABLES, RunnerSection
 from turnkeep.config.variables import read_variables
 from turnkeep.sandbox.boxes.ports import MIB, Limits
 

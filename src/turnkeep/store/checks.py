@@ -26,8 +26,8 @@ from turnkeep.store.commands import (
     TokenBinding,
     TurnTrace,
 )
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import Failure, LogLine, Result, TurnEvent
-from turnkeep_client.wire.usage import Usage
 
 MAX_BYTES = 4 * 1024 * 1024
 """So much JSON may one write hold. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""

@@ -12,9 +12,9 @@ from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
-from turnkeep_client.wire.blocks import Block, JsonObject
+from turnkeep_client.wire.blocks import Block, JsonObject, Usage
+from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
-from turnkeep_client.wire.usage import Source, Usage
 
 Item = TypeVar("Item")
 
@@ -70,7 +70,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     queue_limit: int = DEFAULT_QUEUE_LIMIT
     background: bool = False
     watched_seconds: float | None = None
-    source: Source = "api"
+    source: TurnSource = "api"
     model: str | None = None
     snapshot: Snapshot = Snapshot()
     metadata: JsonObject = {}
@@ -151,14 +151,14 @@ class Renewal(Struct, frozen=True, kw_only=True):
 class Appended(Struct, frozen=True, kw_only=True):
     """A whole turn that happened elsewhere: its rows, the final one with display and usage.
 
-    Its events are not stored; they are made from the rows when a reader asks (`model/past_events.py`).
+    Its events are not stored; they are made from the rows when a reader asks (`model/conversations.py`).
     """
 
     turn_id: TurnId
     rows: tuple[Message, ...]
     usage: Usage = Usage()
     model: str | None = None
-    source: Source = "api"
+    source: TurnSource = "api"
     started_at: int
     settled_at: int
 

@@ -26,13 +26,12 @@ from turnkeep.ids import (
     new_turn_id,
 )
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.conversations import Conversation, title_and_preview
+from turnkeep.model.conversations import Conversation, events_from_rows, title_and_preview
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
-from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
-from turnkeep_client.wire.blocks import Block, FileRef
+from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
 from turnkeep_client.wire.events import (
     Failure,
     Files,
@@ -47,8 +46,6 @@ from turnkeep_client.wire.events import (
     TurnEvent,
     WrittenFile,
 )
-from turnkeep_client.wire.parts import FilePart, Part
-from turnkeep_client.wire.usage import Usage
 
 Id = TypeVar("Id", bound=str)
 FORMAT = 1

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from turnkeep.model.knowledge import Cell
-from turnkeep.model.text_search import Passage, SearchQuery, all_tokens_of, loosened, split_passages
+from turnkeep.model.text_search import SearchQuery, TextPassage, all_tokens_of, loosened, split_passages
 
 CANDIDATES = 2_000
 """Maximum number of matches that are ranked. Of a word with more matches, the newest count."""
@@ -51,7 +51,7 @@ def tokens_of_row(cells: Sequence[Cell]) -> list[str]:
 def index_of(title: str, text: str, *, unit: str = "page") -> list[Indexed]:
     """The passages of a text with their tokens. A text of nothing is found by its title."""
     titled = all_tokens_of(title)
-    passages = split_passages(text, unit=unit) or [Passage(start=0, stop=0)]
+    passages = split_passages(text, unit=unit) or [TextPassage(start=0, stop=0)]
     return [
         Indexed(each.start, each.stop, each.place, titled, all_tokens_of(text[each.start : each.stop]))
         for each in passages

@@ -19,11 +19,9 @@ from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
 from turnkeep.model.turns import Turn, TurnError
 from turnkeep.store.commands import TokenBinding
-from turnkeep_client.wire.blocks import Block, FileRef, JsonObject
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, Part, Usage
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Recorded, Result, Source, TurnEvent
-from turnkeep_client.wire.parts import Part
-from turnkeep_client.wire.usage import Usage
 
 Row = Sequence[Any]
 

@@ -16,8 +16,8 @@ from turnkeep.errors import InvalidRequest, NotFound, WorldError
 from turnkeep.ids import TurnId
 from turnkeep.streaming.frames import START, WHOLE, Cursor, EventFrame, Frame, event_frame
 from turnkeep.streaming.ports import EventSource, Hub, Subscription
+from turnkeep_client.wire.blocks import ReasoningPart, TextPart
 from turnkeep_client.wire.events import Recorded, Result
-from turnkeep_client.wire.parts import ReasoningPart, TextPart
 
 POLL_SECONDS = 2.0
 """The longest time for which a reader relies on the hub alone."""

@@ -18,7 +18,7 @@ from typing import Self
 from msgspec import structs
 
 from turnkeep.ids import TurnId
-from turnkeep.streaming.formats.native import encode_event
+from turnkeep.streaming.formats import encode_event
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind, event_frame
 from turnkeep.streaming.ports import EventSource, PreviewPiece
 from turnkeep_client.wire.events import Failure, Recorded, Result
@@ -294,7 +294,7 @@ class TurnLog:
 
     def __init__(self) -> None:
         self.head = 0
-        self.preview: Preview | None = None
+        self.preview: PreviewText | None = None
         self._events: list[EventFrame] = []
         self._bytes = 0
 
@@ -327,7 +327,7 @@ class TurnLog:
             self.note_event(piece.base_seq)
             if piece.base_seq < self.head:
                 return True
-            preview = self.preview = Preview(attempt=piece.attempt, base=piece.base_seq)
+            preview = self.preview = PreviewText(attempt=piece.attempt, base=piece.base_seq)
         if preview.attempt != piece.attempt:
             return True
         return preview.add(piece.offset, piece.iteration, piece.kind, piece.text)
@@ -358,7 +358,7 @@ class TurnLog:
         self._bytes = size
 
 
-class Preview:
+class PreviewText:
     """All text since one event: the last pieces as they came, earlier ones joined into larger pieces."""
 
     __slots__ = ("_joined", "_last", "_pieces", "attempt", "base", "end")

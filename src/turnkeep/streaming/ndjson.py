@@ -1,4 +1,4 @@
-"""NDJSON: the lines that come out of a sandbox, and the strict parser that reads them. No I/O.
+"""NDJSON: the strict parser of the lines that come out of a sandbox. No I/O. `wire/sandbox.py` defines the lines.
 
 A body is read like this; there is exactly one ending, whatever the bytes were:
 
@@ -14,130 +14,33 @@ counts them. Unknown fields are ignored; `take_notes` names them. Blank lines me
 to time to find out whether the server is still connected.
 """
 
-from typing import Literal
+from typing import get_args
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep_client.wire.blocks import JsonValue
-from turnkeep_client.wire.events import Source, Step
-from turnkeep_client.wire.parts import StepStatus
+from turnkeep_client.wire.blocks import StepStatus
+from turnkeep_client.wire.sandbox import Ending, ErrorLine, Line, OpenLine, ResultLine, StepLine, decode_line
 
 LINE_BYTES = 1024 * 1024
 """The longest line, without its line feed."""
 
 PROTOCOL_ERROR = "sandbox_protocol"
 
-LogLevel = Literal["debug", "info", "warn", "error"]
-
-_LEVELS: dict[str, LogLevel] = {
-    **{"trace": "debug", "debug": "debug", "info": "info", "notice": "info"},
-    **{"warn": "warn", "warning": "warn", "error": "error", "critical": "error", "fatal": "error"},
-}
+_STATUSES = frozenset(get_args(StepStatus))
 _QUOTED_CHARS = 200
 _MOST_NOTES = 20
 _NAME_CHARS = 60
 
 
-class _Line(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
-    pass
-
-
-class LogLine(_Line, frozen=True, kw_only=True, tag="log"):
-    """For the trace; readers of the turn never see it. `level` is whatever the sandbox calls it; see `known_level`."""
-
-    level: str
-    message: str
-    ts: int | float | UnsetType = UNSET
-
-    @property
-    def known_level(self) -> LogLevel:
-        """The level as the trace has it. An unknown level counts as `info`."""
-        return _LEVELS.get(self.level.lower(), "info")
-
-
-class DeltaLine(_Line, frozen=True, kw_only=True, tag="delta"):
-    """Text of a preview."""
-
-    text: str
-    ts: int | float | UnsetType = UNSET
-
-
-class StepLine(_Line, frozen=True, kw_only=True, tag="step"):
-    """A step began, goes on (`running` again, with the output so far as its result), or ended."""
-
-    id: str
-    name: str
-    status: StepStatus
-    args: JsonValue | UnsetType = UNSET
-    result: JsonValue | UnsetType = UNSET
-    error: JsonValue | UnsetType = UNSET
-    duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
-    ts: int | float | UnsetType = UNSET
-
-    def event(self) -> Step:
-        """The same step as an event; its JSON is this line's."""
-        return Step(
-            id=self.id,
-            name=self.name,
-            status=self.status,
-            args=self.args,
-            result=self.result,
-            error=self.error,
-            duration_ms=self.duration_ms,
-            ts=self.ts,
-        )
-
-
-class SourcesLine(_Line, frozen=True, kw_only=True, tag="sources"):
-    """Places that the answer may cite, each under the number by which it does."""
-
-    sources: tuple[Source, ...]
-    ts: int | float | UnsetType = UNSET
-
-
-class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
-    """Terminal: the answer."""
-
-    message: str
-    ts: int | float | UnsetType = UNSET
-
-
-class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
-    """Terminal: why there is no answer."""
-
-    code: str
-    message: str
-    ts: int | float | UnsetType = UNSET
-
-
-OpenLine = LogLine | DeltaLine | StepLine | SourcesLine
-Ending = ResultLine | ErrorLine
-Line = OpenLine | Ending
-
-_decode = msgspec.json.Decoder(Line).decode
-_encode = msgspec.json.Encoder().encode
-_FIELDS: dict[str, set[str]] = {
-    str(kind.__struct_config__.tag): {"type", *(each.encode_name for each in msgspec.structs.fields(kind))}
-    for kind in (LogLine, DeltaLine, StepLine, SourcesLine, ResultLine, ErrorLine)
-}
-
-
-def encode_line(line: Line) -> bytes:
-    """The line with its line feed. It may be longer than LINE_BYTES; the caller must keep results short."""
-    return _encode(line) + b"\n"
-
-
-def decode_line(line: bytes) -> tuple[Line, list[str]]:
+def checked_line(line: bytes) -> tuple[Line, list[str]]:
     """One line without its line feed, and the names of the unknown fields that it had. Raises ValueError, in words that
     name the fault and quote no content."""
     if len(line) > LINE_BYTES:
         raise ValueError(f"A line is longer than {LINE_BYTES:,} bytes.")
     try:
-        try:
-            return _decode(line), []
-        except msgspec.ValidationError:
-            return _without_unknown_fields(line)
+        decoded, unknown = decode_line(line)
+        if isinstance(decoded, StepLine) and decoded.status not in _STATUSES:
+            raise msgspec.ValidationError(f"Invalid enum value {decoded.status!r} - at `$.status`")
     except UnicodeDecodeError as exc:
         raise ValueError("A line is not valid UTF-8.") from exc
     except RecursionError as exc:
@@ -146,14 +49,7 @@ def decode_line(line: bytes) -> tuple[Line, list[str]]:
         raise ValueError(f"A line does not fit the contract: {str(exc)[:_QUOTED_CHARS]}.") from exc
     except msgspec.DecodeError as exc:
         raise ValueError(f"A line is not JSON: {str(exc)[:_QUOTED_CHARS]}.") from exc
-
-
-def _without_unknown_fields(line: bytes) -> tuple[Line, list[str]]:
-    """The same for a line that the quick and strict decoder refused."""
-    values = msgspec.json.decode(line, type=dict[str, JsonValue])
-    known = _FIELDS.get(str(values.get("type")), set(values))
-    fitting = {name: value for name, value in values.items() if name in known}
-    return msgspec.convert(fitting, type=Line), [name for name in values if name not in known]
+    return decoded, unknown
 
 
 class LineParser:
@@ -217,7 +113,7 @@ class LineParser:
         if not line or line.isspace():
             return
         try:
-            decoded, unknown = decode_line(line)
+            decoded, unknown = checked_line(line)
         except ValueError as exc:
             self._break(str(exc))
             return

@@ -356,7 +356,7 @@ def decode(data: bytes) -> Message | None:
         return None
 
 
-class Batch(Struct):
+class OutgoingBatch(Struct):
     """The messages of one round."""
 
     events: dict[TurnId, int]
@@ -413,15 +413,17 @@ class Outbox:
         self._previewed.pop(turn_id, None)
         self._sent.pop(turn_id, None)
 
-    def take(self) -> Batch:
+    def take(self) -> OutgoingBatch:
         """Take all that must be sent. Call `put_back` if it could not be sent."""
-        batch = Batch(events=self._events, sent_before=[], positions=tuple(self._positions.values()), previews=[])
+        batch = OutgoingBatch(
+            events=self._events, sent_before=[], positions=tuple(self._positions.values()), previews=[]
+        )
         for turn_id in self._previewed:
             self._take_preview(turn_id, batch)
         self._events, self._previewed, self._positions = {}, {}, {}
         return batch
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: OutgoingBatch) -> None:
         for turn_id, seq in batch.events.items():
             self.mark_event(turn_id, seq)
         for position in batch.sent_before:
@@ -429,7 +431,7 @@ class Outbox:
         for position in batch.positions:
             self._positions.setdefault(position.turn_id, position)
 
-    def _take_preview(self, turn_id: TurnId, batch: Batch) -> None:
+    def _take_preview(self, turn_id: TurnId, batch: OutgoingBatch) -> None:
         log = self._local.log_of(turn_id, live_only=True)
         preview = None if log is None else log.preview
         if preview is None:

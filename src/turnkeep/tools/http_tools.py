@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from turnkeep.errors import InvalidRequest, TurnkeepError
-from turnkeep.model.json_depth import is_too_deep
+from turnkeep.model.truncation import is_too_deep
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue

@@ -24,8 +24,8 @@ from turnkeep.clock import month_of
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import new_conversation_id
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import Result
-from turnkeep_client.wire.usage import Usage
 
 
 class TestATurnFromElsewhere:

@@ -33,9 +33,8 @@ from turnkeep.model.messages import Legacy
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.store.commands import ConversationChange, NewConversation, TokenBinding
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.blocks import FileRef, Image, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import FileRef, Image, Reasoning, Text, TextPart, ToolResult, ToolUse
 from turnkeep_client.wire.events import LogLine, Reset, Source, Sources
-from turnkeep_client.wire.parts import TextPart
 
 TEN_MEGABYTES = 10_000_000
 

@@ -10,9 +10,8 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.store.exports import exported_from_rows, read_export, write_export
 from turnkeep.store.ports import Store
 from turnkeep.transfer.transcripts import read_transcript
-from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject, StepPart, TextPart
 from turnkeep_client.wire.events import Result
-from turnkeep_client.wire.parts import StepPart, TextPart
 
 OPENAI: list[JsonObject] = [
     {"role": "user", "content": "Weather in Bern?"},

@@ -26,7 +26,8 @@ from tests.store.factories import (
 from turnkeep.errors import QuotaExceeded
 from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.usage import Messages, MonthlyUsage, Usage
+from turnkeep_client.wire.account import Messages, MonthlyUsage
+from turnkeep_client.wire.blocks import Usage
 
 A_MONTH = 31 * 24 * 3600.0
 

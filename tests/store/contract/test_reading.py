@@ -27,9 +27,8 @@ from turnkeep.errors import Forbidden, InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, new_conversation_id, new_turn_id
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.blocks import Reasoning, Text, ToolUse
+from turnkeep_client.wire.blocks import Reasoning, ReasoningPart, StepPart, Text, TextPart, ToolUse
 from turnkeep_client.wire.events import LogLine
-from turnkeep_client.wire.parts import ReasoningPart, StepPart, TextPart
 
 
 async def a_thread(store: Store, tenant: Tenant, turns: int) -> ConversationId:

@@ -24,6 +24,7 @@ from turnkeep.ids import new_call_id, new_conversation_id, new_turn_id
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Receipt
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import (
     Failure,
     Files,
@@ -35,7 +36,6 @@ from turnkeep_client.wire.events import (
     TurnEvent,
     WrittenFile,
 )
-from turnkeep_client.wire.usage import Usage
 
 
 class TestWhatIsRecorded:

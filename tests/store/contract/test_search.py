@@ -21,8 +21,7 @@ from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, NewConversation
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.blocks import Text
-from turnkeep_client.wire.parts import ReasoningPart, TextPart
+from turnkeep_client.wire.blocks import ReasoningPart, Text, TextPart
 
 
 async def found(store: Store, by: Principal, query: str) -> list[ConversationId]:

@@ -28,9 +28,8 @@ from turnkeep.errors import Defect, InvalidRequest, LeaseLost, TurnSettled
 from turnkeep.model.turns import TurnError
 from turnkeep.store.commands import Settled, TokenBinding
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import StepPart, TextPart, Usage
 from turnkeep_client.wire.events import Failure, LogLine, Result, Source, Step
-from turnkeep_client.wire.parts import StepPart, TextPart
-from turnkeep_client.wire.usage import Usage
 
 
 class TestAnAnswer:

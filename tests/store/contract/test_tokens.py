@@ -12,7 +12,7 @@ from turnkeep.ids import new_call_id, new_turn_id
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import TokenBinding, TokenPurpose
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Usage
 
 
 async def a_token(

@@ -32,8 +32,8 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.files import NewFile
 from turnkeep.store.commands import NewConversation
 from turnkeep.store.postgres import PostgresStore
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine
-from turnkeep_client.wire.usage import Usage
 
 WRITERS = 16
 

@@ -88,7 +88,7 @@ class Workspaces(Resource):
         await self._transport.fetch("DELETE", f"/v1/workspaces/{part(workspace_id)}")
 
 
-class Usage(Resource):
+class UsageResource(Resource):
     async def get(self, *, month: str | None = None) -> MonthlyUsage:
         """What a month (`2026-11`; by default this one) has used."""
         return await self._transport.call("GET", "/v1/usage", MonthlyUsage, query={"month": month})

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
 
 from turnkeep_client.errors import ConnectionLost
 from turnkeep_client.stream import TURN_HEADER
@@ -22,7 +21,7 @@ from turnkeep_client.transport import Refusal, Resource, Transport, part
 from turnkeep_client.wire import Agent
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, WorldError
-from turnkeep_client.wire.events import Step
+from turnkeep_client.wire.sandbox import DeltaLine, ErrorLine, Line, ResultLine, SandboxLog, decode_line
 
 NDJSON = {"accept": "application/x-ndjson"}
 MOST_BYTES = 2 * 1024 * 1024
@@ -90,31 +89,13 @@ class Agents(Resource):
         return RunStream(self._transport, f"/v1/agents/{part(agent_id)}/runs", body)
 
 
-class _Line(Struct, frozen=True, kw_only=True, tag_field="type"):
-    ts: int | float | UnsetType = UNSET
-
-
-class RunLog(_Line, frozen=True, kw_only=True, tag="log"):
-    level: str
-    message: str
-
-
-class RunDelta(_Line, frozen=True, kw_only=True, tag="delta"):
-    text: str
-
-
-class RunResult(_Line, frozen=True, kw_only=True, tag="result"):
-    message: str
-
-
-class RunError(_Line, frozen=True, kw_only=True, tag="error"):
-    code: str
-    message: str
-
-
-RunLine = RunLog | RunDelta | Step | RunResult | RunError
-
-_decode = msgspec.json.Decoder(RunLine).decode
+RunLine = Line
+"""A line of a run. Users of the client know its kinds as `RunLog`, `RunDelta`, `RunResult` and `RunError`, beside the
+steps and the sources."""
+RunLog = SandboxLog
+RunDelta = DeltaLine
+RunResult = ResultLine
+RunError = ErrorLine
 
 
 class RunStream:
@@ -171,7 +152,7 @@ class RunFailed(WorldError):
 
 def _read(text: str) -> RunLine:
     try:
-        line: RunLine = _decode(text)
+        line, _ = decode_line(text.encode())
     except msgspec.MsgspecError as exc:
         raise Defect(f"The run sent a line that this client cannot read: {exc}. Is one of them older?") from exc
     return line

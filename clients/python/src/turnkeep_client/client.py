@@ -4,11 +4,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from turnkeep_client.account import Keys, Models, Tokens, Usage, Workspaces
+from turnkeep_client.account import Keys, Models, Tokens, UsageResource, Workspaces
 from turnkeep_client.agents import Agents
 from turnkeep_client.conversations import Conversations
 from turnkeep_client.discovery import ServerAddress, find_server
-from turnkeep_client.files import Files
+from turnkeep_client.files import FileResource
 from turnkeep_client.knowledge import Pages, Tables
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS, Transport
@@ -50,7 +50,7 @@ class AsyncTurnkeep:
         )
         self.turns = Turns(self._transport)
         self.conversations = Conversations(self._transport)
-        self.files = Files(self._transport)
+        self.files = FileResource(self._transport)
         self.agents = Agents(self._transport)
         self.pages = Pages(self._transport)
         self.tables = Tables(self._transport)
@@ -58,7 +58,7 @@ class AsyncTurnkeep:
         self.keys = Keys(self._transport)
         self.tokens = Tokens(self._transport)
         self.workspaces = Workspaces(self._transport)
-        self.usage = Usage(self._transport)
+        self.usage = UsageResource(self._transport)
         self.ask = self.turns.ask
         self.stream = self.turns.stream
 

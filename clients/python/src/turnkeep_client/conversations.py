@@ -1,11 +1,12 @@
 """Conversations: list, search, make, change, delete, restore; their messages, rows, export and import."""
 
 from collections.abc import AsyncGenerator
-from typing import Literal
+from typing import Literal, Unpack
 
 from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Conversation, Imported, Message, Page, Replay, TraceRow
 from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.conversations import ConversationFields
 
 Order = Literal["asc", "desc"]
 Provider = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
@@ -29,18 +30,10 @@ class Conversations(Resource):
         title: str | None = None,
         agent_id: str | None = None,
         model: str | None = None,
-        kind: Literal["chat", "sandbox"] | None = None,
-        workflow_id: str | None = None,
         metadata: JsonObject | None = None,
+        **fields: Unpack[ConversationFields],
     ) -> Conversation:
-        body = given(
-            title=title,
-            agent_id=agent_id,
-            model=model,
-            kind=kind,
-            workflow_id=workflow_id,
-            metadata=metadata,
-        )
+        body = given(title=title, agent_id=agent_id, model=model, metadata=metadata, **fields)
         return await self._transport.call("POST", "/v1/conversations", Conversation, body=body)
 
     async def get(self, conversation_id: str) -> Conversation:

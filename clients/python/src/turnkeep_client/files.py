@@ -24,7 +24,7 @@ Source = str | os.PathLike[str] | bytes
 """A path, or the bytes themselves (which need a `name`)."""
 
 
-class Files(Resource):
+class FileResource(Resource):
     """The bags of conversations, and the workspace's Files."""
 
     async def upload(

@@ -20,7 +20,7 @@ from turnkeep_client.errors import ConnectionLost, failed
 from turnkeep_client.retry import OnTrouble, Retry
 from turnkeep_client.transport import Refusal, Transport
 from turnkeep_client.wire import Accepted, File, Source, Turn, TurnFailure
-from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.blocks import JsonObject, Part, TextPart, Usage
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.errors import Defect
 from turnkeep_client.wire.events import (
@@ -35,9 +35,7 @@ from turnkeep_client.wire.events import (
     TurnEvent,
 )
 from turnkeep_client.wire.events import Preview as Delta
-from turnkeep_client.wire.parts import Part, TextPart
 from turnkeep_client.wire.sse import ServerSentEvent, SseParser
-from turnkeep_client.wire.usage import Usage
 
 if TYPE_CHECKING:
     import httpx

@@ -14,19 +14,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from turnkeep_client.account import Keys, Models, Tokens, Usage, Workspaces
+from turnkeep_client.account import Keys, Models, Tokens, UsageResource, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
 from turnkeep_client.client import AsyncTurnkeep
 from turnkeep_client.conversations import Conversations
 from turnkeep_client.discovery import ServerAddress
-from turnkeep_client.files import Files
+from turnkeep_client.files import FileResource
 from turnkeep_client.knowledge import Pages, Tables
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, Event, TurnStream, TurnView
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
 from turnkeep_client.turns import Turns
 from turnkeep_client.wire import Turn
-from turnkeep_client.wire.parts import Part
+from turnkeep_client.wire.blocks import Part
 
 __all__ = ["Items", "LoopThread", "Stream", "SyncResource", "SyncRun", "Turnkeep"]
 
@@ -277,16 +277,16 @@ class SyncConversations(SyncResource[Conversations]):
     import_ = _blocking(Conversations.import_)
 
 
-class SyncFiles(SyncResource[Files]):
-    upload = _blocking(Files.upload)
-    upload_here = _blocking(Files.upload_here)
-    list = _iterating(Files.list)
-    get = _blocking(Files.get)
-    delete = _blocking(Files.delete)
-    save = _blocking(Files.save)
-    read = _blocking(Files.read)
-    chunks = _iterating(Files.chunks)
-    download = _blocking(Files.download)
+class SyncFiles(SyncResource[FileResource]):
+    upload = _blocking(FileResource.upload)
+    upload_here = _blocking(FileResource.upload_here)
+    list = _iterating(FileResource.list)
+    get = _blocking(FileResource.get)
+    delete = _blocking(FileResource.delete)
+    save = _blocking(FileResource.save)
+    read = _blocking(FileResource.read)
+    chunks = _iterating(FileResource.chunks)
+    download = _blocking(FileResource.download)
 
 
 class SyncAgents(SyncResource[Agents]):
@@ -349,8 +349,8 @@ class SyncWorkspaces(SyncResource[Workspaces]):
     delete = _blocking(Workspaces.delete)
 
 
-class SyncUsage(SyncResource[Usage]):
-    get = _blocking(Usage.get)
+class SyncUsage(SyncResource[UsageResource]):
+    get = _blocking(UsageResource.get)
 
 
 class Turnkeep:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -11,13 +11,13 @@ from turnkeep_client.stream import Answer, TurnRequest, TurnStream
 from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Accepted, Turn
 from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.conversations import ConversationFields, IfBusy
 
-IfBusy = Literal["reject", "enqueue", "interrupt"]
 Blocks = str | list[JsonObject]
 """A message: text, or blocks such as `{"type": "text", "text": …}` and `{"type": "image", …}`."""
 
 
-class Again(TypedDict, total=False):
+class RepeatOptions(TypedDict, total=False):
     """How a turn is asked for, wherever it stands."""
 
     agent_id: str | None
@@ -27,18 +27,16 @@ class Again(TypedDict, total=False):
     metadata: JsonObject
 
 
-class Edit(Again, total=False):
+class EditOptions(RepeatOptions, total=False):
     """How an edited question is asked. Without `attachment_ids` it keeps the files of the old one."""
 
     attachment_ids: Sequence[str]
 
 
-class Options(Edit, total=False):
+class AskOptions(EditOptions, ConversationFields, total=False):
     """How a question is asked. Without `conversation_id` it opens a conversation."""
 
     conversation_id: str | None
-    kind: Literal["chat", "sandbox"] | None
-    workflow_id: str | None
 
 
 class Turns(Resource):
@@ -51,7 +49,7 @@ class Turns(Resource):
         *,
         idempotency_key: str | None = None,
         on_trouble: OnTrouble | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[AskOptions],
     ) -> TurnStream:
         """A stream that asks when it is first read. Without `conversation_id` it opens a conversation.
 
@@ -66,14 +64,14 @@ class Turns(Resource):
         *,
         idempotency_key: str | None = None,
         on_trouble: OnTrouble | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[AskOptions],
     ) -> Answer:
         """Ask and wait for the answer. Raises TurnFailed where there is none."""
         async with self.stream(message, idempotency_key=idempotency_key, on_trouble=on_trouble, **options) as stream:
             return await stream.result()
 
     async def start(
-        self, /, message: Blocks, *, idempotency_key: str | None = None, **options: Unpack[Options]
+        self, /, message: Blocks, *, idempotency_key: str | None = None, **options: Unpack[AskOptions]
     ) -> Accepted:
         """Ask in the background and return at once; `wait` for it or `follow` it later."""
         body = question(message, **options) | {"background": True}
@@ -108,7 +106,7 @@ class Turns(Resource):
         *,
         idempotency_key: str | None = None,
         on_trouble: OnTrouble | None = None,
-        **options: Unpack[Again],
+        **options: Unpack[RepeatOptions],
     ) -> TurnStream:
         """Ask the same again: a new turn beside the old one."""
         path = _beside(conversation_id, turn_id, "regenerate")
@@ -123,7 +121,7 @@ class Turns(Resource):
         *,
         idempotency_key: str | None = None,
         on_trouble: OnTrouble | None = None,
-        **options: Unpack[Edit],
+        **options: Unpack[EditOptions],
     ) -> TurnStream:
         """Ask something else in the same place: a new turn beside the old one."""
         path = _beside(conversation_id, turn_id, "edit")

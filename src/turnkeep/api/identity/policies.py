@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from turnkeep.errors import Forbidden
 from turnkeep.model.principals import Principal
-from turnkeep_client.wire.usage import Source
+from turnkeep_client.wire.conversations import TurnSource
 
 
 class Identity(Struct, frozen=True, kw_only=True):
     """An authenticated caller: its principal, and whether it is the bundled page (`ui`) or another client (`api`)."""
 
     principal: Principal
-    source: Source = "api"
+    source: TurnSource = "api"
     requests_per_minute: int | None = None
     is_operator: bool = False
     """The key comes from the server's own configuration (the local key, the bootstrap key). It may manage tenants."""

@@ -17,7 +17,7 @@ from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, WorkspaceId
 from turnkeep.model.principals import Principal, Workspace
 from turnkeep_client import wire
-from turnkeep_client.wire.usage import MonthlyUsage
+from turnkeep_client.wire.account import MonthlyUsage
 
 WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
 

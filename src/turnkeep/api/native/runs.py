@@ -17,10 +17,10 @@ from turnkeep.ids import AgentId, TurnId
 from turnkeep.model.principals import Principal
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import NewConversation
-from turnkeep.streaming.ndjson import Ending, ErrorLine, Line, ResultLine, encode_line
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Failure, Result
+from turnkeep_client.wire.sandbox import Ending, ErrorLine, Line, ResultLine, encode_line
 
 endpoints = Endpoints("agents")
 

@@ -21,8 +21,8 @@ from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, wh
 from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile
+from turnkeep.engine.outcomes import call_tool
 from turnkeep.engine.sandbox.remote_turn import prompt_of
-from turnkeep.engine.tool_calls import call_tool
 from turnkeep.errors import NotFound, Unauthorized
 from turnkeep.files.keys import Folder
 from turnkeep.files.multipart import file_parts

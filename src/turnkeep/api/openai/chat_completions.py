@@ -25,9 +25,9 @@ from turnkeep_client.wire.blocks import (
     Text,
     ToolResult,
     ToolUse,
+    Usage,
     text_of,
 )
-from turnkeep_client.wire.usage import Usage
 
 DETAILS = "reasoning_details"
 

@@ -9,7 +9,7 @@ from turnkeep.engine import Observer
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
-from turnkeep_client.wire.usage import Usage
+from turnkeep_client.wire.blocks import Usage
 
 _logger = logging.getLogger("turnkeep.turns")
 

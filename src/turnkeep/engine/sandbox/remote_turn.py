@@ -14,24 +14,31 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET
 
-from turnkeep.engine.endings import closed_steps, settle_failed
-from turnkeep.engine.held_turn import HeldTurn
-from turnkeep.engine.leases import HeldLease
-from turnkeep.engine.recorder import FileAnnouncer, Recorder
+from turnkeep.engine.held_turn import FileAnnouncer, HeldLease, HeldTurn, closed_steps, settle_failed
+from turnkeep.engine.outcomes import clean_json, clean_text
+from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.runner_client import RunnerClient, SandboxLost, SandboxProtocol
-from turnkeep.engine.sanitizer import clean_json, clean_text
 from turnkeep.engine.services import Services
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.messages import Message
 from turnkeep.model.truncation import ANSWER_BYTES, cut_bytes, fit_display
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
-from turnkeep.streaming import ndjson
-from turnkeep.streaming.ndjson import DeltaLine, Ending, Line, LineParser, OpenLine, ResultLine, SourcesLine, StepLine
+from turnkeep.streaming.ndjson import LineParser
 from turnkeep_client.wire.blocks import Text, paragraphs_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
-from turnkeep_client.wire.sandbox import SandboxRequest
+from turnkeep_client.wire.sandbox import (
+    DeltaLine,
+    Ending,
+    Line,
+    OpenLine,
+    ResultLine,
+    SandboxLog,
+    SandboxRequest,
+    SourcesLine,
+    StepLine,
+)
 
 TakeLines = Callable[[Sequence[Line]], None]
 """Gets the lines themselves, as they come. Must be quick, and must not raise."""
@@ -190,7 +197,7 @@ class RemoteTurn(HeldTurn):
                 text = clean_text(line.text)
                 self._say(text)
                 taken.unshown.append(text)
-            case ndjson.LogLine():
+            case SandboxLog():
                 taken.logs.append(self._log(line, after=len(self.recorder.events) + len(taken.events)))
             case StepLine() | SourcesLine():
                 event = _step_of(line) if isinstance(line, StepLine) else self._sources_of(line)
@@ -229,7 +236,7 @@ class RemoteTurn(HeldTurn):
     def _spoken_event(self, text: str) -> ToolCalls:
         return ToolCalls(iteration=self._iteration, text=text, calls=())
 
-    def _log(self, line: ndjson.LogLine, *, after: int) -> LogLine:
+    def _log(self, line: SandboxLog, *, after: int) -> LogLine:
         ts = self._clock() if line.ts is UNSET or abs(line.ts) > _MAX_TS else int(line.ts)
         return LogLine(after_seq=after, level=line.known_level, message=clean_text(line.message), ts=ts)
 

@@ -1,4 +1,4 @@
-"""The HTTP client of the sandbox runner: one request per turn, and the bytes that come back.
+"""The way to the sandbox runner and back: one request per turn, the bytes that come back, and the gateway tokens.
 
 To stop a turn the server closes its connection; then the runner kills the box.
 """
@@ -6,16 +6,20 @@ To stop a turn the server closes its connection; then the runner kills the box.
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct, to_builtins
 
-from turnkeep.errors import SandboxUnavailable, WorldError
+from turnkeep.clock import Clock, system_clock
+from turnkeep.errors import SandboxUnavailable, Unauthorized, WorldError
 from turnkeep.http_server.sockets import keep_alive
 from turnkeep.ids import TurnId
+from turnkeep.model.turns import Turn
+from turnkeep.signed_values import SigningKeys
+from turnkeep.store.ports import TurnStore
 from turnkeep_client.wire.sandbox import SandboxRequest
 
 CONNECT_SECONDS = 10.0
@@ -25,6 +29,9 @@ TRUSTED_SECONDS = 2.0
 """A runner that answered within this time is not probed again."""
 BUFFER_BYTES = 256 * 1024
 _WORDS = 300
+
+GATEWAY_TOKEN = "tkg_"
+TOKEN_CHARS = 200
 
 
 class SandboxFailed(WorldError):
@@ -135,6 +142,40 @@ class RunnerClient:
                 trust_env=False,
             )
         return self._session
+
+
+class GatewayTokens:
+    """The tokens with which the sandboxes of turns reach the model gateway of this server.
+
+    A token is a signed value, since every model call shows it. It names the turn and the attempt, and is worth nothing
+    once either has ended. One set of secrets signs and verifies: the first signs, all verify.
+
+    Decision: docs/decisions/0903
+    """
+
+    def __init__(self, secrets: Sequence[str], *, clock: Clock = system_clock) -> None:
+        self._keys = SigningKeys(secrets, purpose="gateway tokens", encode=bytes.hex)
+        self._clock = clock
+
+    def make(self, turn_id: TurnId, attempt: int, *, expires_at: int) -> str:
+        signed = f"{GATEWAY_TOKEN}{turn_id}.{attempt}.{expires_at}"
+        return f"{signed}.{self._keys.sign(signed.encode())}"
+
+    async def turn(self, store: TurnStore, turn_id: TurnId, token: str) -> Turn:
+        """The running turn that this token was made for. Raises Unauthorized for any other."""
+        refusal = Unauthorized("This needs the gateway token of a turn that runs. It ends with the turn.")
+        signed, _, signature = token.rpartition(".")
+        if len(token) > TOKEN_CHARS or not token.isascii():
+            raise refusal
+        if not self._keys.is_signed(signed.encode(), signature):
+            raise refusal
+        made_for, attempt, expires_at = signed.removeprefix(GATEWAY_TOKEN).split(".")
+        if made_for != turn_id or int(expires_at) <= self._clock():
+            raise refusal
+        turn = await store.running_turn(turn_id, int(attempt))
+        if turn is None:
+            raise refusal
+        return turn
 
 
 def _lively_socket(address: Any) -> socket.socket:

@@ -6,7 +6,7 @@ from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
-from turnkeep_client.wire.usage import MonthlyUsage
+from turnkeep_client.wire.account import MonthlyUsage
 
 
 class DirectoryStore(Protocol):

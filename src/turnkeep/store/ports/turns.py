@@ -20,8 +20,8 @@ from turnkeep.store.commands import (
     TurnTrace,
     Window,
 )
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
-from turnkeep_client.wire.usage import Usage
 
 
 class TurnStore(Protocol):

@@ -44,7 +44,7 @@ from turnkeep.store.rules.directory import (
     workspace_record,
 )
 from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
-from turnkeep_client.wire.usage import MonthlyUsage
+from turnkeep_client.wire.account import MonthlyUsage
 
 AFTER_EVERY_AGENT = "agent_g"
 """Ids are hexadecimal, so this is behind all of them."""

@@ -3,8 +3,8 @@
 from operator import itemgetter
 
 from turnkeep.ids import ConversationId, TurnId, check_id
+from turnkeep.model.conversations import events_from_rows
 from turnkeep.model.messages import Message
-from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import ROW_LIMIT, TurnTrace, Window

@@ -38,8 +38,8 @@ from turnkeep.store.rules import appends, claims, fence, queue, quota
 from turnkeep.store.rules.appends import AppendFacts
 from turnkeep.store.rules.claims import ClaimFacts, NewIds, NewTurn, Repeat
 from turnkeep.store.rules.quota import call_mark
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, TurnEvent
-from turnkeep_client.wire.usage import Usage
 
 _CLAIM_TRIES = 100
 """So often another request may change the conversation between the two statements of a claim."""

@@ -21,8 +21,8 @@ from turnkeep.store.rules.branches import Beside, Place, check_replaceable, plac
 from turnkeep.store.rules.queue import Entry, Queue
 from turnkeep.store.rules.quota import Limits
 from turnkeep.store.rules.refusals import no_agent, no_conversation, no_workspace
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import TurnBegan
-from turnkeep_client.wire.usage import Usage
 
 
 class KnownTurn(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from turnkeep.model.principals import ApiKey, Principal, Workspace
 from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_text
 from turnkeep.store.rows import json_text
 from turnkeep.store.rules.refusals import no_workspace
-from turnkeep_client.wire.usage import KeyUsage, Messages, MonthlyUsage
+from turnkeep_client.wire.account import KeyUsage, Messages, MonthlyUsage
 
 DEFAULT_WORKSPACE = "Default"
 """The name of the workspace that an org begins with."""

@@ -43,7 +43,7 @@ from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.ownership import in_workspace
-from turnkeep_client.wire.usage import MonthlyUsage
+from turnkeep_client.wire.account import MonthlyUsage
 
 
 class SqliteDirectory(StoreThreads):

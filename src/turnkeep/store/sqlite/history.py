@@ -1,8 +1,8 @@
 """Reads of turns: windows, events, rows and traces. Every function ends with its rows in hand, no cursor open."""
 
 from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.conversations import events_from_rows
 from turnkeep.model.messages import Message
-from turnkeep.model.past_events import events_from_rows
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import TurnTrace, Window

@@ -18,8 +18,8 @@ from turnkeep.store.rules.leases import ExpiredTurn
 from turnkeep.store.rules.queue import PromotionFacts
 from turnkeep.store.sqlite.history import own_turn
 from turnkeep.store.sqlite.io.session import Session
+from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import TurnEvent
-from turnkeep_client.wire.usage import Source
 
 Counts = tuple[int, int]
 """Turns and visible messages."""
@@ -187,6 +187,6 @@ def insert_events(session: Session, turn_id: TurnId, org_id: str, after: int, ev
     )
 
 
-def one_message(source: Source) -> dict[str, int]:
+def one_message(source: TurnSource) -> dict[str, int]:
     """One message, as usage counts it."""
     return {"ui": int(source == "ui"), "api": int(source == "api")}

@@ -21,8 +21,8 @@ from turnkeep.store.rows import json_text, to_conversation, to_message
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.ownership import owner_of
+from turnkeep_client.wire.blocks import Part
 from turnkeep_client.wire.display import parts_of, words_of
-from turnkeep_client.wire.parts import Part
 
 LATEST = 2**62
 """Later than every change."""

@@ -45,8 +45,8 @@ from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.leases import cancel_waiting, insert_events, one_message, promote_next, show_chain
 from turnkeep.store.sqlite.ownership import owner_of
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
-from turnkeep_client.wire.usage import Usage
 
 Columns = list[tuple[Any, ...]]
 

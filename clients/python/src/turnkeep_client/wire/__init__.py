@@ -2,12 +2,12 @@
 
 | module | shapes |
 |---|---|
-| `turns` `conversations` `agents` `files` `knowledge` `account` | bodies of requests and answers of `/v1` |
+| `conversations` `agents` `files` `knowledge` `account` | bodies of requests and answers of `/v1` |
 | `sandbox` | what the server and a sandbox runner tell each other |
-| `events` `parts` `blocks` `usage` | the pieces: events of a stream, what a reader sees, what a model said |
+| `events` `blocks` | the pieces: events of a stream, what a model said, what a reader sees |
 | `display` | the fold from events to what a reader sees |
 | `errors` | the error tree with its codes, and `Problem` |
-| `sse` `ids` `base` | frames of a stream, kinds of ids, what all shapes share |
+| `sse` `base` | frames of a stream, kinds of ids and what else all shapes share |
 
 Nothing here does I/O or knows the server. Names are unique across the modules, because the OpenAPI document uses them
 as they are. `base.py` says how one definition is strict for requests and tolerant for answers: read it first.
@@ -19,8 +19,11 @@ from turnkeep_client.wire.account import (
     CallerRole,
     Health,
     Key,
+    KeyUsage,
     Me,
+    Messages,
     ModelName,
+    MonthlyUsage,
     NewKey,
     NewOrg,
     NewToken,
@@ -65,26 +68,51 @@ from turnkeep_client.wire.base import (
 )
 from turnkeep_client.wire.blocks import (
     Block,
+    FilePart,
     FileRef,
     Image,
     JsonObject,
     JsonValue,
+    Part,
     Reasoning,
+    ReasoningPart,
     Role,
+    StepPart,
+    StepStatus,
     Text,
+    TextPart,
     ToolResult,
     ToolUse,
+    Usage,
     paragraphs_of,
     text_of,
 )
 from turnkeep_client.wire.conversations import (
+    Accepted,
+    Again,
+    Answered,
     Conversation,
     ConversationPatch,
+    Edit,
+    FileBlock,
+    IfBusy,
+    ImageBlock,
     Imported,
     Kind,
+    Message,
     NewConversation,
+    NewRun,
+    NewTurn,
     QueuedTurn,
+    Replay,
+    RoleWord,
     RunningTurn,
+    TextBlock,
+    TraceRow,
+    Turn,
+    TurnFailure,
+    TurnStatus,
+    TurnStatusWord,
 )
 from turnkeep_client.wire.errors import (
     Problem,
@@ -134,14 +162,6 @@ from turnkeep_client.wire.knowledge import (
     TableChange,
     TableColumn,
 )
-from turnkeep_client.wire.parts import (
-    FilePart,
-    Part,
-    ReasoningPart,
-    StepPart,
-    StepStatus,
-    TextPart,
-)
 from turnkeep_client.wire.sandbox import (
     ChatTurn,
     FoundPassage,
@@ -156,32 +176,6 @@ from turnkeep_client.wire.sandbox import (
     SandboxTool,
     SandboxToolCall,
     ToolOutcome,
-)
-from turnkeep_client.wire.turns import (
-    Accepted,
-    Again,
-    Answered,
-    Edit,
-    FileBlock,
-    IfBusy,
-    ImageBlock,
-    Message,
-    NewRun,
-    NewTurn,
-    Replay,
-    RoleWord,
-    TextBlock,
-    TraceRow,
-    Turn,
-    TurnFailure,
-    TurnStatus,
-    TurnStatusWord,
-)
-from turnkeep_client.wire.usage import (
-    KeyUsage,
-    Messages,
-    MonthlyUsage,
-    Usage,
 )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The account on the wire: the caller, tokens, service keys, orgs, workspaces, models, health."""
+"""The account on the wire: the caller, tokens, service keys, orgs, workspaces, models, usage, health."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -8,6 +8,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from turnkeep_client.wire.base import Count, Id, Model, Name, RequestBody, UserName, known_words
 
 CallerRole = Literal["member", "admin", "service"]
+
+Scope = Literal["workspace", "user", "key"]
+"""What a monthly limit is set on."""
 
 
 class Me(Struct, frozen=True, kw_only=True):
@@ -110,3 +113,30 @@ class Health(Struct, frozen=True, kw_only=True):
     """Whether the server lives (`ok`) and takes turns (`ready`)."""
 
     status: Annotated[str, known_words(Literal["ok", "ready"])]
+
+
+class Messages(Struct, frozen=True, kw_only=True):
+    """POSTs, by where they came from."""
+
+    ui: int = 0
+    api: int = 0
+
+
+class KeyUsage(Struct, frozen=True, kw_only=True):
+    """What one service key has used in one month, in whatever workspaces, and what it may."""
+
+    messages: int
+    limit: int | None
+
+
+class MonthlyUsage(Struct, frozen=True, kw_only=True):
+    """What one scope has used in one month. `messages` counts POSTs, never rows."""
+
+    month: str
+    messages: int
+    by_source: Messages
+    input_tokens: int
+    output_tokens: int
+    limit: int | None = None
+    key: KeyUsage | None = None
+    """The service key that asks; None for everybody else, and for the operator's own keys, which have no limit."""

@@ -1,4 +1,4 @@
-"""What the shapes of every room share: request bodies, pages of lists, and bounded texts and numbers.
+"""What the shapes of every module share: request bodies, pages of lists, ids, and bounded texts and numbers.
 
 **Strict in, tolerant out.** A request body derives from `RequestBody`: an unknown field, a wrong type or an unknown
 word is refused with its name. A response is a plain struct: a reader passes over fields that it does not know. Words
@@ -7,10 +7,13 @@ that a newer server may add are texts with `known_words`, which documents the wo
 **Fields that may be absent.** A scalar that a response leaves out is `UNSET`, which is falsy. A list that it leaves out
 is the empty tuple, and the struct has `omit_defaults`: msgspec leaves out exactly the default object, so the server
 says "there is none" with an empty list and leaves the field out with `()`.
+
+**Ids** are a prefix that a human knows and 32 hex digits, as `turn_0192f0c1…`. There is one type per kind, so that a
+type checker tells a turn from a conversation. The server makes them (`turnkeep.ids`).
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, Generic, NewType, TypeVar, get_args
 
 from msgspec import Meta, Struct
 
@@ -23,6 +26,20 @@ Count = Annotated[int, Meta(ge=0, le=2_147_483_647)]
 Model = Annotated[str, Meta(min_length=1, max_length=200)]
 Id = Annotated[str, Meta(max_length=100)]
 Cursor = Annotated[str, Meta(max_length=1_000)]
+
+OrgId = NewType("OrgId", str)
+WorkspaceId = NewType("WorkspaceId", str)
+UserId = NewType("UserId", str)
+KeyId = NewType("KeyId", str)
+AgentId = NewType("AgentId", str)
+ConversationId = NewType("ConversationId", str)
+TurnId = NewType("TurnId", str)
+MessageId = NewType("MessageId", str)
+FileId = NewType("FileId", str)
+PageId = NewType("PageId", str)
+TableId = NewType("TableId", str)
+CallId = NewType("CallId", str)
+"""Names one tool call. Ours are `call_…`; an imported call keeps the id that it came with."""
 
 
 def known_words(literal: Any) -> Meta:

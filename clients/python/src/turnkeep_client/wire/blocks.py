@@ -1,19 +1,22 @@
-"""Blocks: the pieces of a message, as the model said them or was told them.
+"""What messages are made of: blocks, parts, and the tokens that they cost.
 
-This is the protocol truth from which every provider's request is made. What a person sees is made of parts
-(`display.py`), which are folded from events.
+A block is a piece of a message as the model said it or was told it. Blocks are the protocol truth from which every
+provider's request is made. A part is a piece of what a reader sees. `display.py` folds parts from events.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep_client.wire.ids import CallId, FileId
+from turnkeep_client.wire.base import CallId, FileId, known_words
 
 JsonValue = Any
 """Whatever JSON can say. Spelled so that signatures tell JSON from real looseness."""
 
 JsonObject = dict[str, JsonValue]
+
+Role = Literal["user", "assistant", "system"]
+StepStatus = Literal["running", "succeeded", "failed"]
 
 
 class _Block(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -75,7 +78,57 @@ class FileRef(_Block, frozen=True, kw_only=True, tag="file"):
 
 Block = Text | Reasoning | ToolUse | ToolResult | Image | FileRef
 
-Role = Literal["user", "assistant", "system"]
+
+class _Part(Struct, frozen=True, kw_only=True, tag_field="type"):
+    pass
+
+
+class TextPart(_Part, frozen=True, kw_only=True, tag="text"):
+    text: str
+
+
+class ReasoningPart(_Part, frozen=True, kw_only=True, tag="reasoning"):
+    text: str
+
+
+class StepPart(_Part, frozen=True, kw_only=True, tag="step"):
+    id: str
+    name: str
+    status: Annotated[str, known_words(StepStatus)]
+    args: JsonValue | UnsetType = UNSET
+    result: JsonValue | UnsetType = UNSET
+    error: JsonValue | UnsetType = UNSET
+    duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
+
+
+class FilePart(_Part, frozen=True, kw_only=True, tag="file"):
+    file_id: FileId
+    name: str
+    mime_type: str
+    size: int
+
+
+Part = TextPart | ReasoningPart | StepPart | FilePart
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens, summed over every model call of a turn.
+
+    `input_tokens` is all that the models read. What came from a cache, and what was written into one, is part of it.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
 
 
 def text_of(blocks: tuple[Block, ...]) -> str:

@@ -1,24 +1,204 @@
-"""Conversations on the wire."""
+"""Conversations and turns on the wire: how they are asked for, and what is shown of them and of their messages."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep_client.wire.base import Id, Model, Name, RequestBody, known_words
-from turnkeep_client.wire.blocks import JsonObject
-from turnkeep_client.wire.turns import Message
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Part, Role, Usage
+from turnkeep_client.wire.display import words_of
+from turnkeep_client.wire.events import Source
+from turnkeep_client.wire.files import File
 
 Kind = Literal["chat", "sandbox", "run"]
 """`chat`: the loop runs in the server; `sandbox`: in a sandbox; `run`: one turn, no thread, never listed."""
+NewKind = Literal["chat", "sandbox"]
+"""The kinds that a caller may ask for; `POST /v1/agents/{agent_id}/runs` makes the others."""
+
+TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+IfBusy = Literal["reject", "enqueue", "interrupt"]
+TurnSource = Literal["ui", "api"]
+"""Where a turn was asked from: the bundled page, or the API."""
+
+TurnStatusWord = Annotated[str, known_words(TurnStatus)]
+RoleWord = Annotated[str, known_words(Role)]
 
 
-class NewConversation(RequestBody, frozen=True, kw_only=True):
+class TextBlock(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageBlock(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="image"):
+    """A picture inside the message: base64 `data`, or a `url` that the provider fetches."""
+
+    media_type: Annotated[str, Meta(max_length=100)]
+    data: str | None = None
+    url: str | None = None
+
+
+class FileBlock(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="file"):
+    """A file of the bag, as if it stood in `attachment_ids`. Only the id counts; the rest may come along, so that a
+    block of the transcript can be sent back as it is."""
+
+    file_id: Id
+    name: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+
+
+class _ConversationOptions(RequestBody, frozen=True, kw_only=True):
+    """What a caller says about a conversation when it is opened: on its own, or with its first turn."""
+
+    kind: NewKind | None = None
+    workflow_id: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class ConversationFields(TypedDict, total=False):
+    """The same fields as keyword arguments of the client. A test compares both."""
+
+    kind: NewKind | None
+    workflow_id: str | None
+
+
+class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
+    """How a turn is asked for. In a conversation that exists, the fields of the conversation may only repeat what it
+    has."""
+
+    agent_id: Id | None = None
+    model: Model | None = None
+    if_busy: IfBusy = "reject"
+    background: bool = False
+    metadata: JsonObject = field(default_factory=dict)
+
+
+class NewRun(RequestBody, frozen=True, kw_only=True):
+    """What an agent is to do, and the files it is to do it with."""
+
+    prompt: str
+    attachment_ids: list[Id] = field(default_factory=list)
+
+
+class NewTurn(_TurnOptions, frozen=True, kw_only=True):
+    """The body of `POST /v1/turns`. Without `conversation_id` it opens a conversation."""
+
+    message: str | list[TextBlock | ImageBlock | FileBlock] = ""
+    conversation_id: Id | None = None
+    attachment_ids: list[Id] = field(default_factory=list)
+
+
+class Again(_TurnOptions, frozen=True, kw_only=True):
+    """The options of a regenerated turn; the question stays as it was."""
+
+
+class Edit(_TurnOptions, frozen=True, kw_only=True):
+    """Another question in the place of the old one. It has the files that it names, in `attachment_ids` or in blocks;
+    without `attachment_ids` and file blocks those of the old one stay."""
+
+    message: str | list[TextBlock | ImageBlock | FileBlock]
+    attachment_ids: list[Id] | UnsetType = UNSET
+
+
+class TurnFailure(Struct, frozen=True, kw_only=True):
+    """Why a turn ended without an answer."""
+
+    code: str
+    message: str
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """A turn. `response` is the final text, `files` what the sandbox wrote back."""
+
+    id: str
+    conversation_id: str
+    status: TurnStatusWord
+    attempt: int
+    model: str | None
+    usage: Usage
+    error: TurnFailure | None
+    started_at: int | None
+    settled_at: int | None
+    response: str | None
+    files: Sequence[File]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the turn has ended."""
+        return self.status not in {"queued", "running"}
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A visible message. `siblings` are the turns that start from the same place, where there are several."""
+
+    id: str
+    conversation_id: str
+    turn_id: str
+    role: RoleWord
+    content: Sequence[Part]
+    attachments: Sequence[FileRef]
+    sources: Sequence[Source]
+    usage: Usage | None
+    status: TurnStatusWord
+    created_at: int
+    siblings: Sequence[str] = ()
+
+    @property
+    def text(self) -> str:
+        """What was said, without what was thought or done."""
+        return words_of(self.content)
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """What a waiting POST answers, also for a turn that failed or was stopped."""
+
+    conversation_id: str
+    turn: Turn
+    message: Message | None
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    """The turn exists and goes on by itself."""
+
+    conversation_id: str
+    turn_id: str
+    events_url: str
+
+
+class TraceRow(Struct, frozen=True, kw_only=True):
+    """One stored row, internal ones included. `blocks` is what the model said or was told."""
+
+    id: str
+    conversation_id: str
+    turn_id: str
+    turn_sequence: int
+    iteration: int | None
+    role: RoleWord
+    internal: bool
+    blocks: Sequence[Block]
+    content: Sequence[Part] | None
+    attachments: Sequence[FileRef]
+    sources: Sequence[Source]
+    metadata: JsonObject
+    usage: Usage | None
+    provider: str | None
+    created_at: int
+
+
+class Replay(Struct, frozen=True, kw_only=True):
+    """What the next turn would send of the past. `system` stands beside the messages where the provider has it so."""
+
+    messages: Sequence[JsonObject]
+    system: JsonValue
+    turns_included: int
+    turns_dropped: int
+    chars: int
+
+
+class NewConversation(_ConversationOptions, frozen=True, kw_only=True):
     title: Name | None = None
     agent_id: Id | None = None
     model: Model | None = None
-    kind: Literal["chat", "sandbox"] = "chat"
-    workflow_id: Annotated[str, Meta(max_length=200)] | None = None
+    kind: NewKind = "chat"
     metadata: JsonObject = field(default_factory=dict)
 
 

@@ -9,7 +9,20 @@ from typing import assert_never
 
 from msgspec import UNSET, Struct
 
-from turnkeep_client.wire.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.blocks import (
+    Block,
+    FilePart,
+    FileRef,
+    Image,
+    Part,
+    Reasoning,
+    ReasoningPart,
+    StepPart,
+    Text,
+    TextPart,
+    ToolResult,
+    ToolUse,
+)
 from turnkeep_client.wire.events import (
     Failure,
     Files,
@@ -22,7 +35,6 @@ from turnkeep_client.wire.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep_client.wire.parts import FilePart, Part, ReasoningPart, StepPart, TextPart
 
 
 class Display(Struct, frozen=True, kw_only=True):

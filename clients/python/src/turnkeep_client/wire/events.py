@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from turnkeep_client.wire.base import known_words
-from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.base import CallId, ConversationId, MessageId, TurnId, known_words
+from turnkeep_client.wire.blocks import JsonObject, JsonValue, Part, StepStatus, Usage
 from turnkeep_client.wire.files import File
-from turnkeep_client.wire.ids import CallId, ConversationId, MessageId, TurnId
-from turnkeep_client.wire.parts import Part, StepStatus
-from turnkeep_client.wire.usage import Usage
+
+TraceLevel = Literal["debug", "info", "warn", "error"]
 
 WrittenFile = File
 """A file as the wire shows it, by a name that can stand beside the `File` of the store."""
@@ -135,6 +134,6 @@ class LogLine(Struct, frozen=True, kw_only=True):
     """What a sandbox logged. Only the trace shows it. `after_seq` says which event it came after."""
 
     after_seq: int
-    level: Literal["debug", "info", "warn", "error"]
+    level: TraceLevel
     message: str
     ts: int | None = None

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from turnkeep_client.wire.base import Id, Page, RequestBody, known_words
-from turnkeep_client.wire.ids import ConversationId, FileId, MessageId
+from turnkeep_client.wire.base import ConversationId, FileId, Id, MessageId, Page, RequestBody, known_words
 
 FileSource = Literal["user", "sandbox"]
 TextUnit = Literal["page", "sheet", "slide"]

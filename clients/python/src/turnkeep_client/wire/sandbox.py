@@ -3,20 +3,29 @@
 The server posts a `SandboxRequest`. The runner fetches the rest with the tokens in it: the environment, and the
 configuration of the turn. It then calls the model and the tools of the server through the gateway. A runner passes over
 fields that it does not know, so that a newer server can talk to an older runner.
+
+The runner answers with lines of JSON (NDJSON), one `Line` each. A client that runs an agent gets the same lines. The
+last one is an `Ending`.
 """
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep_client.wire.base import RequestBody
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
-from turnkeep_client.wire.events import Source
+from turnkeep_client.wire.events import Source, Sources, Step, TraceLevel
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(gt=0)]
 Seconds = Annotated[float, Meta(gt=0)]
+
+_LEVELS: dict[str, TraceLevel] = {
+    **{"trace": "debug", "debug": "debug", "info": "info", "notice": "info"},
+    **{"warn": "warn", "warning": "warn", "error": "error", "critical": "error", "fatal": "error"},
+}
 
 
 class SandboxRequest(Struct, frozen=True, kw_only=True):
@@ -150,3 +159,89 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
     error: str | None
     sources: Sequence[Source]
     passages: Sequence[FoundPassage]
+
+
+class _Line(Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class SandboxLog(_Line, frozen=True, kw_only=True, tag="log"):
+    """For the trace; readers of the turn never see it. `level` is whatever the sandbox calls it; see `known_level`."""
+
+    level: str
+    message: str
+    ts: int | float | UnsetType = UNSET
+
+    @property
+    def known_level(self) -> TraceLevel:
+        """The level as the trace has it. An unknown level counts as `info`."""
+        return _LEVELS.get(self.level.lower(), "info")
+
+
+class DeltaLine(_Line, frozen=True, kw_only=True, tag="delta"):
+    """Text of a preview."""
+
+    text: str
+    ts: int | float | UnsetType = UNSET
+
+
+class StepLine(Step, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A step began, goes on (`running` again, with the output so far as its result), or ended."""
+
+    def event(self) -> Step:
+        """The same step as an event; its JSON is this line's."""
+        return Step(**msgspec.structs.asdict(self))
+
+
+class SourcesLine(Sources, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Places that the answer may cite, each under the number by which it does."""
+
+    ts: int | float | UnsetType = UNSET
+
+
+class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
+    """Terminal: the answer."""
+
+    message: str
+    ts: int | float | UnsetType = UNSET
+
+
+class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
+    """Terminal: why there is no answer."""
+
+    code: str
+    message: str
+    ts: int | float | UnsetType = UNSET
+
+
+OpenLine = SandboxLog | DeltaLine | StepLine | SourcesLine
+Ending = ResultLine | ErrorLine
+Line = OpenLine | Ending
+
+_decode = msgspec.json.Decoder(Line).decode
+_encode = msgspec.json.Encoder().encode
+_FIELDS: dict[str, set[str]] = {
+    str(kind.__struct_config__.tag): {"type", *(each.encode_name for each in msgspec.structs.fields(kind))}
+    for kind in (SandboxLog, DeltaLine, StepLine, SourcesLine, ResultLine, ErrorLine)
+}
+
+
+def encode_line(line: Line) -> bytes:
+    """The line with its line feed."""
+    return _encode(line) + b"\n"
+
+
+def decode_line(line: bytes) -> tuple[Line, list[str]]:
+    """One line without its line feed, and the names of the unknown fields that it had. Raises what msgspec raises."""
+    try:
+        return _decode(line), []
+    except msgspec.ValidationError:
+        return _without_unknown_fields(line)
+
+
+def _without_unknown_fields(line: bytes) -> tuple[Line, list[str]]:
+    """The same for a line that the quick and strict decoder refused."""
+    values = msgspec.json.decode(line, type=dict[str, JsonValue])
+    known = _FIELDS.get(str(values.get("type")), set(values))
+    fitting = {name: value for name, value in values.items() if name in known}
+    return msgspec.convert(fitting, type=Line), [name for name in values if name not in known]

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from turnkeep.engine.sanitizer import clean_json
-from turnkeep.model.json_depth import MAX_DEPTH, is_too_deep
+from turnkeep.engine.outcomes import clean_json
+from turnkeep.model.truncation import MAX_DEPTH, is_too_deep
 
 
 def nested(levels: int, innermost: Any = 1) -> Any:

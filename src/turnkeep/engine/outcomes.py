@@ -1,5 +1,7 @@
-"""One tool call, from its arguments to an outcome that can be recorded. A failure is an outcome too: the turn goes
-on.
+"""Outcomes: the replies of models and the results of tool calls, made fit to be recorded.
+
+Models and tools may send any text and any JSON. NUL characters, half surrogate pairs and JSON that is nested too deeply
+are removed. A failure of a tool is an outcome too: the turn goes on.
 
 Every source of a turn has one number, by which the answer cites it: 1, 2, 3 … in the order of record. A source gets
 its number when its outcome is about to be recorded, so events and numbers have the same order, and an attempt that
@@ -12,17 +14,19 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import structs
 
-from turnkeep.engine.sanitizer import clean_json, clean_text
-from turnkeep.model.json_depth import is_too_deep
-from turnkeep.model.truncation import cut_bytes, cut_chars, text_of_value
+from turnkeep.ids import CallId
+from turnkeep.model.truncation import TOO_DEEP, cut_bytes, cut_chars, is_too_deep, text_of_value
+from turnkeep.providers.ports import Reply
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
-from turnkeep_client.wire.blocks import JsonValue, ToolUse
+from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Reasoning, Text, ToolResult, ToolUse
 from turnkeep_client.wire.events import Source
 
 KEPT_BYTES = 1024 * 1024
 """Maximum size of a result in the trace. A longer result is cut, with a note."""
 SHOWN_CHARS = 16_000
 """Maximum length of a result as readers get it, so that an answer made of many steps can still be loaded."""
+
+_REPLACEMENT = "\ufffd"
 
 
 async def call_tool(toolbox: Toolbox, call: ToolUse, context: CallContext, *, default_timeout: float) -> Outcome:
@@ -134,3 +138,63 @@ class Citations:
     def _number(self, source: Source) -> int:
         """The same place has the same number, however often it is found."""
         return self._numbers.setdefault(structs.replace(source, number=None), len(self._numbers) + 1)
+
+
+def clean_text(text: str) -> str:
+    if text.isascii():
+        return text.replace("\0", _REPLACEMENT)
+    # What cannot be encoded becomes "?" bytes; going through surrogatepass first joins pairs that were split.
+    fit = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return fit.replace("\0", _REPLACEMENT)
+
+
+def clean_json(value: JsonValue) -> JsonValue:
+    """The same JSON with every text in it cleaned, also its keys. JSON that is nested too deeply becomes a text."""
+    if not is_too_deep(value):
+        return _cleaned(value)
+    try:
+        return clean_text(msgspec.json.encode(value).decode())
+    except (UnicodeEncodeError, RecursionError):
+        return f"({TOO_DEEP}, not shown)"
+
+
+def clean_reply(reply: Reply) -> Reply:
+    """The reply, cleaned. A call whose arguments are nested too deeply counts as malformed."""
+    too_deep: dict[CallId, str] = {
+        block.id: TOO_DEEP for block in reply.blocks if isinstance(block, ToolUse) and is_too_deep(block.input)
+    }
+    blocks = tuple(_clean_block(block) for block in reply.blocks)
+    return msgspec.structs.replace(reply, blocks=blocks, malformed=too_deep | reply.malformed)
+
+
+def _cleaned(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {clean_text(str(name)): _cleaned(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_cleaned(each) for each in value]
+        case _:
+            return value
+
+
+def _clean_block(block: Block) -> Block:
+    match block:
+        case Text():
+            return Text(text=clean_text(block.text))
+        case Reasoning():
+            return Reasoning(
+                text=clean_text(block.text),
+                provider=block.provider,
+                signature=block.signature,
+                data=block.data,
+                item_id=block.item_id,
+            )
+        case ToolUse():
+            cleaned: JsonObject = {} if is_too_deep(block.input) else _cleaned(block.input)
+            return ToolUse(id=block.id, name=clean_text(block.name), input=cleaned)
+        case ToolResult():
+            return ToolResult(call_id=block.call_id, content=clean_text(block.content), is_error=block.is_error)
+        case _:
+            return block
