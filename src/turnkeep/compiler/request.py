@@ -13,8 +13,6 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
-from turnkeep.compiler import anthropic, openai_chat, openai_responses
-from turnkeep.compiler.attachments import INLINE_CHARS, Contents
 from turnkeep.compiler.exchange import (
     BEGAN_EARLIER,
     Exchange,
@@ -22,10 +20,22 @@ from turnkeep.compiler.exchange import (
     Speaker,
     Utterance,
     note,
+    repair,
+    without_reasoning,
 )
-from turnkeep.compiler.identifiers import safe_name
-from turnkeep.compiler.repair import repair, without_reasoning
-from turnkeep.compiler.utterances import View, view_turn
+from turnkeep.compiler.provider_formats import (
+    ANTHROPIC_ID_CHARS,
+    CHAT_ID_CHARS,
+    RESPONSES_ID_CHARS,
+    CallNames,
+    anthropic_messages,
+    chat_messages,
+    mark_for_cache,
+    responses_input,
+    safe_name,
+    system_blocks,
+)
+from turnkeep.compiler.utterances import INLINE_CHARS, Contents, View, view_turn
 from turnkeep.compiler.window import CHARS_PER_TOKEN, Budget, Group, Window, fit, group_turns, size_of
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
@@ -151,19 +161,19 @@ def _translate(
     lines = conversation.lines
     match target:
         case "anthropic":
-            names = anthropic.call_names()
-            messages = anthropic.translate(lines, names)
-            blocks = anthropic.system_blocks(system)
+            names = CallNames(ANTHROPIC_ID_CHARS)
+            messages = anthropic_messages(lines, names)
+            blocks = system_blocks(system)
             if cache_markers:
-                anthropic.mark_for_cache(blocks, messages, closed=conversation.closed)
+                mark_for_cache(blocks, messages, closed=conversation.closed)
             return _Wire(messages=messages, system=blocks, renamed=names.renamed)
         case "openai_chat":
-            names = openai_chat.call_names()
-            messages = openai_chat.translate(lines, names, system=system)
+            names = CallNames(CHAT_ID_CHARS)
+            messages = chat_messages(lines, names, system=system)
             return _Wire(messages=messages, renamed=names.renamed)
         case "openai_responses":
-            names = openai_responses.call_names()
-            messages = openai_responses.translate(lines, names)
+            names = CallNames(RESPONSES_ID_CHARS)
+            messages = responses_input(lines, names)
             return _Wire(messages=messages, system=system, renamed=names.renamed)
         case "sandbox":
             return _Wire(messages=sandbox_history(window.exchanges))

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from turnkeep.compiler import Contents, FileContent, Gone, PictureContent, TextContent, wanted
-from turnkeep.compiler.attachments import INLINE_CHARS, ContentKind
+from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import MAX_BYTES, ImageConverter
 from turnkeep.files.ports import Missing
