@@ -20,8 +20,18 @@ from msgspec import Struct
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.tools.addresses import AddressGuard
-from turnkeep.tools.mcp_session import CLOSE_SECONDS, McpBroken, McpSession, McpUnreachable, SessionTasks
-from turnkeep.tools.mcp_transports import CONNECT_SECONDS, OpenTransport, StderrTail, over_http, over_stdio
+from turnkeep.tools.mcp_session import (
+    CLOSE_SECONDS,
+    CONNECT_SECONDS,
+    McpBroken,
+    McpSession,
+    McpUnreachable,
+    OpenTransport,
+    SessionTasks,
+    StderrTail,
+    over_http,
+    over_stdio,
+)
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep.tools.vault import Vault
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
