@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.files.zip_reader import ZipRefused, safe_path
+from turnkeep.files.zip_files import ZipRefused, safe_path
 from turnkeep_client.wire.sandbox import ChatTurn
 from turnkeep_client.wire.sandbox import SandboxAgent as AgentConfig
 from turnkeep_client.wire.sandbox import SandboxAssets as Assets

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import CallerError, WorldError
-from turnkeep.files.zip_reader import ZipReader, ZipRefused, safe_path
+from turnkeep.files.zip_files import ZipReader, ZipRefused, safe_path
 from turnkeep.sandbox.boxes.ports import MIB, WORKSPACE, Box, Command, Ended, Limits
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 

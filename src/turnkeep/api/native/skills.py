@@ -16,7 +16,7 @@ from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill, check_skil
 from turnkeep.api.views import agent_of
 from turnkeep.errors import FileTooLarge, InvalidRequest, NotFound, UnsupportedMediaType
 from turnkeep.files.multipart import FilePart, file_parts
-from turnkeep.files.zip_reader import NotAZip, ZipReader, ZipRefused
+from turnkeep.files.zip_files import NotAZip, ZipReader, ZipRefused
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep_client.wire.agents import Agent, Skill
