@@ -11,12 +11,12 @@ from turnkeep.clock import FakeClock
 from turnkeep.ids import ConversationId
 from turnkeep.providers.scripted import Pause
 from turnkeep.sandbox import line_stream, server, tools
-from turnkeep.sandbox.envelope import ChatTurn, Skill
 from turnkeep.sandbox.line_stream import LineStream, shown_args
 from turnkeep.sandbox.loop import history, skill_summary
 from turnkeep.streaming.ndjson import LINE_BYTES, LineParser, ResultLine
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Step
+from turnkeep_client.wire.sandbox import ChatTurn, SandboxSkill
 
 
 async def all_of(written: LineStream) -> bytes:
@@ -111,7 +111,7 @@ class TestInstructions:
         ],
     )
     def test_a_skill_is_summarized_in_one_line(self, text: str, told: str) -> None:
-        assert skill_summary(Skill(name="x", files={"SKILL.md": text})) == told
+        assert skill_summary(SandboxSkill(name="x", files={"SKILL.md": text})) == told
 
     def test_the_conversation_so_far_becomes_turns(self) -> None:
         said = (("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"))

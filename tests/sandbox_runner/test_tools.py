@@ -11,10 +11,10 @@ from tests.sandbox_runner.harness import SMALL
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
 from turnkeep.model.principals import Principal
 from turnkeep.sandbox.boxes.ports import Box, Driver
-from turnkeep.sandbox.envelope import Skill
 from turnkeep.sandbox.tools import BoxAccess, BoxTools, Progress, shorten, step_name
 from turnkeep.sandbox.workspace import SKILLS, BoxScript, Workspace, skill_files
 from turnkeep.tools.ports import CallContext, Outcome
+from turnkeep_client.wire.sandbox import SandboxSkill
 
 CONTEXT = CallContext(
     call_id=CallId("call_1"),
@@ -23,7 +23,7 @@ CONTEXT = CallContext(
     principal=Principal(org_id=OrgId(""), workspace_id=WorkspaceId(""), user_id=None, role="service"),
 )
 
-SKILL = Skill(
+SKILL = SandboxSkill(
     name="sums",
     files={
         "SKILL.md": "# Sums\nAdds numbers.",

@@ -1,7 +1,7 @@
 """What the server tells the runner about one turn, read and checked.
 
-The shapes are those of the wire (`turnkeep_client.wire.sandbox`), under the shorter names that the runner uses. Unknown
-fields are passed over, so that a newer server can talk to an older runner. A known field that is wrong is refused.
+The shapes are those of the wire (`turnkeep_client.wire.sandbox`). Unknown fields are passed over, so that a newer
+server can talk to an older runner. A known field that is wrong is refused.
 """
 
 import re
@@ -12,30 +12,7 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.zip_files import ZipRefused, safe_path
-from turnkeep_client.wire.sandbox import ChatTurn
-from turnkeep_client.wire.sandbox import SandboxAgent as AgentConfig
-from turnkeep_client.wire.sandbox import SandboxAssets as Assets
-from turnkeep_client.wire.sandbox import SandboxConfig as Config
-from turnkeep_client.wire.sandbox import SandboxEnvironment as Environment
-from turnkeep_client.wire.sandbox import SandboxGateway as GatewayAccess
-from turnkeep_client.wire.sandbox import SandboxLimits as TurnLimits
-from turnkeep_client.wire.sandbox import SandboxRequest as StreamRequest
-from turnkeep_client.wire.sandbox import SandboxSkill as Skill
-from turnkeep_client.wire.sandbox import SandboxTool as OfferedTool
-
-__all__ = [
-    "AgentConfig",
-    "Assets",
-    "ChatTurn",
-    "Config",
-    "Environment",
-    "GatewayAccess",
-    "OfferedTool",
-    "Skill",
-    "StreamRequest",
-    "TurnLimits",
-    "read",
-]
+from turnkeep_client.wire.sandbox import SandboxConfig, SandboxEnvironment, SandboxSkill
 
 VARIABLE_BYTES = 128 * 1024
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,9 +25,9 @@ def read(data: bytes, kind: type[Value], *, origin: str) -> Value:
     """The value, or InvalidRequest that names where it came from and what is wrong with it."""
     try:
         value = msgspec.json.decode(data, type=kind)
-        if isinstance(value, Environment):
+        if isinstance(value, SandboxEnvironment):
             _check_variables(value)
-        elif isinstance(value, Config):
+        elif isinstance(value, SandboxConfig):
             for skill in value.agent.skills:
                 _check_skill(skill)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as exc:
@@ -58,7 +35,7 @@ def read(data: bytes, kind: type[Value], *, origin: str) -> Value:
     return value
 
 
-def _check_variables(environment: Environment) -> None:
+def _check_variables(environment: SandboxEnvironment) -> None:
     for name, value in environment.variables.items():
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a variable")
@@ -66,7 +43,7 @@ def _check_variables(environment: Environment) -> None:
             raise ValueError(f"the variable {name} is too long, or has a NUL in it")
 
 
-def _check_skill(skill: Skill) -> None:
+def _check_skill(skill: SandboxSkill) -> None:
     if not _SKILL.fullmatch(skill.name):
         raise ValueError(f"{skill.name!r} is not the name of a skill")
     for path in skill.files:

@@ -15,10 +15,10 @@ from turnkeep.ids import CallId
 from turnkeep.providers.drafts import ALIVE, Draft
 from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider
 from turnkeep.providers.ports import Delta, ModelRequest, Reply
-from turnkeep.sandbox.envelope import GatewayAccess, OfferedTool
 from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue, ToolUse
 from turnkeep_client.wire.events import Source
+from turnkeep_client.wire.sandbox import SandboxGateway, SandboxTool
 
 DETAILS = "reasoning_details"
 GRACE_SECONDS = 15.0
@@ -33,7 +33,7 @@ class GatewayProvider(OpenAIProvider):
 
     name = "gateway"
 
-    def __init__(self, access: GatewayAccess) -> None:
+    def __init__(self, access: SandboxGateway) -> None:
         super().__init__(api_key=access.token, base_url=access.base_url, api="chat")
         self._reasoning_by_call: dict[CallId, list[JsonValue]] = {}
 
@@ -74,7 +74,7 @@ class _GatewayDraft(OpenAIChatDraft):
 class ServerTool:
     """One tool that the server calls for this turn."""
 
-    def __init__(self, offered: OfferedTool, access: GatewayAccess, session: aiohttp.ClientSession) -> None:
+    def __init__(self, offered: SandboxTool, access: SandboxGateway, session: aiohttp.ClientSession) -> None:
         self.spec = ToolSpec(
             name=offered.name,
             description=offered.description,

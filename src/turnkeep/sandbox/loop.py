@@ -28,7 +28,6 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.sandbox.boxes.ports import Box
-from turnkeep.sandbox.envelope import ChatTurn, Config, Skill, TurnLimits
 from turnkeep.sandbox.gateway import GatewayProvider, ServerTool
 from turnkeep.sandbox.line_stream import LineJournal, LinePublisher, LineStream
 from turnkeep.sandbox.server_client import ServerClient
@@ -39,6 +38,7 @@ from turnkeep.sandbox.writeback import WritebackTask, write_back
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
 from turnkeep_client.wire.blocks import Text
+from turnkeep_client.wire.sandbox import ChatTurn, SandboxConfig, SandboxLimits, SandboxSkill
 from turnkeep_client.wire.usage import Usage
 
 SUMMARY_CHARS = 400
@@ -56,7 +56,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
     workspace: Workspace
     python: Sequence[str]
     variables: Mapping[str, str]
-    config: Config
+    config: SandboxConfig
     settings: RunnerSettings
     lines: LineStream
     server: ServerClient
@@ -159,7 +159,7 @@ class _Observer(Observer):
         _logger.error("A turn hit a defect", exc_info=error)
 
 
-def _turn(config: Config) -> Turn:
+def _turn(config: SandboxConfig) -> Turn:
     """The turn as the engine needs it, with ids of its own: the server keeps the real ones."""
     now = system_clock()
     return Turn(
@@ -189,7 +189,7 @@ def _turn(config: Config) -> Turn:
     )
 
 
-def _engine_settings(settings: RunnerSettings, limits: TurnLimits) -> EngineSettings:
+def _engine_settings(settings: RunnerSettings, limits: SandboxLimits) -> EngineSettings:
     defaults = EngineSettings()
     return EngineSettings(
         replay_turns=1_000,  # the server has chosen which turns to send
@@ -205,7 +205,7 @@ def _smaller(ours: float, theirs: float | None) -> float:
     return ours if theirs is None else min(ours, theirs)
 
 
-def _unavailable_tools(config: Config) -> Sequence[str]:
+def _unavailable_tools(config: SandboxConfig) -> Sequence[str]:
     """Notes about tools of the agent that cannot be used here, because its server calls none for sandboxes."""
     names = [tool if isinstance(tool, str) else str(tool.get("name")) for tool in config.agent.tools]
     names += [f"MCP server {server.get('name')}" for server in config.agent.mcp_servers]
@@ -225,7 +225,7 @@ _FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*\n", re.DOTALL)
 _DESCRIPTION = re.compile(r"^description:\s*(.+?)\s*$", re.MULTILINE)
 
 
-def instructions(config: Config) -> str:
+def instructions(config: SandboxConfig) -> str:
     """The agent's instructions, then a description of the sandbox, then the list of skills."""
     parts = [config.agent.instructions.strip(), _SANDBOX]
     if config.agent.skills:
@@ -233,7 +233,7 @@ def instructions(config: Config) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def skill_summary(skill: Skill) -> str:
+def skill_summary(skill: SandboxSkill) -> str:
     """The description from the front matter of SKILL.md, or its first line that is not a heading."""
     text = skill.files.get("SKILL.md", "")
     front = _FRONT_MATTER.match(text)

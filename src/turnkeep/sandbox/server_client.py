@@ -13,8 +13,9 @@ import aiohttp
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest, WorldError
-from turnkeep.sandbox.envelope import Assets, Config, Environment, read
+from turnkeep.sandbox.envelope import read
 from turnkeep.sandbox.workspace import Asset
+from turnkeep_client.wire.sandbox import SandboxAssets, SandboxConfig, SandboxEnvironment
 
 ANSWER_BYTES = 32 * 1024 * 1024
 """Maximum size of a response. The configuration contains the skills."""
@@ -46,13 +47,13 @@ class ServerClient:
         self._session = session
         self._url = agent_url.rstrip("/")
 
-    async def environment(self, otp_setup: str) -> Environment:
-        return await self._get("env", otp_setup, Environment)
+    async def environment(self, otp_setup: str) -> SandboxEnvironment:
+        return await self._get("env", otp_setup, SandboxEnvironment)
 
-    async def config(self, otp_run: str) -> Config:
-        return await self._get("config", otp_run, Config)
+    async def config(self, otp_run: str) -> SandboxConfig:
+        return await self._get("config", otp_run, SandboxConfig)
 
-    async def bag(self, assets: Assets, *, max_bytes: int) -> IO[bytes]:
+    async def bag(self, assets: SandboxAssets, *, max_bytes: int) -> IO[bytes]:
         """The zip of the conversation's files, in a temporary file. Close it."""
         file = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - the caller closes it
         try:

@@ -15,11 +15,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from turnkeep.sandbox.boxes.ports import WORKSPACE, Box, Command, Ended
-from turnkeep.sandbox.envelope import Skill
 from turnkeep.sandbox.workspace import SKILLS, BoxScript, ScriptRefused
 from turnkeep.tools.functions import FunctionTool, tool
 from turnkeep.tools.ports import CallContext, Outcome
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.sandbox import SandboxSkill
 
 COMMAND_CHARS = 100_000
 """The kernel takes 128 KiB as one argument."""
@@ -103,7 +103,7 @@ class BoxAccess(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     step_seconds: float
     result_chars: int
-    skills: tuple[Skill, ...] = ()
+    skills: tuple[SandboxSkill, ...] = ()
 
 
 class BoxTools:
@@ -261,7 +261,7 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:half]}{note}{text[len(text) - half :]}"
 
 
-def recipes_of(skills: Sequence[Skill]) -> list[str]:
+def recipes_of(skills: Sequence[SandboxSkill]) -> list[str]:
     return [f"{skill.name}/{path}" for skill in skills for path in skill.files if path != "SKILL.md"]
 
 

@@ -13,7 +13,6 @@ import aiohttp
 from turnkeep.errors import CallerError, TurnkeepError
 from turnkeep.ids import new_call_id
 from turnkeep.sandbox.boxes.ports import Box, Command, Driver
-from turnkeep.sandbox.envelope import Config, Environment, StreamRequest
 from turnkeep.sandbox.line_stream import LineStream
 from turnkeep.sandbox.loop import PreparedTurn, run_loop
 from turnkeep.sandbox.server_client import ServerClient
@@ -21,6 +20,7 @@ from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.tools import outcome_of
 from turnkeep.sandbox.workspace import SKILLS, Workspace, skill_files
 from turnkeep_client.wire.events import Step
+from turnkeep_client.wire.sandbox import SandboxConfig, SandboxEnvironment, SandboxRequest
 
 SETUP = "setup"
 SETUP_CHARS = 4_000
@@ -39,7 +39,7 @@ class SandboxTurn:
 
     def __init__(
         self,
-        request: StreamRequest,
+        request: SandboxRequest,
         lines: LineStream,
         *,
         driver: Driver,
@@ -90,7 +90,9 @@ class SandboxTurn:
         finally:
             await _surely_closed(box)
 
-    def _prepared(self, box: Box, workspace: Workspace, environment: Environment, config: Config) -> PreparedTurn:
+    def _prepared(
+        self, box: Box, workspace: Workspace, environment: SandboxEnvironment, config: SandboxConfig
+    ) -> PreparedTurn:
         return PreparedTurn(
             box=box,
             workspace=workspace,
@@ -104,7 +106,9 @@ class SandboxTurn:
             session=self._session,
         )
 
-    async def _prepare(self, box: Box, workspace: Workspace, environment: Environment, config: Config) -> None:
+    async def _prepare(
+        self, box: Box, workspace: Workspace, environment: SandboxEnvironment, config: SandboxConfig
+    ) -> None:
         """Put the skills and files into the workspace, then run the set-up script."""
         skills = config.agent.skills
         if skills:
@@ -118,7 +122,7 @@ class SandboxTurn:
         if environment.setup_script and environment.setup_script.strip():
             await self._set_up(box, environment, environment.setup_script)
 
-    async def _set_up(self, box: Box, environment: Environment, script: str) -> None:
+    async def _set_up(self, box: Box, environment: SandboxEnvironment, script: str) -> None:
         step = new_call_id()
         self._lines.step(Step(id=step, name=SETUP, status="running"))
         ended = await box.run(
