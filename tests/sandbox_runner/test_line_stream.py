@@ -12,7 +12,7 @@ from turnkeep.ids import ConversationId
 from turnkeep.providers.scripted import Pause
 from turnkeep.sandbox import line_stream, server, tools
 from turnkeep.sandbox.line_stream import LineStream, shown_args
-from turnkeep.sandbox.loop import history, skill_summary
+from turnkeep.sandbox.turn import history, skill_summary
 from turnkeep.streaming.ndjson import LINE_BYTES, LineParser, ResultLine
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Step

@@ -25,8 +25,8 @@ from turnkeep.http_server.sockets import keep_alive, listen
 from turnkeep.sandbox.boxes.cgroups import Cgroups
 from turnkeep.sandbox.boxes.docker import Docker
 from turnkeep.sandbox.boxes.ports import Driver
-from turnkeep.sandbox.envelope import read
 from turnkeep.sandbox.line_stream import LineStream
+from turnkeep.sandbox.server_client import read_shape
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.turn import SandboxTurn
 from turnkeep.streaming.connection import Receive, Scope, Send, disconnected
@@ -146,7 +146,7 @@ class RunnerApp:
             raise SandboxUnavailable("This sandbox runner is shutting down.")
         if self._limit.is_full:
             raise SandboxUnavailable("The sandbox runner has no place free, and as many turns wait as may.")
-        request: SandboxRequest = read(body, SandboxRequest, origin="The body")
+        request: SandboxRequest = read_shape(body, SandboxRequest, origin="The body")
         server = self._settings.server
         if server and not (request.agent_url == server or request.agent_url.startswith(f"{server}/")):
             raise InvalidRequest(f"This runner serves only turns of {server}.")
