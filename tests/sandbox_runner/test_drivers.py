@@ -12,10 +12,10 @@ import pytest
 from tests.sandbox_runner.box_processes import eventually, processes_called, says
 from tests.sandbox_runner.fake_docker import IMAGE, FakeDocker
 from tests.sandbox_runner.harness import SMALL
-from turnkeep.sandbox.boxes import namespaces
+from turnkeep.sandbox.boxes import bubblewrap
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
-from turnkeep.sandbox.boxes.cgroups import Cgroups
 from turnkeep.sandbox.boxes.docker import Docker, environment_arguments, volume_arguments
+from turnkeep.sandbox.boxes.limits import Cgroups
 from turnkeep.sandbox.boxes.ports import MIB, BoxUnavailable, Command, Limits
 from turnkeep.sandbox.boxes.seccomp import ARCHITECTURES, filter_program
 from turnkeep.sandbox.server import make_driver
@@ -103,7 +103,7 @@ class TestRefusals:
     async def test_a_missing_program_is_named_with_its_package(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(namespaces, "HELPER_PATH", str(tmp_path))
+        monkeypatch.setattr(bubblewrap, "HELPER_PATH", str(tmp_path))
         with pytest.raises(BoxUnavailable, match=r"bwrap, which is not installed\. Install the package bubblewrap"):
             await Bubblewrap().check()
 
@@ -123,13 +123,13 @@ class TestRefusals:
         setpriv.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
         setpriv.chmod(0o755)
         environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        monkeypatch.setattr(namespaces, "HELPER_PATH", str(tmp_path))
-        monkeypatch.setattr(namespaces, "HELPER_ENVIRONMENT", environment)
+        monkeypatch.setattr(bubblewrap, "HELPER_PATH", str(tmp_path))
+        monkeypatch.setattr(bubblewrap, "HELPER_ENVIRONMENT", environment)
         monkeypatch.setenv("PATH", environment["PATH"])
         with pytest.raises(BoxUnavailable, match="outside of it, or use the docker driver"):
             await Bubblewrap().check()
         switch = (str(tmp_path / "off"), "0", "Set `sysctl user.max_user_namespaces=10000`.")
-        monkeypatch.setattr(namespaces, "SWITCHES", (switch,))
+        monkeypatch.setattr(bubblewrap, "SWITCHES", (switch,))
         with pytest.raises(BoxUnavailable, match=r"switched off\. Set `sysctl user\.max_user_namespaces") as refused:
             await Bubblewrap().check()
         assert "Operation not permitted" in refused.value.detail
@@ -316,7 +316,7 @@ class TestTheInsideOfABubblewrapBox:
     def test_a_system_of_the_old_layout_is_shown_as_it_is(self, tmp_path: Path) -> None:
         (tmp_path / "bin").mkdir()
         (tmp_path / "lib").symlink_to("usr/lib")
-        arguments = namespaces.view_arguments(Path("/usr/bin/python3"), passwd_fd=3, group_fd=4, root=tmp_path)
+        arguments = bubblewrap.view_arguments(Path("/usr/bin/python3"), passwd_fd=3, group_fd=4, root=tmp_path)
         line = " ".join(arguments)
         assert "--ro-bind /bin /bin" in line
         assert "--symlink usr/lib /lib" in line
@@ -324,14 +324,14 @@ class TestTheInsideOfABubblewrapBox:
 
     def test_a_python_outside_of_usr_is_shown_too_and_nothing_beside_it(self) -> None:
         python = Path("/opt/python/bin/python3")
-        line = " ".join(namespaces.view_arguments(python, passwd_fd=3, group_fd=4))
+        line = " ".join(bubblewrap.view_arguments(python, passwd_fd=3, group_fd=4))
         assert "--ro-bind /opt/python /opt/python" in line
-        assert namespaces.box_environment(python, {})["PATH"].startswith("/opt/python/bin:")
+        assert bubblewrap.box_environment(python, {})["PATH"].startswith("/opt/python/bin:")
 
     def test_variables_given_win_and_are_packed_with_nul(self) -> None:
-        environment = namespaces.box_environment(Path("/usr/bin/python3"), {"HOME": "/elsewhere", "X": "1"})
+        environment = bubblewrap.box_environment(Path("/usr/bin/python3"), {"HOME": "/elsewhere", "X": "1"})
         assert environment["HOME"] == "/elsewhere"
-        assert namespaces.packed(namespaces.setenv_arguments({"X": "a b"})) == b"--setenv\0X\0a b\0"
+        assert bubblewrap.packed_arguments(bubblewrap.setenv_arguments({"X": "a b"})) == b"--setenv\0X\0a b\0"
 
     async def test_a_variable_that_preloads_a_library_does_not_reach_the_programs_outside(self) -> None:
         """bwrap itself runs on the host's files. Whatever it were told to load would be loaded there."""

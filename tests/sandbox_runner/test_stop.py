@@ -21,7 +21,7 @@ from tests.sandbox_runner.fake_server import FakeServer, FakeTurn, zip_of
 from tests.sandbox_runner.harness import SMALL, ending, site
 from tests.serving import TURNKEEP
 from turnkeep.providers.scripted import Call, Until
-from turnkeep.sandbox.boxes.watchdog import family_of
+from turnkeep.sandbox.boxes.limits import family_of
 
 GRACE_SECONDS = 15.0
 """One second is the promise, on a machine that has nothing else to do. What is not killed sleeps for years."""

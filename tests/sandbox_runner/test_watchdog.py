@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from turnkeep.sandbox.boxes.limits import Watchdog
 from turnkeep.sandbox.boxes.ports import MIB, Limits
-from turnkeep.sandbox.boxes.watchdog import Watchdog
 
 
 @pytest.fixture

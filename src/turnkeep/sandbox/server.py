@@ -22,8 +22,8 @@ import msgspec
 from turnkeep.errors import InvalidRequest, SandboxUnavailable, TurnkeepError
 from turnkeep.http_server.process import GracefulServer
 from turnkeep.http_server.sockets import keep_alive, listen
-from turnkeep.sandbox.boxes.cgroups import Cgroups
 from turnkeep.sandbox.boxes.docker import Docker
+from turnkeep.sandbox.boxes.limits import Cgroups
 from turnkeep.sandbox.boxes.ports import Driver
 from turnkeep.sandbox.line_stream import LineStream
 from turnkeep.sandbox.server_client import read_shape

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from turnkeep.sandbox.boxes.limits import family_of
 from turnkeep.sandbox.boxes.ports import Command, Ended, Feed, Limits, StopReason
-from turnkeep.sandbox.boxes.watchdog import family_of
 
 KEPT_ERROR_BYTES = 64 * 1024
 PIECE_BYTES = 64 * 1024
