@@ -16,7 +16,7 @@ from turnkeep.sandbox.boxes import bubblewrap
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.boxes.docker import Docker, environment_arguments, volume_arguments
 from turnkeep.sandbox.boxes.limits import Cgroups
-from turnkeep.sandbox.boxes.ports import MIB, BoxUnavailable, Command, Limits
+from turnkeep.sandbox.boxes.ports import MIB, BoxCommand, BoxLimits, BoxUnavailable
 from turnkeep.sandbox.boxes.seccomp import ARCHITECTURES, filter_program
 from turnkeep.sandbox.server import make_driver
 from turnkeep.sandbox.settings import RunnerSettings
@@ -155,7 +155,7 @@ class TestCgroups:
         group = self.tree(tmp_path, "memory pids cpu")
         found = Cgroups.find(proc=tmp_path / "proc")
         assert found is not None
-        made = found.make(Limits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, processes=50))
+        made = found.make(BoxLimits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, processes=50))
         folder = made.joining.parent
         assert folder.parent == group
         assert (folder / "memory.max").read_text() == str(96 * MIB)
@@ -204,7 +204,7 @@ class TestCgroups:
 
 
 class TestTheDockerCommandLine:
-    LIMITS = Limits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, files=500, processes=50, file_bytes=MIB)
+    LIMITS = BoxLimits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, files=500, processes=50, file_bytes=MIB)
 
     def test_a_container_is_isolated(self) -> None:
         line = " ".join(Docker(image="img").run_arguments("vol", "name", self.LIMITS, uid=61_007))
@@ -248,7 +248,7 @@ class TestTheDockerCommandLine:
 class TestTheDockerDriver:
     """Against a client that isolates nothing: what is asked of the engine, and that nothing is left."""
 
-    LIMITS = Limits(memory_bytes=64 * MIB, disk_bytes=32 * MIB)
+    LIMITS = BoxLimits(memory_bytes=64 * MIB, disk_bytes=32 * MIB)
 
     @pytest.fixture
     def docker(self, tmp_path: Path) -> FakeDocker:
@@ -271,7 +271,7 @@ class TestTheDockerDriver:
     ) -> None:
         box = await driver.start(self.LIMITS)
         ended = await box.run(
-            Command(
+            BoxCommand(
                 argv=["/bin/bash", "-c", 'echo "$A"; echo "$B" >&2; cat; exit 3'],
                 environment={"A": "secret", "B": "two\nlines"},
                 feed=b"fed",
@@ -289,11 +289,11 @@ class TestTheDockerDriver:
         self, docker: FakeDocker, driver: Docker, mark: str
     ) -> None:
         box = await driver.start(self.LIMITS)
-        ended = await box.run(Command(argv=["sleep", mark], seconds=0.5))
+        ended = await box.run(BoxCommand(argv=["sleep", mark], seconds=0.5))
         assert (ended.stopped_by, ended.exit_code) == ("time", 137)
-        loud = await box.run(Command(argv=["yes"], output_bytes=1_000))
+        loud = await box.run(BoxCommand(argv=["yes"], output_bytes=1_000))
         assert (loud.stopped_by, len(loud.output)) == ("output", 1_000)
-        running = asyncio.create_task(box.run(Command(argv=["sleep", mark])))
+        running = asyncio.create_task(box.run(BoxCommand(argv=["sleep", mark])))
         await eventually(lambda: len(docker.left) == 3)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -302,7 +302,7 @@ class TestTheDockerDriver:
         await box.close()
         assert docker.left == []
         with pytest.raises(BoxUnavailable, match="closed"):
-            await box.run(Command(argv=["true"]))
+            await box.run(BoxCommand(argv=["true"]))
 
     async def test_an_image_that_was_not_pulled_is_named(self, tmp_path: Path) -> None:
         client = tmp_path / "docker"
@@ -338,7 +338,7 @@ class TestTheInsideOfABubblewrapBox:
         box = await Bubblewrap().start(SMALL.limits)
         try:
             ended = await box.run(
-                Command(argv=["/bin/echo", "ran"], environment={"LD_PRELOAD": "/tmp/workspace/evil.so"})
+                BoxCommand(argv=["/bin/echo", "ran"], environment={"LD_PRELOAD": "/tmp/workspace/evil.so"})
             )
             assert ended.exit_code == 0
             assert ended.output.count(b"evil.so") <= 1, "only the program inside tried it"

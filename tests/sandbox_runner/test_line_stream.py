@@ -83,7 +83,7 @@ class TestProgress:
     ) -> None:
         monkeypatch.setattr(tools, "FULL_RATE_LINES", 2)
         shown: list[str] = []
-        output = tools.Progress(lambda _, text: shown.append(text), every_seconds=0.01).start("call_1")
+        output = tools.StepProgress(lambda _, text: shown.append(text), every_seconds=0.01).start("call_1")
         for _ in range(60):
             output.add(b"x" * 500)
             await asyncio.sleep(0.005)
@@ -93,7 +93,7 @@ class TestProgress:
         assert len(output.text()) == 30_000
 
     async def test_a_character_cut_in_two_is_shown_whole(self) -> None:
-        output = tools.Progress(lambda _, text: None).start("call_1")
+        output = tools.StepProgress(lambda _, text: None).start("call_1")
         for piece in ("€".encode()[:1], "€".encode()[1:], b"\xff"):
             output.add(piece)
         output.stop()

@@ -24,7 +24,7 @@ from msgspec import Struct
 from turnkeep.errors import Conflict, FileTooLarge, InvalidRequest, TurnkeepError, Unavailable, WorldError
 from turnkeep.files.keys import Folder, incoming_key, storage_key
 from turnkeep.files.media_types import HEAD_BYTES, UNKNOWN, claimed_type, type_of, type_of_output
-from turnkeep.files.multipart import FilePart
+from turnkeep.files.multipart import FormFile
 from turnkeep.files.names import clean_name
 from turnkeep.files.ports import BLOCK, Missing, Objects
 from turnkeep.files.zip_files import ZipEntry, length_of, zipped
@@ -55,14 +55,14 @@ class Bag:
     # Uploads in one request
 
     async def receive(
-        self, principal: Principal, conversation_id: ConversationId, parts: AsyncIterator[FilePart]
+        self, principal: Principal, conversation_id: ConversationId, parts: AsyncIterator[FormFile]
     ) -> list[File]:
         """Store all files of a form, or none of them."""
         folder = Folder(principal.workspace_id, conversation_id)
         new = await self._take_all(parts, partial(self._take, folder=folder))
         return await commit(self.objects, _keys(new), lambda: self._store.add_files(principal, new))
 
-    async def write_back(self, token_hash: bytes, folder: Folder, parts: AsyncIterator[FilePart]) -> list[File]:
+    async def write_back(self, token_hash: bytes, folder: Folder, parts: AsyncIterator[FormFile]) -> list[File]:
         """Store all files that a sandbox made, or none, for the turn of this token.
 
         The rows and the use of the token are one transaction.
@@ -158,7 +158,7 @@ class Bag:
     # Helpers of uploads
 
     async def _take_all(
-        self, parts: AsyncIterator[FilePart], take: Callable[[FilePart], Awaitable[NewFile]]
+        self, parts: AsyncIterator[FormFile], take: Callable[[FormFile], Awaitable[NewFile]]
     ) -> list[NewFile]:
         taken: list[NewFile] = []
         try:
@@ -169,7 +169,7 @@ class Bag:
             raise
         return taken
 
-    async def _take(self, part: FilePart, *, folder: Folder, is_output: bool = False) -> NewFile:
+    async def _take(self, part: FormFile, *, folder: Folder, is_output: bool = False) -> NewFile:
         name = clean_name(part.name)
         decide = partial(type_of_output, name) if is_output else partial(type_of, name, part.declared_type)
         inspector = UploadInspector(limit=self._max_file_bytes, type_of=decide)

@@ -44,12 +44,12 @@ from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.providers.ports import ProviderFailed
-from turnkeep.sandbox.boxes.ports import Box, Command, Driver
+from turnkeep.sandbox.boxes.ports import Box, BoxCommand, Driver
 from turnkeep.sandbox.line_stream import LineJournal, LinePublisher, LineStream
 from turnkeep.sandbox.server_client import GatewayProvider, ServerClient, ServerTool
 from turnkeep.sandbox.settings import RunnerSettings
-from turnkeep.sandbox.tools import BoxAccess, BoxTools, Progress, outcome_of
-from turnkeep.sandbox.workspace import SKILLS, Asset, Workspace, skill_files
+from turnkeep.sandbox.tools import BoxAccess, BoxTools, StepProgress, outcome_of
+from turnkeep.sandbox.workspace import SKILLS, Asset, BoxWorkspace, skill_files
 from turnkeep.tools.ports import Tool, Toolbox
 from turnkeep.tools.registry import FixedToolbox
 from turnkeep_client.wire.blocks import Text
@@ -86,7 +86,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
     """A box that is ready, and everything else that the loop of its turn needs."""
 
     box: Box
-    workspace: Workspace
+    workspace: BoxWorkspace
     python: Sequence[str]
     variables: Mapping[str, str]
     config: SandboxConfig
@@ -147,14 +147,14 @@ class SandboxTurn:
         box = await self._driver.start(self._settings.limits)
         try:
             self._lines.log("debug", f"Box started in {(time.monotonic() - began) * 1000:.0f} ms")
-            workspace = Workspace(box, self._driver.python, self._settings.limits)
+            workspace = BoxWorkspace(box, self._driver.python, self._settings.limits)
             await self._prepare(box, workspace, environment, config)
             await run_loop(self._prepared(box, workspace, environment, config))
         finally:
             await _surely_closed(box)
 
     def _prepared(
-        self, box: Box, workspace: Workspace, environment: SandboxEnvironment, config: SandboxConfig
+        self, box: Box, workspace: BoxWorkspace, environment: SandboxEnvironment, config: SandboxConfig
     ) -> PreparedTurn:
         return PreparedTurn(
             box=box,
@@ -170,7 +170,7 @@ class SandboxTurn:
         )
 
     async def _prepare(
-        self, box: Box, workspace: Workspace, environment: SandboxEnvironment, config: SandboxConfig
+        self, box: Box, workspace: BoxWorkspace, environment: SandboxEnvironment, config: SandboxConfig
     ) -> None:
         """Put the skills and files into the workspace, then run the set-up script."""
         skills = config.agent.skills
@@ -189,7 +189,7 @@ class SandboxTurn:
         step = new_call_id()
         self._lines.step(Step(id=step, name=SETUP, status="running"))
         ended = await box.run(
-            Command(
+            BoxCommand(
                 argv=["/bin/bash", "-s"],
                 feed=script.encode("utf-8", "replace"),
                 environment=environment.variables,
@@ -225,7 +225,7 @@ async def _surely_closed(box: Box) -> None:
 
 
 async def write_back(
-    workspace: Workspace,
+    workspace: BoxWorkspace,
     server: ServerClient,
     otp_upload: str,
     lines: LineStream,
@@ -358,7 +358,7 @@ def _toolbox(prepared: PreparedTurn, hub: LinePublisher, settings: EngineSetting
         box=prepared.box,
         script=prepared.workspace.script,
         python=prepared.python,
-        progress=Progress(hub.progress),
+        progress=StepProgress(hub.progress),
         environment=prepared.variables,
         step_seconds=_smaller(prepared.settings.step_seconds, config.limits.step_seconds),
         result_chars=settings.tool_result_chars,

@@ -88,7 +88,7 @@ class _Request(Struct, frozen=True, kw_only=True):
     body: bytes | None = None
 
 
-class HttpTool:
+class HttpEndpointTool:
     """Calls one endpoint. `open_headers` returns the agent's headers, decrypted, at the moment of the call."""
 
     def __init__(

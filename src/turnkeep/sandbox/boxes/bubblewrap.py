@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from turnkeep.sandbox.boxes.limits import Cgroup, Cgroups, Watchdog
-from turnkeep.sandbox.boxes.ports import BoxUnavailable, Command, Ended, Limits
+from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, BoxUnavailable, Ended
 from turnkeep.sandbox.boxes.processes import ChildReport, ProcessHandle, kill_outright, supervise
 from turnkeep.sandbox.boxes.seccomp import filter_program
 
@@ -94,16 +94,16 @@ class Bubblewrap:
                 )
         if self._cgroups is not None:
             self._cgroups.remove_leftovers()
-        box = await self.start(Limits())
+        box = await self.start(BoxLimits())
         try:
             script = shlex.join([*self.python, "-c", "print(6 * 7)"])
-            ended = await box.run(Command(argv=["/bin/bash", "-c", script], seconds=CHECK_SECONDS))
+            ended = await box.run(BoxCommand(argv=["/bin/bash", "-c", script], seconds=CHECK_SECONDS))
         finally:
             await box.close()
         if ended.exit_code != 0 or ended.output.strip() != b"42":
             raise BoxUnavailable(explain(ended.output.decode("utf-8", "replace")))
 
-    async def start(self, limits: Limits) -> "BubblewrapBox":
+    async def start(self, limits: BoxLimits) -> "BubblewrapBox":
         uid = FIRST_UID + secrets.randbelow(UIDS) if os.geteuid() == 0 else None
         held = await Holder.start(limits, uid=uid)
         cgroup = None
@@ -117,7 +117,7 @@ class BubblewrapBox:
     """One box: its holder, and the commands that run in it."""
 
     def __init__(
-        self, holder: "Holder", *, uid: int | None, limits: Limits, cgroup: Cgroup | None, python: Path
+        self, holder: "Holder", *, uid: int | None, limits: BoxLimits, cgroup: Cgroup | None, python: Path
     ) -> None:
         self._holder = holder
         self._uid = uid
@@ -128,7 +128,7 @@ class BubblewrapBox:
         self._running: set[asyncio.Task[Ended]] = set()
         self._is_closed = False
 
-    async def run(self, command: Command) -> Ended:
+    async def run(self, command: BoxCommand) -> Ended:
         if self._is_closed:
             raise BoxUnavailable("This box is closed.")
         is_made = asyncio.Event()
@@ -151,7 +151,7 @@ class BubblewrapBox:
         if self._cgroup is not None:
             self._cgroup.remove()
 
-    async def _run(self, command: Command, is_made: asyncio.Event) -> Ended:
+    async def _run(self, command: BoxCommand, is_made: asyncio.Event) -> Ended:
         report = ChildReport(init=self._holder.pid)
         try:
             process = await self._launch(command, report)
@@ -177,7 +177,7 @@ class BubblewrapBox:
             is_made.set()
             report.close()
 
-    async def _launch(self, command: Command, report: ChildReport) -> asyncio.subprocess.Process:
+    async def _launch(self, command: BoxCommand, report: ChildReport) -> asyncio.subprocess.Process:
         with contextlib.ExitStack() as files:
             files.callback(report.listen)
             arguments, descriptors = self._arguments(command, files, report.writing)
@@ -193,7 +193,9 @@ class BubblewrapBox:
                 start_new_session=True,
             )
 
-    def _arguments(self, command: Command, files: contextlib.ExitStack, reporting: int) -> tuple[list[str], list[int]]:
+    def _arguments(
+        self, command: BoxCommand, files: contextlib.ExitStack, reporting: int
+    ) -> tuple[list[str], list[int]]:
         """The whole command line up to the command, and the descriptors that it names."""
         passwd, group, seccomp = (_file(data, files) for data in (PASSWD, GROUP, filter_program()))
         environment = box_environment(self._python, command.environment)
@@ -242,7 +244,7 @@ async def _stop(task: "asyncio.Task[Ended]", is_made: asyncio.Event) -> None:
             await asyncio.shield(stopping)
 
 
-def _rlimits(limits: Limits) -> Iterator[str]:
+def _rlimits(limits: BoxLimits) -> Iterator[str]:
     """Limits of each process by the kernel.
 
     They are set before anything of the box runs, and cannot be raised again.
@@ -277,7 +279,7 @@ class Holder:
         self._init = init
 
     @classmethod
-    async def start(cls, limits: Limits, *, uid: int | None) -> "Holder":
+    async def start(cls, limits: BoxLimits, *, uid: int | None) -> "Holder":
         """Raises BoxUnavailable, which says what to do, if namespaces cannot be created."""
         process = await asyncio.create_subprocess_exec(
             *as_user(uid),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from turnkeep.sandbox.boxes.ports import Limits, StopReason
+from turnkeep.sandbox.boxes.ports import BoxLimits, StopReason
 
 PAGE_BYTES = resource.getpagesize()
 TABLE_SHARE = 512
@@ -62,7 +62,7 @@ class Cgroups:
             return None
         return cls(base)
 
-    def make(self, limits: Limits) -> Cgroup:
+    def make(self, limits: BoxLimits) -> Cgroup:
         """A group with these limits. Raises OSError."""
         folder = self._base / f"{PREFIX}{secrets.token_hex(6)}"
         folder.mkdir()
@@ -112,7 +112,7 @@ class Watchdog:
     PID namespace.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: BoxLimits) -> None:
         self._limits = limits
         self._seen: dict[int, _Seen] = {}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from turnkeep.sandbox.boxes.limits import family_of
-from turnkeep.sandbox.boxes.ports import Command, Ended, Feed, Limits, StopReason
+from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, Ended, Feed, StopReason
 
 KEPT_ERROR_BYTES = 64 * 1024
 PIECE_BYTES = 64 * 1024
@@ -39,7 +39,12 @@ Watch = Callable[[], StopReason | None]
 
 
 async def supervise(
-    process: asyncio.subprocess.Process, command: Command, limits: Limits, *, kill: Kill, watch: Watch | None = None
+    process: asyncio.subprocess.Process,
+    command: BoxCommand,
+    limits: BoxLimits,
+    *,
+    kill: Kill,
+    watch: Watch | None = None,
 ) -> Ended:
     """Run the process to its end or to a limit. `kill` must end it with all its descendants, and is always called.
 
