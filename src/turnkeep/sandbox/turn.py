@@ -45,6 +45,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.sandbox.boxes.ports import Box, BoxCommand, Driver
+from turnkeep.sandbox.boxes.processes import run_to_end
 from turnkeep.sandbox.line_stream import LineJournal, LinePublisher, LineStream
 from turnkeep.sandbox.server_client import GatewayProvider, ServerClient, ServerTool
 from turnkeep.sandbox.settings import RunnerSettings
@@ -151,7 +152,7 @@ class SandboxTurn:
             await self._prepare(box, workspace, environment, config)
             await run_loop(self._prepared(box, workspace, environment, config))
         finally:
-            await _surely_closed(box)
+            await run_to_end(box.close())
 
     def _prepared(
         self, box: Box, workspace: BoxWorkspace, environment: SandboxEnvironment, config: SandboxConfig
@@ -205,20 +206,6 @@ class SandboxTurn:
         failed = Step(id=step, name=SETUP, status="failed", error=outcome.error, duration_ms=milliseconds)
         self._lines.step(failed)
         raise SetupFailed("The agent's set-up script failed; the step says why.")
-
-
-async def _surely_closed(box: Box) -> None:
-    """Close the box, even if this task is cancelled meanwhile."""
-    closing = asyncio.create_task(box.close())
-    cancelled = False
-    while not closing.done():
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            cancelled = True
-    closing.result()
-    if cancelled:
-        raise asyncio.CancelledError
 
 
 # Writeback

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from turnkeep.sandbox.boxes.limits import Cgroup, Cgroups, Watchdog
 from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, BoxUnavailable, Ended
-from turnkeep.sandbox.boxes.processes import ChildReport, ProcessHandle, kill_outright, supervise
+from turnkeep.sandbox.boxes.processes import ChildReport, ProcessHandle, kill_outright, run_to_end, supervise
 from turnkeep.sandbox.boxes.seccomp import filter_program
 
 FIRST_UID = 1_900_000_000
@@ -138,7 +138,7 @@ class BubblewrapBox:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await _stop(task, is_made)
+            await run_to_end(_stop(task, is_made))
             raise
 
     async def close(self) -> None:
@@ -228,20 +228,13 @@ class BubblewrapBox:
 
 
 async def _stop(task: "asyncio.Task[Ended]", is_made: asyncio.Event) -> None:
-    """Cancel a command and wait for its end, even if this task is cancelled meanwhile.
+    """Cancel a command and wait for its end.
 
     Not while its process is being created: asyncio would kill that process, and leave the child that it just started.
     """
-
-    async def stop() -> None:
-        await is_made.wait()
-        task.cancel()
-        await asyncio.wait({task})
-
-    stopping = asyncio.create_task(stop())
-    while not stopping.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(stopping)
+    await is_made.wait()
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def _rlimits(limits: BoxLimits) -> Iterator[str]:

@@ -69,7 +69,7 @@ async def supervise(
         if not exited.done() and not stop.done():
             stop.set_result("time")
     finally:
-        await _kill_and_wait(kill(), exited)
+        await run_to_end(_kill_and_wait(kill(), exited))
         for task in helping:
             task.cancel()
         await asyncio.wait(listening, timeout=DRAIN_SECONDS)
@@ -132,13 +132,13 @@ async def _watch(watch: Watch, stop: asyncio.Future[StopReason]) -> None:
 
 
 async def _kill_and_wait(killing: Coroutine[Any, Any, None], exited: "asyncio.Task[int]") -> None:
-    """Kill and wait for the end, even if the caller is cancelled meanwhile."""
+    await killing
+    await exited
 
-    async def end() -> None:
-        await killing
-        await exited
 
-    task = asyncio.create_task(end())
+async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` to its end, even if the caller is cancelled meanwhile. Then the cancellation is raised."""
+    task = asyncio.create_task(work)
     cancelled = False
     while not task.done():
         try:
