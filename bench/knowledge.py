@@ -22,7 +22,7 @@ import asyncpg
 import uvloop
 
 from bench.harness import Place, place, quiet, target
-from turnkeep.knowledge.table_import import Importer
+from turnkeep.knowledge.csv_files import Importer
 from turnkeep.model.knowledge import Column, Filter, KnowledgeTable, RowQuery, Sort
 from turnkeep.model.principals import Principal
 from turnkeep.model.text_search import SearchQuery, parse_query

@@ -12,7 +12,7 @@ from tests.sandbox_runner.fake_server import FakeTurn
 from tests.sandbox_runner.harness import SMALL, ending, site
 from turnkeep.providers.scripted import Call
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
-from turnkeep.sandbox.boxes.ports import Command, Limits
+from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits
 from turnkeep.streaming.formats import encode_delta, encode_event
 from turnkeep.streaming.frames import DeltaFrame
 from turnkeep.streaming.ndjson import LineParser
@@ -134,16 +134,16 @@ async def _boxes(rounds: int) -> dict[tuple[str, str, str], list[float]]:
     driver = Bubblewrap()
     await driver.check()
     seconds: dict[tuple[str, str, str], list[float]] = {START: [], COMMAND: [], KILL: [], BARE: []}
-    nothing = Command(argv=["/bin/true"])
+    nothing = BoxCommand(argv=["/bin/true"])
     for _ in range(rounds):
         seconds[BARE].append(await _timed(_bare))
         began = time.perf_counter()
-        box = await driver.start(Limits())
+        box = await driver.start(BoxLimits())
         await box.run(nothing)
         seconds[START].append(time.perf_counter() - began)
         seconds[COMMAND].append(await _timed(lambda box=box: box.run(nothing)))  # type: ignore[misc]
         sleeping = asyncio.Event()
-        many = Command(
+        many = BoxCommand(
             argv=["/bin/sh", "-c", "trap '' TERM; for i in $(seq 19); do sleep 99 & done; echo up; wait"],
             on_output=lambda _, sleeping=sleeping: sleeping.set(),  # type: ignore[misc]
         )

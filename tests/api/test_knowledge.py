@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of
-from turnkeep.knowledge import table_import
+from turnkeep.knowledge import csv_files
 
 Json = Any
 CSV = {"content-type": "text/csv"}
@@ -360,7 +360,7 @@ class TestCsv:
     async def test_tells_how_it_goes_on_and_how_it_ended(
         self, service: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(table_import, "WRITTEN_AT_ONCE", 10)
+        monkeypatch.setattr(csv_files, "WRITTEN_AT_ONCE", 10)
         table_id = await a_table(service)
         text = "Name,Price\n" + "".join(f"r{n},{n}\n" for n in range(35))
         response = await send_csv(service, table_id, text, accept="application/x-ndjson")
@@ -376,7 +376,7 @@ class TestCsv:
     async def test_who_leaves_in_the_middle_takes_the_import_back(
         self, service: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(table_import, "WRITTEN_AT_ONCE", 1)
+        monkeypatch.setattr(csv_files, "WRITTEN_AT_ONCE", 1)
         table_id = await a_table(service)
         text = "Name,Price\n" + "".join(f"r{n},{n}\n" for n in range(5_000))
         headers = CSV | {"accept": "application/x-ndjson"}

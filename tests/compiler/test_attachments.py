@@ -6,7 +6,7 @@ import pytest
 
 from tests.compiler.tape import row
 from turnkeep.compiler import Compiled, Contents, Gone, PictureContent, TextContent, compile, wanted
-from turnkeep.compiler.attachments import MAX_IMAGE_CHARS
+from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.ids import FileId, TurnId
 from turnkeep_client.wire.blocks import Block, FileRef, Image, Text
 

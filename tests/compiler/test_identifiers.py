@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.tape import answered, asked, called
 from turnkeep.compiler import compile, safe_name
-from turnkeep.compiler.identifiers import CallNames
+from turnkeep.compiler.provider_formats import CallNames
 from turnkeep.ids import TurnId, new_call_id
 
 odd_ids = st.lists(st.text(min_size=0, max_size=200), max_size=12)

@@ -230,16 +230,20 @@ class TestEveryRuleIsNoticed:
         assert any(words in message for message in messages), messages
 
     @pytest.mark.parametrize(
-        "file,cases",
+        "file,section,cases",
         [
-            ("anthropic.py", ANTHROPIC),
-            ("violations.py", [*CHAT, *ANTHROPIC]),
-            ("openai_chat.py", CHAT),
-            ("openai_responses.py", RESPONSES),
+            ("anthropic.py", "", ANTHROPIC),
+            ("violations.py", "", [*CHAT, *ANTHROPIC]),
+            ("openai.py", "Chat Completions", CHAT),
+            ("openai.py", "Responses", RESPONSES),
         ],
     )
-    def test_no_rule_is_without_a_case_and_without_words(self, file: str, cases: list[Case]) -> None:
+    def test_no_rule_is_without_a_case_and_without_words(self, file: str, section: str, cases: list[Case]) -> None:
         source = (Path(judge_anthropic.__code__.co_filename).parent / file).read_text()
+        if section:
+            sections = re.split(r"^# ([A-Z][\w ]+)\n\n", source, flags=re.MULTILINE)
+            source = dict(zip(sections[1::2], sections[2::2], strict=True))[section]
+            assert "findings.add(" in source
         rules = set(re.findall(r'findings\.add\(\s*"(\w+)"', source))
         assert rules <= {rule for rule, _, _ in cases}
         assert {rule for rule, _, _ in cases} <= set(EXPLANATIONS)

@@ -9,11 +9,9 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.compiler.tape import CONTENTS, Case, answered, asked, decode, decode_honest, tapes
 from turnkeep.compiler import Budget, Compiled, Target, compile
-from turnkeep.compiler.attachments import INLINE_CHARS
-from turnkeep.compiler.exchange import NO_ANSWER
+from turnkeep.compiler.exchange import NO_ANSWER, repair
 from turnkeep.compiler.judge import Violation, judge_anthropic, judge_openai_chat, judge_openai_responses
-from turnkeep.compiler.repair import repair
-from turnkeep.compiler.utterances import View, view_turn
+from turnkeep.compiler.utterances import INLINE_CHARS, View, view_turn
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 

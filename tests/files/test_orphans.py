@@ -11,7 +11,7 @@ from tests.store.factories import Tenant, a_conversation, a_tenant
 from turnkeep.clock import FakeClock, system_clock
 from turnkeep.files.bag import Bag
 from turnkeep.files.keys import incoming_key
-from turnkeep.files.multipart import FilePart
+from turnkeep.files.multipart import FormFile
 from turnkeep.files.orphans import BagSweeper, check_bag
 from turnkeep.files.ports import Objects
 from turnkeep.ids import ConversationId, new_file_id
@@ -49,8 +49,8 @@ def sweeper(store: SqliteStore, objects: Objects, clock: FakeClock) -> BagSweepe
 
 
 async def a_file(bag: Bag, tenant: Tenant, conversation_id: ConversationId, name: str = "a.txt") -> File:
-    async def parts() -> AsyncIterator[FilePart]:
-        yield FilePart(name, None, blocks(b"hello"))
+    async def parts() -> AsyncIterator[FormFile]:
+        yield FormFile(name, None, blocks(b"hello"))
 
     [file] = await bag.receive(tenant.ann, conversation_id, parts())
     return file

@@ -18,7 +18,7 @@ from tests.files.blocks import in_pieces, whole
 from turnkeep.errors import Unavailable
 from turnkeep.files.objects import LocalObjects
 from turnkeep.files.ports import BLOCK
-from turnkeep.files.zip_writer import WrittenEntry, ZipEntry, directory, length_of, local_header, zipped
+from turnkeep.files.zip_files import WrittenEntry, ZipEntry, directory, length_of, local_header, zipped
 
 NOON = 1_750_000_000_000
 

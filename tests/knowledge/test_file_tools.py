@@ -18,7 +18,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from tests.knowledge.conftest import Library, on_sqlite
 from tests.knowledge.test_tools import told
-from turnkeep.knowledge import file_texts, file_tools
+from turnkeep.knowledge import file_texts, tools
 
 OFFICE = "application/vnd.openxmlformats-officedocument."
 DOCX = f"{OFFICE}wordprocessingml.document"
@@ -177,12 +177,12 @@ class TestASlowFile:
             return {"text": "saffron at last"}
 
         monkeypatch.setattr(file_texts, "run_worker", slow)
-        monkeypatch.setattr(file_tools, "PREPARED_SECONDS", 0.05)
+        monkeypatch.setattr(tools, "PREPARED_SECONDS", 0.05)
         await library.add_file("slow.pdf", b"x", PDF)
         late = await library.call("search_files", {"query": "saffron"})
         assert "Not read yet, search again later: slow.pdf." in str(late.result)
         may_end.set()
-        monkeypatch.setattr(file_tools, "PREPARED_SECONDS", 20.0)
+        monkeypatch.setattr(tools, "PREPARED_SECONDS", 20.0)
         found = await library.call("search_files", {"query": "saffron"})
         assert [passage.source.title for passage in found.passages] == ["slow.pdf"]
         assert library.bag.reads == 1

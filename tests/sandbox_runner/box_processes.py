@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.files.disks import SMALL_DISK
-from turnkeep.sandbox.boxes.ports import Box, Command, Ended
+from turnkeep.sandbox.boxes.ports import Box, BoxCommand, Ended
 
 
 async def shell(box: Box, script: str, *, seconds: float = 20.0, **options: Any) -> Ended:
-    return await box.run(Command(argv=["/bin/bash", "-c", script], seconds=seconds, **options))
+    return await box.run(BoxCommand(argv=["/bin/bash", "-c", script], seconds=seconds, **options))
 
 
 async def python(box: Box, code: str, *, seconds: float = 20.0) -> Ended:
-    return await box.run(Command(argv=["python3", "-I", "-c", code], seconds=seconds))
+    return await box.run(BoxCommand(argv=["python3", "-I", "-c", code], seconds=seconds))
 
 
 async def says(box: Box, script: str) -> str:

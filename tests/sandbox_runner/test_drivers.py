@@ -12,11 +12,11 @@ import pytest
 from tests.sandbox_runner.box_processes import eventually, processes_called, says
 from tests.sandbox_runner.fake_docker import IMAGE, FakeDocker
 from tests.sandbox_runner.harness import SMALL
-from turnkeep.sandbox.boxes import namespaces
+from turnkeep.sandbox.boxes import bubblewrap
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
-from turnkeep.sandbox.boxes.cgroups import Cgroups
 from turnkeep.sandbox.boxes.docker import Docker, environment_arguments, volume_arguments
-from turnkeep.sandbox.boxes.ports import MIB, BoxUnavailable, Command, Limits
+from turnkeep.sandbox.boxes.limits import Cgroups
+from turnkeep.sandbox.boxes.ports import MIB, BoxCommand, BoxLimits, BoxUnavailable
 from turnkeep.sandbox.boxes.seccomp import ARCHITECTURES, filter_program
 from turnkeep.sandbox.server import make_driver
 from turnkeep.sandbox.settings import RunnerSettings
@@ -103,7 +103,7 @@ class TestRefusals:
     async def test_a_missing_program_is_named_with_its_package(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(namespaces, "HELPER_PATH", str(tmp_path))
+        monkeypatch.setattr(bubblewrap, "HELPER_PATH", str(tmp_path))
         with pytest.raises(BoxUnavailable, match=r"bwrap, which is not installed\. Install the package bubblewrap"):
             await Bubblewrap().check()
 
@@ -123,13 +123,13 @@ class TestRefusals:
         setpriv.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
         setpriv.chmod(0o755)
         environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        monkeypatch.setattr(namespaces, "HELPER_PATH", str(tmp_path))
-        monkeypatch.setattr(namespaces, "HELPER_ENVIRONMENT", environment)
+        monkeypatch.setattr(bubblewrap, "HELPER_PATH", str(tmp_path))
+        monkeypatch.setattr(bubblewrap, "HELPER_ENVIRONMENT", environment)
         monkeypatch.setenv("PATH", environment["PATH"])
         with pytest.raises(BoxUnavailable, match="outside of it, or use the docker driver"):
             await Bubblewrap().check()
         switch = (str(tmp_path / "off"), "0", "Set `sysctl user.max_user_namespaces=10000`.")
-        monkeypatch.setattr(namespaces, "SWITCHES", (switch,))
+        monkeypatch.setattr(bubblewrap, "SWITCHES", (switch,))
         with pytest.raises(BoxUnavailable, match=r"switched off\. Set `sysctl user\.max_user_namespaces") as refused:
             await Bubblewrap().check()
         assert "Operation not permitted" in refused.value.detail
@@ -155,7 +155,7 @@ class TestCgroups:
         group = self.tree(tmp_path, "memory pids cpu")
         found = Cgroups.find(proc=tmp_path / "proc")
         assert found is not None
-        made = found.make(Limits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, processes=50))
+        made = found.make(BoxLimits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, processes=50))
         folder = made.joining.parent
         assert folder.parent == group
         assert (folder / "memory.max").read_text() == str(96 * MIB)
@@ -204,7 +204,7 @@ class TestCgroups:
 
 
 class TestTheDockerCommandLine:
-    LIMITS = Limits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, files=500, processes=50, file_bytes=MIB)
+    LIMITS = BoxLimits(memory_bytes=64 * MIB, disk_bytes=32 * MIB, files=500, processes=50, file_bytes=MIB)
 
     def test_a_container_is_isolated(self) -> None:
         line = " ".join(Docker(image="img").run_arguments("vol", "name", self.LIMITS, uid=61_007))
@@ -248,7 +248,7 @@ class TestTheDockerCommandLine:
 class TestTheDockerDriver:
     """Against a client that isolates nothing: what is asked of the engine, and that nothing is left."""
 
-    LIMITS = Limits(memory_bytes=64 * MIB, disk_bytes=32 * MIB)
+    LIMITS = BoxLimits(memory_bytes=64 * MIB, disk_bytes=32 * MIB)
 
     @pytest.fixture
     def docker(self, tmp_path: Path) -> FakeDocker:
@@ -271,7 +271,7 @@ class TestTheDockerDriver:
     ) -> None:
         box = await driver.start(self.LIMITS)
         ended = await box.run(
-            Command(
+            BoxCommand(
                 argv=["/bin/bash", "-c", 'echo "$A"; echo "$B" >&2; cat; exit 3'],
                 environment={"A": "secret", "B": "two\nlines"},
                 feed=b"fed",
@@ -289,11 +289,11 @@ class TestTheDockerDriver:
         self, docker: FakeDocker, driver: Docker, mark: str
     ) -> None:
         box = await driver.start(self.LIMITS)
-        ended = await box.run(Command(argv=["sleep", mark], seconds=0.5))
+        ended = await box.run(BoxCommand(argv=["sleep", mark], seconds=0.5))
         assert (ended.stopped_by, ended.exit_code) == ("time", 137)
-        loud = await box.run(Command(argv=["yes"], output_bytes=1_000))
+        loud = await box.run(BoxCommand(argv=["yes"], output_bytes=1_000))
         assert (loud.stopped_by, len(loud.output)) == ("output", 1_000)
-        running = asyncio.create_task(box.run(Command(argv=["sleep", mark])))
+        running = asyncio.create_task(box.run(BoxCommand(argv=["sleep", mark])))
         await eventually(lambda: len(docker.left) == 3)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -302,7 +302,7 @@ class TestTheDockerDriver:
         await box.close()
         assert docker.left == []
         with pytest.raises(BoxUnavailable, match="closed"):
-            await box.run(Command(argv=["true"]))
+            await box.run(BoxCommand(argv=["true"]))
 
     async def test_an_image_that_was_not_pulled_is_named(self, tmp_path: Path) -> None:
         client = tmp_path / "docker"
@@ -316,7 +316,7 @@ class TestTheInsideOfABubblewrapBox:
     def test_a_system_of_the_old_layout_is_shown_as_it_is(self, tmp_path: Path) -> None:
         (tmp_path / "bin").mkdir()
         (tmp_path / "lib").symlink_to("usr/lib")
-        arguments = namespaces.view_arguments(Path("/usr/bin/python3"), passwd_fd=3, group_fd=4, root=tmp_path)
+        arguments = bubblewrap.view_arguments(Path("/usr/bin/python3"), passwd_fd=3, group_fd=4, root=tmp_path)
         line = " ".join(arguments)
         assert "--ro-bind /bin /bin" in line
         assert "--symlink usr/lib /lib" in line
@@ -324,21 +324,21 @@ class TestTheInsideOfABubblewrapBox:
 
     def test_a_python_outside_of_usr_is_shown_too_and_nothing_beside_it(self) -> None:
         python = Path("/opt/python/bin/python3")
-        line = " ".join(namespaces.view_arguments(python, passwd_fd=3, group_fd=4))
+        line = " ".join(bubblewrap.view_arguments(python, passwd_fd=3, group_fd=4))
         assert "--ro-bind /opt/python /opt/python" in line
-        assert namespaces.box_environment(python, {})["PATH"].startswith("/opt/python/bin:")
+        assert bubblewrap.box_environment(python, {})["PATH"].startswith("/opt/python/bin:")
 
     def test_variables_given_win_and_are_packed_with_nul(self) -> None:
-        environment = namespaces.box_environment(Path("/usr/bin/python3"), {"HOME": "/elsewhere", "X": "1"})
+        environment = bubblewrap.box_environment(Path("/usr/bin/python3"), {"HOME": "/elsewhere", "X": "1"})
         assert environment["HOME"] == "/elsewhere"
-        assert namespaces.packed(namespaces.setenv_arguments({"X": "a b"})) == b"--setenv\0X\0a b\0"
+        assert bubblewrap.packed_arguments(bubblewrap.setenv_arguments({"X": "a b"})) == b"--setenv\0X\0a b\0"
 
     async def test_a_variable_that_preloads_a_library_does_not_reach_the_programs_outside(self) -> None:
         """bwrap itself runs on the host's files. Whatever it were told to load would be loaded there."""
         box = await Bubblewrap().start(SMALL.limits)
         try:
             ended = await box.run(
-                Command(argv=["/bin/echo", "ran"], environment={"LD_PRELOAD": "/tmp/workspace/evil.so"})
+                BoxCommand(argv=["/bin/echo", "ran"], environment={"LD_PRELOAD": "/tmp/workspace/evil.so"})
             )
             assert ended.exit_code == 0
             assert ended.output.count(b"evil.so") <= 1, "only the program inside tried it"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.sandbox_runner.box_processes import eventually, fails, mounts, processes_called, python, raises, says, shell
 from tests.sandbox_runner.harness import SMALL
-from turnkeep.sandbox.boxes.ports import MIB, Box, Command, Driver, Limits
+from turnkeep.sandbox.boxes.ports import MIB, Box, BoxCommand, BoxLimits, Driver
 
 
 @pytest.fixture
@@ -337,7 +337,7 @@ class TestBombs:
         assert b"Too many open files" in ended.output
 
     async def test_time_on_the_processor_is_limited(self, driver: Driver) -> None:
-        box = await driver.start(Limits(cpu_seconds=1, memory_bytes=128 * MIB, disk_bytes=MIB, files=100))
+        box = await driver.start(BoxLimits(cpu_seconds=1, memory_bytes=128 * MIB, disk_bytes=MIB, files=100))
         try:
             ended = await shell(box, "while :; do :; done", seconds=60.0)
             assert ended.stopped_by is None
@@ -413,7 +413,7 @@ class TestOutliving:
         await box.close()
         assert mounts() == before
         with pytest.raises(Exception, match="closed"):
-            await box.run(Command(argv=["true"]))
+            await box.run(BoxCommand(argv=["true"]))
 
 
 class TestWorkingSideBySide:

@@ -11,13 +11,12 @@ from turnkeep.clock import FakeClock
 from turnkeep.ids import ConversationId
 from turnkeep.providers.scripted import Pause
 from turnkeep.sandbox import line_stream, server, tools
-from turnkeep.sandbox.envelope import ChatTurn, Skill
 from turnkeep.sandbox.line_stream import LineStream, shown_args
-from turnkeep.sandbox.loop import history, skill_summary
+from turnkeep.sandbox.turn import history, skill_summary
 from turnkeep.streaming.ndjson import LINE_BYTES, LineParser
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Step
-from turnkeep_client.wire.sandbox import ResultLine
+from turnkeep_client.wire.sandbox import ChatTurn, ResultLine, SandboxSkill
 
 
 async def all_of(written: LineStream) -> bytes:
@@ -84,7 +83,7 @@ class TestProgress:
     ) -> None:
         monkeypatch.setattr(tools, "FULL_RATE_LINES", 2)
         shown: list[str] = []
-        output = tools.Progress(lambda _, text: shown.append(text), every_seconds=0.01).start("call_1")
+        output = tools.StepProgress(lambda _, text: shown.append(text), every_seconds=0.01).start("call_1")
         for _ in range(60):
             output.add(b"x" * 500)
             await asyncio.sleep(0.005)
@@ -94,7 +93,7 @@ class TestProgress:
         assert len(output.text()) == 30_000
 
     async def test_a_character_cut_in_two_is_shown_whole(self) -> None:
-        output = tools.Progress(lambda _, text: None).start("call_1")
+        output = tools.StepProgress(lambda _, text: None).start("call_1")
         for piece in ("€".encode()[:1], "€".encode()[1:], b"\xff"):
             output.add(piece)
         output.stop()
@@ -112,7 +111,7 @@ class TestInstructions:
         ],
     )
     def test_a_skill_is_summarized_in_one_line(self, text: str, told: str) -> None:
-        assert skill_summary(Skill(name="x", files={"SKILL.md": text})) == told
+        assert skill_summary(SandboxSkill(name="x", files={"SKILL.md": text})) == told
 
     def test_the_conversation_so_far_becomes_turns(self) -> None:
         said = (("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"))

@@ -21,7 +21,7 @@ from tests.sandbox_runner.fake_server import FakeServer, FakeTurn, zip_of
 from tests.sandbox_runner.harness import SMALL, ending, site
 from tests.serving import TURNKEEP
 from turnkeep.providers.scripted import Call, Until
-from turnkeep.sandbox.boxes.watchdog import family_of
+from turnkeep.sandbox.boxes.limits import family_of
 
 GRACE_SECONDS = 15.0
 """One second is the promise, on a machine that has nothing else to do. What is not killed sleeps for years."""
@@ -259,7 +259,7 @@ AS_A_NORMAL_USER = """
 import asyncio, encodings.ascii, os
 from tests.sandbox_runner.box_processes import eventually, processes_called
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
-from turnkeep.sandbox.boxes.ports import Command, Limits
+from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits
 
 if os.geteuid() == 0:
     os.setgroups([])
@@ -271,13 +271,13 @@ FORKS = "import os, time; [os.fork() or time.sleep(9) for _ in range(40)]"
 async def main():
     driver = Bubblewrap()
     await driver.check()
-    box = await driver.start(Limits(processes=20))
+    box = await driver.start(BoxLimits(processes=20))
     async def shell(script, seconds=20.0):
-        return await box.run(Command(argv=["/bin/bash", "-c", script], seconds=seconds))
+        return await box.run(BoxCommand(argv=["/bin/bash", "-c", script], seconds=seconds))
     print((await shell("echo hello > note; cat note")).output.decode().strip())
     slept = await shell("(setsid sleep 1123581 &); sleep 1123581", seconds=0.3)
     print(slept.stopped_by, slept.exit_code)
-    many = await box.run(Command(argv=["python3", "-c", FORKS]))
+    many = await box.run(BoxCommand(argv=["python3", "-c", FORKS]))
     print("refused" if b"BlockingIOError" in many.output else many.output)
     await box.close()
     print("gone" if not processes_called("1123581") else "left")

@@ -11,10 +11,10 @@ from tests.sandbox_runner.harness import SMALL
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId, WorkspaceId
 from turnkeep.model.principals import Principal
 from turnkeep.sandbox.boxes.ports import Box, Driver
-from turnkeep.sandbox.envelope import Skill
-from turnkeep.sandbox.tools import BoxAccess, BoxTools, Progress, shorten, step_name
-from turnkeep.sandbox.workspace import SKILLS, BoxScript, Workspace, skill_files
+from turnkeep.sandbox.tools import BoxAccess, BoxTools, StepProgress, shorten, step_name
+from turnkeep.sandbox.workspace import SKILLS, BoxScript, BoxWorkspace, skill_files
 from turnkeep.tools.ports import CallContext, Outcome
+from turnkeep_client.wire.sandbox import SandboxSkill
 
 CONTEXT = CallContext(
     call_id=CallId("call_1"),
@@ -23,7 +23,7 @@ CONTEXT = CallContext(
     principal=Principal(org_id=OrgId(""), workspace_id=WorkspaceId(""), user_id=None, role="service"),
 )
 
-SKILL = Skill(
+SKILL = SandboxSkill(
     name="sums",
     files={
         "SKILL.md": "# Sums\nAdds numbers.",
@@ -47,7 +47,7 @@ def use(driver: Driver, box: Box, shown: list[tuple[str, str]]) -> Use:
         box=box,
         script=BoxScript(box, driver.python),
         python=driver.python,
-        progress=Progress(lambda call, text: shown.append((call, text)), every_seconds=0.05),
+        progress=StepProgress(lambda call, text: shown.append((call, text)), every_seconds=0.05),
         environment={"GREETING": "hello"},
         step_seconds=15.0,
         result_chars=1_000,
@@ -120,7 +120,7 @@ class TestCommands:
 class TestRecipes:
     @pytest.fixture(autouse=True)
     async def _skills(self, driver: Driver, box: Box) -> None:
-        workspace = Workspace(box, driver.python, SMALL.limits)
+        workspace = BoxWorkspace(box, driver.python, SMALL.limits)
         await workspace.put(SKILLS, skill_files({SKILL.name: SKILL.files}))
 
     async def test_a_recipe_takes_arguments_and_json(self, use: Use) -> None:

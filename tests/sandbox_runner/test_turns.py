@@ -136,7 +136,7 @@ class TestAvailableTools:
             on_tool=answer,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("turnkeep.sandbox.gateway.GRACE_SECONDS", 0.5)
+            patch.setattr("turnkeep.sandbox.server_client.GRACE_SECONDS", 0.5)
             async with site() as here:
                 lines = await here.run(turn)
                 hang.set()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from turnkeep.sandbox.boxes.ports import MIB, Limits
-from turnkeep.sandbox.boxes.watchdog import Watchdog
+from turnkeep.sandbox.boxes.limits import Watchdog
+from turnkeep.sandbox.boxes.ports import MIB, BoxLimits
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ class TestTheMemoryOfACommand:
     def test_does_not_count_the_sockets_of_this_machine(self, outside: int) -> None:
         pairs = [socket.socketpair() for _ in range(200)]
         try:
-            assert Watchdog(Limits(memory_bytes=32 * MIB)).look(outside) is None
+            assert Watchdog(BoxLimits(memory_bytes=32 * MIB)).look(outside) is None
         finally:
             for each in [end for pair in pairs for end in pair]:
                 each.close()
 
     def test_counts_the_memory_of_its_processes(self, outside: int) -> None:
-        assert Watchdog(Limits(memory_bytes=1)).look(outside) == "memory"
+        assert Watchdog(BoxLimits(memory_bytes=1)).look(outside) == "memory"

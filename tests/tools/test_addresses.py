@@ -14,8 +14,8 @@ from msgspec import Struct
 from tests.tools.certificates import make_certificate
 from tests.tools.web_server import web_server
 from turnkeep.tools.addresses import AddressGuard, AddressRefused, NameUnknown, is_public
-from turnkeep.tools.guarded_http import open_session, trusted_tls
-from turnkeep.tools.mcp_transports import open_client
+from turnkeep.tools.http_tools import open_session, trusted_tls
+from turnkeep.tools.mcp_session import open_client
 
 REFUSED = [
     "0.0.0.0",

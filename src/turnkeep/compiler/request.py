@@ -13,8 +13,6 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
-from turnkeep.compiler import anthropic, openai_chat, openai_responses
-from turnkeep.compiler.attachments import INLINE_CHARS, Contents
 from turnkeep.compiler.exchange import (
     BEGAN_EARLIER,
     Exchange,
@@ -22,17 +20,29 @@ from turnkeep.compiler.exchange import (
     Speaker,
     Utterance,
     note,
+    repair,
+    without_reasoning,
 )
-from turnkeep.compiler.identifiers import safe_name
-from turnkeep.compiler.repair import repair, without_reasoning
-from turnkeep.compiler.utterances import View, view_turn
-from turnkeep.compiler.window import CHARS_PER_TOKEN, Budget, Group, Window, fit, group_turns, size_of
+from turnkeep.compiler.provider_formats import (
+    ANTHROPIC_ID_CHARS,
+    CHAT_ID_CHARS,
+    RESPONSES_ID_CHARS,
+    CallNames,
+    anthropic_messages,
+    chat_messages,
+    mark_for_cache,
+    responses_input,
+    safe_name,
+    system_blocks,
+)
+from turnkeep.compiler.utterances import INLINE_CHARS, Contents, View, view_turn
+from turnkeep.compiler.window import CHARS_PER_TOKEN, Budget, FittedTurns, Group, fit, group_turns, size_of
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 from turnkeep_client.wire.blocks import JsonObject, Reasoning, ToolResult, ToolUse, paragraphs_of
 
 
-class Conversation(Struct, frozen=True, kw_only=True):
+class JoinedExchanges(Struct, frozen=True, kw_only=True):
     """All utterances, user and assistant in alternation. The first `closed` lines belong to turns that have ended."""
 
     lines: list[Utterance]
@@ -94,7 +104,7 @@ def compile(
     if is_sandbox:
         groups = [group for group in groups if group.turn_id != open_turn]
 
-    def see(reasoning_of: str | None) -> tuple[Window, Conversation]:
+    def see(reasoning_of: str | None) -> tuple[FittedTurns, JoinedExchanges]:
         view = View(reasoning_of=reasoning_of, contents=contents, sees_images=sees_images, inline_chars=inline_chars)
         prepare = partial(_prepare_as_read if is_sandbox else _prepare, view=view)
         window = fit(groups, prepare, budget=budget, open_turn=open_turn, close=not is_sandbox)
@@ -146,24 +156,24 @@ def _prepare_as_read(group: Group, *, view: View) -> tuple[Exchange, list[Repair
 
 
 def _translate(
-    target: Target, window: Window, conversation: Conversation, *, system: str, cache_markers: bool
+    target: Target, window: FittedTurns, conversation: JoinedExchanges, *, system: str, cache_markers: bool
 ) -> _Wire:
     lines = conversation.lines
     match target:
         case "anthropic":
-            names = anthropic.call_names()
-            messages = anthropic.translate(lines, names)
-            blocks = anthropic.system_blocks(system)
+            names = CallNames(ANTHROPIC_ID_CHARS)
+            messages = anthropic_messages(lines, names)
+            blocks = system_blocks(system)
             if cache_markers:
-                anthropic.mark_for_cache(blocks, messages, closed=conversation.closed)
+                mark_for_cache(blocks, messages, closed=conversation.closed)
             return _Wire(messages=messages, system=blocks, renamed=names.renamed)
         case "openai_chat":
-            names = openai_chat.call_names()
-            messages = openai_chat.translate(lines, names, system=system)
+            names = CallNames(CHAT_ID_CHARS)
+            messages = chat_messages(lines, names, system=system)
             return _Wire(messages=messages, renamed=names.renamed)
         case "openai_responses":
-            names = openai_responses.call_names()
-            messages = openai_responses.translate(lines, names)
+            names = CallNames(RESPONSES_ID_CHARS)
+            messages = responses_input(lines, names)
             return _Wire(messages=messages, system=system, renamed=names.renamed)
         case "sandbox":
             return _Wire(messages=sandbox_history(window.exchanges))
@@ -171,7 +181,7 @@ def _translate(
             assert_never(target)
 
 
-def _tool_names(conversation: Conversation) -> tuple[str, ...]:
+def _tool_names(conversation: JoinedExchanges) -> tuple[str, ...]:
     used = {block.name: None for line in conversation.lines for block in line.blocks if isinstance(block, ToolUse)}
     return tuple({safe_name(name): None for name in used})
 
@@ -185,12 +195,12 @@ def _count_turns(history: Sequence[Message]) -> int:
     return len({row.turn_id or row.id for row in history})
 
 
-def _chars(window: Window, budget: Budget) -> int:
+def _chars(window: FittedTurns, budget: Budget) -> int:
     by_chars = Budget(image=budget.image * CHARS_PER_TOKEN)
     return sum(size_of(exchange, by_chars) for exchange in window.exchanges)
 
 
-def join(exchanges: Sequence[Exchange], *, open_turn: TurnId | None) -> Conversation:
+def join(exchanges: Sequence[Exchange], *, open_turn: TurnId | None) -> JoinedExchanges:
     """Every utterance in order, neighbours of one side merged."""
     lines: list[Utterance] = []
     closed = 0
@@ -208,7 +218,7 @@ def join(exchanges: Sequence[Exchange], *, open_turn: TurnId | None) -> Conversa
         closed += 1
         detail = "The conversation begins with the assistant; a line says that it began earlier."
         repairs.append(Repair(kind="beginning_missing", turn_id=exchanges[0].turn_id, detail=detail))
-    return Conversation(lines=lines, closed=closed, repairs=repairs)
+    return JoinedExchanges(lines=lines, closed=closed, repairs=repairs)
 
 
 def _merged(first: Utterance, second: Utterance) -> Utterance:

@@ -79,7 +79,7 @@ class Group(Struct, frozen=True, kw_only=True):
         return bool(self.rows) and all(row.role == "system" for row in self.rows)
 
 
-class Window(Struct, frozen=True, kw_only=True):
+class FittedTurns(Struct, frozen=True, kw_only=True):
     """The turns that fit, oldest first."""
 
     exchanges: list[Exchange]
@@ -155,7 +155,9 @@ def _is_result(row: Message) -> bool:
     return bool(row.blocks) and all(isinstance(block, ToolResult) for block in row.blocks)
 
 
-def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn: TurnId | None, close: bool) -> Window:
+def fit(
+    groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn: TurnId | None, close: bool
+) -> FittedTurns:
     """The newest groups that fit the budget together. With `close`, each gets an end after which the next may
     follow."""
     exchanges: list[Exchange] = []
@@ -185,7 +187,7 @@ def fit(groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn:
     exchanges.reverse()
     opening = _opening_size(exchanges[0], budget) if exchanges else 0
     in_order = [repair for found in reversed(repairs) for repair in found]
-    return Window(exchanges=exchanges, repairs=in_order, turns=turns, size=total + opening)
+    return FittedTurns(exchanges=exchanges, repairs=in_order, turns=turns, size=total + opening)
 
 
 def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tuple[Exchange, list[Repair]]:

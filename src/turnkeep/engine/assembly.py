@@ -25,7 +25,7 @@ from turnkeep.compiler import (
     safe_name,
     wanted,
 )
-from turnkeep.compiler.attachments import INLINE_CHARS, ContentKind
+from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
 from turnkeep.config import EngineSettings
 from turnkeep.files.ports import Missing
 from turnkeep.ids import FileId

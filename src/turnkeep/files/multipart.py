@@ -27,7 +27,7 @@ _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 _STARRED = re.compile(r"filename\*\s*=\s*([\w-]+)'[\w-]*'([^;\s]+)", re.IGNORECASE)
 
 
-class FilePart(Struct, frozen=True):
+class FormFile(Struct, frozen=True):
     """One file of a form: the name and type that the client declared, and its bytes as they arrive."""
 
     name: str
@@ -49,7 +49,7 @@ async def file_parts(
     *,
     max_files: int,
     advice: str = "Send the rest with the next request.",
-) -> AsyncIterator[FilePart]:
+) -> AsyncIterator[FormFile]:
     """The files of a form, one after the other. The caller must read the bytes of one before it asks for the next.
 
     Raises TooManyFiles, with this advice, at the first file over the limit. Raises InvalidRequest if the body is not a
@@ -63,7 +63,7 @@ async def file_parts(
         found += 1
         if found > max_files:
             raise TooManyFiles(f"At most {max_files} files can be sent at once. {advice}")
-        yield FilePart(_name(part), part.declared_type, _chunks(events))
+        yield FormFile(_name(part), part.declared_type, _chunks(events))
     if not found:
         raise InvalidRequest(f"The form holds no file. Send at least one as the field `{FIELD}`.")
 

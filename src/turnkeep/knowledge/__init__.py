@@ -1,9 +1,9 @@
 """Knowledge: pages, tables and texts of files, which users write and import and which models search and cite.
 
-- `tools.py` lists the native tools that the runtime registers; `table_tools.py` and `file_tools.py` hold the larger
-  ones, and `tool_base.py` what all of them share: checked arguments, results within the limit, numbered sources.
+- `tools.py` has the native tools that the runtime registers, and what they share: checked arguments, results within the
+  limit, numbered sources.
 - `table_rows.py` converts rows, filters and sort order to the types of a table's columns.
-- `csv_files.py` reads and writes CSV; `table_import.py` imports a CSV file into a table, all of it or nothing.
+- `csv_files.py` reads and writes CSV, and imports a CSV file into a table, all of it or nothing.
 - `file_texts.py` keeps the text of each file; `extraction.py` is the confined process that reads PDF and Office files.
   It needs the extra `turnkeep[documents]`, and says so about a file that it cannot read without it.
 

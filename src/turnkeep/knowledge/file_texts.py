@@ -15,6 +15,7 @@ import msgspec
 
 from turnkeep.errors import NotFound
 from turnkeep.ids import OrgId
+from turnkeep.knowledge import extraction
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText
 from turnkeep.store.ports import KnowledgeStore
@@ -35,7 +36,6 @@ _KINDS = {
     f"{_OFFICE}spreadsheetml.sheet": "xlsx",
     f"{_OFFICE}presentationml.presentation": "pptx",
 }
-_EXTENSIONS = {"pdf": "pdf", "docx": "docx", "xlsx": "xlsx", "pptx": "pptx"}
 _TEXTUAL = frozenset({"application/json", "application/xml", "application/yaml", "application/x-ndjson"})
 _UNITS: dict[str, Unit] = {"pptx": "slide", "xlsx": "sheet"}
 
@@ -46,7 +46,8 @@ def kind_of(file: File) -> str | None:
         return kind
     if file.mime_type.startswith("text/") or file.mime_type in _TEXTUAL:
         return "text"
-    return _EXTENSIONS.get(file.name.rpartition(".")[2].lower())
+    extension = file.name.rpartition(".")[2].lower()
+    return extension if extension in extraction.PARSERS else None
 
 
 def unit_of(file: File) -> Unit:
@@ -122,7 +123,7 @@ async def run_worker(kind: str, file: BinaryIO, *, seconds: float = EXTRACTION_S
         sys.executable,
         "-I",
         "-m",
-        "turnkeep.knowledge.extraction",
+        extraction.__name__,
         kind,
         stdin=file,
         stdout=asyncio.subprocess.PIPE,

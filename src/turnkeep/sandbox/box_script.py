@@ -21,7 +21,7 @@ READ_BYTES = 1024 * 1024
 SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__"}
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The verb cannot be done. The message is for the model."""
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     verb = VERBS[request.pop("verb")]
     try:
         answer = {"result": verb(**request)}
-    except Refused as exc:
+    except RequestRefused as exc:
         answer = {"error": str(exc)}
     except OSError as exc:
         answer = {"error": f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc.strerror)}
@@ -52,12 +52,12 @@ def read(path: str, first_line: int, lines: int) -> str:
     with open(place(path), "rb") as file:
         data = file.read(READ_BYTES + 1)
     if b"\0" in data[:8192]:
-        raise Refused(f"{path} is not a text file ({os.path.getsize(place(path))} bytes).")
+        raise RequestRefused(f"{path} is not a text file ({os.path.getsize(place(path))} bytes).")
     cut = len(data) > READ_BYTES
     text = data[:READ_BYTES].decode("utf-8", "replace").splitlines(keepends=True)
     shown = text[first_line - 1 : first_line - 1 + lines]
     if not shown and text:
-        raise Refused(f"{path} has {len(text)} lines.")
+        raise RequestRefused(f"{path} has {len(text)} lines.")
     rest = len(text) - (first_line - 1) - len(shown)
     beyond = ", and more beyond 1 MiB" if cut else ""
     return "".join(shown) + (f"\n[{rest} more lines{beyond}]" if rest > 0 or cut else "")
@@ -88,12 +88,14 @@ def edit(path: str, old: str, new: str, everywhere: bool) -> str:
         try:
             text = file.read()
         except UnicodeDecodeError:
-            raise Refused(f"{path} is not a text file.") from None
+            raise RequestRefused(f"{path} is not a text file.") from None
     count = text.count(old)
     if not old or count == 0:
-        raise Refused(f"The old text does not occur in {path}. It must match exactly, with its spaces and line ends.")
+        raise RequestRefused(
+            f"The old text does not occur in {path}. It must match exactly, with its spaces and line ends."
+        )
     if count > 1 and not everywhere:
-        raise Refused(f"The old text occurs {count} times in {path}. Give more of it, or set everywhere.")
+        raise RequestRefused(f"The old text occurs {count} times in {path}. Give more of it, or set everywhere.")
     put(place(path), [text.replace(old, new).encode("utf-8", "surrogatepass")])
     return f"Replaced {count} occurrence{'s' if count > 1 else ''} in {path}."
 
@@ -101,7 +103,7 @@ def edit(path: str, old: str, new: str, everywhere: bool) -> str:
 def list_(path: str, depth: int, most: int) -> str:
     top = place(path)
     if not os.path.isdir(top):
-        raise Refused(f"{path} is not a folder.")
+        raise RequestRefused(f"{path} is not a folder.")
     lines: list[str] = []
     for folder, folders, names in os.walk(top):
         inner = os.path.relpath(folder, top)
@@ -130,10 +132,10 @@ def grep(pattern: str, path: str, names: str, ignore_case: bool, most: int) -> s
     try:
         wanted = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     except re.error as exc:
-        raise Refused(f"The pattern is not a regular expression: {exc}.") from None
+        raise RequestRefused(f"The pattern is not a regular expression: {exc}.") from None
     top = place(path)
     if not os.path.exists(top):
-        raise Refused(f"{path} does not exist.")
+        raise RequestRefused(f"{path} does not exist.")
     found: list[str] = []
     for full in files_below(top):
         if names and not fnmatch.fnmatch(os.path.basename(full), names):
@@ -186,7 +188,7 @@ def taken(size: int) -> Iterator[bytes]:
     while size:
         piece = sys.stdin.buffer.read(min(PIECE, size))
         if not piece:
-            raise Refused("The files ended too soon.")
+            raise RequestRefused("The files ended too soon.")
         size -= len(piece)
         yield piece
 

@@ -22,15 +22,15 @@ import msgspec
 from turnkeep.errors import InvalidRequest, SandboxUnavailable, TurnkeepError
 from turnkeep.http_server.process import GracefulServer
 from turnkeep.http_server.sockets import keep_alive, listen
-from turnkeep.sandbox.boxes.cgroups import Cgroups
 from turnkeep.sandbox.boxes.docker import Docker
+from turnkeep.sandbox.boxes.limits import Cgroups
 from turnkeep.sandbox.boxes.ports import Driver
-from turnkeep.sandbox.envelope import StreamRequest, read
 from turnkeep.sandbox.line_stream import LineStream
+from turnkeep.sandbox.server_client import read_shape
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.turn import SandboxTurn
 from turnkeep.streaming.connection import Receive, Scope, Send, disconnected
-from turnkeep_client.wire.sandbox import ErrorLine
+from turnkeep_client.wire.sandbox import ErrorLine, SandboxRequest
 
 BODY_BYTES = 4 * 1024 * 1024
 HEARTBEAT_SECONDS = 15.0
@@ -145,7 +145,7 @@ class RunnerApp:
             raise SandboxUnavailable("This sandbox runner is shutting down.")
         if self._limit.is_full:
             raise SandboxUnavailable("The sandbox runner has no place free, and as many turns wait as may.")
-        request: StreamRequest = read(body, StreamRequest, origin="The body")
+        request: SandboxRequest = read_shape(body, SandboxRequest, origin="The body")
         server = self._settings.server
         if server and not (request.agent_url == server or request.agent_url.startswith(f"{server}/")):
             raise InvalidRequest(f"This runner serves only turns of {server}.")

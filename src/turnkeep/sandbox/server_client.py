@@ -1,26 +1,58 @@
-"""The client for the server that sent a turn: environment, configuration, files and results.
+"""The client for the server that sent a turn: environment, configuration, files and results, the model and the tools.
 
-Each token is valid for one call.
+The shapes are those of the wire (`turnkeep_client.wire.sandbox`). Unknown fields are passed over, so that a newer
+server can talk to an older runner. A known field that is wrong is refused. Each token is valid for one call.
+
+The model and the tools that the server calls are reached through its gateway. No key of a provider and no credential of
+a tool ever leaves the server. The model is reached by Chat Completions. Its reasoning comes in the field
+`reasoning_details` of a delta, as opaque objects; they are sent back unchanged with the calls that followed them, so
+that signatures stay valid.
 """
 
 import io
+import re
 import tempfile
 from collections.abc import Sequence
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest, WorldError
-from turnkeep.sandbox.envelope import Assets, Config, Environment, read
+from turnkeep.files.zip_files import ZipRefused, safe_path
+from turnkeep.ids import CallId
+from turnkeep.providers.drafts import ALIVE, Draft
+from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider
+from turnkeep.providers.ports import Delta, ModelRequest, Reply
 from turnkeep.sandbox.workspace import Asset
+from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
+from turnkeep_client.wire.blocks import JsonObject, JsonValue, ToolUse
+from turnkeep_client.wire.events import Source
+from turnkeep_client.wire.sandbox import (
+    SandboxAssets,
+    SandboxConfig,
+    SandboxEnvironment,
+    SandboxGateway,
+    SandboxSkill,
+    SandboxTool,
+)
 
 ANSWER_BYTES = 32 * 1024 * 1024
 """Maximum size of a response. The configuration contains the skills."""
+VARIABLE_BYTES = 128 * 1024
+DETAILS = "reasoning_details"
+GRACE_SECONDS = 15.0
+"""The server limits the time of a call. The runner waits this much longer for the server's response."""
+TOOL_ANSWER_BYTES = 8 * 1024 * 1024
+
 _PIECE_BYTES = 256 * 1024
 _SPOOL_BYTES = 8 * 1024 * 1024
 _TIMEOUT = aiohttp.ClientTimeout(total=600, connect=10, sock_read=60)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SKILL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_UNKNOWN = "outcome_unknown: the call may or may not have taken effect; check before you repeat it."
 
 Shape = TypeVar("Shape", bound=Struct)
 
@@ -46,18 +78,18 @@ class ServerClient:
         self._session = session
         self._url = agent_url.rstrip("/")
 
-    async def environment(self, otp_setup: str) -> Environment:
-        return await self._get("env", otp_setup, Environment)
+    async def environment(self, otp_setup: str) -> SandboxEnvironment:
+        return await self._get("env", otp_setup, SandboxEnvironment)
 
-    async def config(self, otp_run: str) -> Config:
-        return await self._get("config", otp_run, Config)
+    async def config(self, otp_run: str) -> SandboxConfig:
+        return await self._get("config", otp_run, SandboxConfig)
 
-    async def bag(self, assets: Assets, *, max_bytes: int) -> IO[bytes]:
+    async def bag(self, assets: SandboxAssets, *, max_bytes: int) -> IO[bytes]:
         """The zip of the conversation's files, in a temporary file. Close it."""
         file = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - the caller closes it
         try:
             async with self._session.get(assets.url, allow_redirects=False, timeout=_TIMEOUT) as response:
-                _check(response, "The bag")
+                _check_status(response, "The bag")
                 size = 0
                 async for piece in response.content.iter_chunked(_PIECE_BYTES):
                     size += len(piece)
@@ -87,7 +119,7 @@ class ServerClient:
                 timeout=_TIMEOUT,
             ) as response:
                 detail = await _detail(response) if response.status >= 400 else ""
-                _check(response, "The files", detail)
+                _check_status(response, "The files", detail)
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise ServerCallFailed(f"The files could not be handed back: {_words(exc)}") from exc
 
@@ -96,12 +128,12 @@ class ServerClient:
             async with self._session.get(
                 f"{self._url}/{name}", headers={"Authorization": token}, allow_redirects=False, timeout=_TIMEOUT
             ) as response:
-                _check(response, f"/{name}")
+                _check_status(response, f"/{name}")
                 data = await _read_all(response)
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise ServerCallFailed(f"The server did not answer /{name}: {_words(exc)}") from exc
         try:
-            found: Shape = read(data, kind, origin=f"/{name}")
+            found: Shape = read_shape(data, kind, origin=f"/{name}")
         except InvalidRequest as exc:
             raise ServerCallFailed(exc.detail) from exc
         return found
@@ -148,7 +180,7 @@ async def _read_all(response: aiohttp.ClientResponse) -> bytes:
 async def _detail(response: aiohttp.ClientResponse) -> str:
     """The detail of a refusal, if the response is problem+json."""
     try:
-        problem = read(await response.content.read(64 * 1024), _Problem, origin="the answer")
+        problem = read_shape(await response.content.read(64 * 1024), _Problem, origin="the answer")
     except InvalidRequest:
         return ""
     return str(problem.detail)
@@ -158,7 +190,7 @@ class _Problem(Struct, frozen=True):
     detail: str = ""
 
 
-def _check(response: aiohttp.ClientResponse, what: str, detail: str = "") -> None:
+def _check_status(response: aiohttp.ClientResponse, what: str, detail: str = "") -> None:
     if response.status in {401, 403}:
         raise TokenRefused(f"{what}: the server refused the token (status {response.status}).")
     if not 200 <= response.status < 300:
@@ -168,3 +200,133 @@ def _check(response: aiohttp.ClientResponse, what: str, detail: str = "") -> Non
 def _words(exc: BaseException) -> str:
     """The kind of a failure. Its message is left out: it may contain an address with a signature."""
     return type(exc).__name__
+
+
+def read_shape(data: bytes, kind: type[Shape], *, origin: str) -> Shape:
+    """The value, or InvalidRequest that names where it came from and what is wrong with it."""
+    try:
+        value = msgspec.json.decode(data, type=kind)
+        if isinstance(value, SandboxEnvironment):
+            _check_variables(value)
+        elif isinstance(value, SandboxConfig):
+            for skill in value.agent.skills:
+                _check_skill(skill)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as exc:
+        raise InvalidRequest(f"{origin} does not fit the contract: {exc}") from exc
+    return value
+
+
+def _check_variables(environment: SandboxEnvironment) -> None:
+    for name, value in environment.variables.items():
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a variable")
+        if "\0" in value or len(value.encode("utf-8", "replace")) > VARIABLE_BYTES:
+            raise ValueError(f"the variable {name} is too long, or has a NUL in it")
+
+
+def _check_skill(skill: SandboxSkill) -> None:
+    if not _SKILL.fullmatch(skill.name):
+        raise ValueError(f"{skill.name!r} is not the name of a skill")
+    for path in skill.files:
+        try:
+            safe_path(path)
+        except ZipRefused as exc:
+            raise ValueError(f"the skill {skill.name}: {exc.detail}") from exc
+
+
+# The gateway
+
+
+class GatewayProvider(OpenAIProvider):
+    """The model of one turn. It remembers the reasoning that came before each call."""
+
+    name = "gateway"
+
+    def __init__(self, access: SandboxGateway) -> None:
+        super().__init__(api_key=access.token, base_url=access.base_url, api="chat")
+        self._reasoning_by_call: dict[CallId, list[JsonValue]] = {}
+
+    async def _body(self, request: ModelRequest) -> JsonObject:
+        body = await super()._body(request)
+        return body | {"messages": [self._with_reasoning(message) for message in request.messages]}
+
+    def _with_reasoning(self, message: JsonObject) -> JsonObject:
+        calls = message.get("tool_calls")
+        reasoning = self._reasoning_by_call.get(calls[0]["id"]) if calls else None
+        return message if reasoning is None else message | {DETAILS: reasoning}
+
+    def _draft(self) -> Draft:
+        return _GatewayDraft(self._reasoning_by_call)
+
+
+class _GatewayDraft(OpenAIChatDraft):
+    def __init__(self, reasoning: dict[CallId, list[JsonValue]]) -> None:
+        super().__init__()
+        self._reasoning_by_call = reasoning
+        self._details: list[JsonValue] = []
+
+    def add(self, event: Any) -> Delta | None:
+        delta = event.choices[0].delta if event.choices else None
+        if delta is not None and (details := (delta.model_extra or {}).get(DETAILS)):
+            self._details.extend(details)
+        # The gateway sends an empty chunk while the model works on something that is not shown.
+        return super().add(event) or ALIVE
+
+    def reply(self) -> Reply:
+        reply = super().reply()
+        calls = [block for block in reply.blocks if isinstance(block, ToolUse)]
+        if calls and self._details:
+            self._reasoning_by_call[calls[0].id] = self._details
+        return reply
+
+
+class ServerTool:
+    """One tool that the server calls for this turn."""
+
+    def __init__(self, offered: SandboxTool, access: SandboxGateway, session: aiohttp.ClientSession) -> None:
+        self.spec = ToolSpec(
+            name=offered.name,
+            description=offered.description,
+            input_schema=offered.input_schema,
+            timeout_seconds=offered.timeout_seconds + 2 * GRACE_SECONDS,
+        )
+        self._access = access
+        self._session = session
+        self._timeout = aiohttp.ClientTimeout(total=offered.timeout_seconds + GRACE_SECONDS, connect=10)
+
+    async def call(self, args: JsonObject, context: CallContext) -> Outcome:
+        """Ask the server to call the tool. If its response is lost, the call is not repeated."""
+        body = {"call_id": context.call_id, "name": self.spec.name, "arguments": args}
+        try:
+            async with self._session.post(
+                f"{self._access.base_url}/tools",
+                data=msgspec.json.encode(body),
+                headers={"Authorization": f"Bearer {self._access.token}", "Content-Type": "application/json"},
+                allow_redirects=False,
+                timeout=self._timeout,
+            ) as response:
+                return await _outcome(response)
+        except aiohttp.ClientConnectorError:
+            return Outcome(error="The server that calls this tool cannot be reached now.")
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+            return Outcome(error=_UNKNOWN)
+
+
+class _ToolResponse(Struct, frozen=True):
+    result: JsonValue = None
+    error: str | None = None
+    sources: tuple[Source, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    detail: str = ""
+
+
+async def _outcome(response: Any) -> Outcome:
+    data = bytearray()
+    async for piece in response.content.iter_chunked(64 * 1024):
+        data += piece
+        if len(data) > TOOL_ANSWER_BYTES:
+            return Outcome(error=f"The answer is longer than {TOOL_ANSWER_BYTES:,} bytes.")
+    answer = msgspec.json.decode(data, type=_ToolResponse)
+    if response.status == 200:
+        return Outcome(result=answer.result, error=answer.error, sources=answer.sources, passages=answer.passages)
+    return Outcome(error=f"The server did not call the tool (status {response.status}). {answer.detail}".rstrip())

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from turnkeep.config import RUNNER_VARIABLES, RunnerSection
 from turnkeep.config.variables import read_variables
-from turnkeep.sandbox.boxes.ports import MIB, Limits
+from turnkeep.sandbox.boxes.ports import MIB, BoxLimits
 
 __all__ = ["RUNNER_VARIABLES", "RunnerSettings", "read_runner_settings"]
 
@@ -13,8 +13,8 @@ class RunnerSettings(RunnerSection, frozen=True, kw_only=True):
     """The settings, and the limits of a box that follow from them."""
 
     @property
-    def limits(self) -> Limits:
-        return Limits(
+    def limits(self) -> BoxLimits:
+        return BoxLimits(
             memory_bytes=self.memory_mib * MIB,
             disk_bytes=self.disk_mib * MIB,
             file_bytes=self.disk_mib * MIB,

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from turnkeep.sandbox.boxes.ports import WORKSPACE, Box, Command, Ended
-from turnkeep.sandbox.envelope import Skill
+from turnkeep.sandbox.boxes.ports import WORKSPACE, Box, BoxCommand, Ended
 from turnkeep.sandbox.workspace import SKILLS, BoxScript, ScriptRefused
 from turnkeep.tools.functions import FunctionTool, tool
 from turnkeep.tools.ports import CallContext, Outcome
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.sandbox import SandboxSkill
 
 COMMAND_CHARS = 100_000
 """The kernel takes 128 KiB as one argument."""
@@ -48,7 +48,7 @@ Show = Callable[[str, str], None]
 """Takes the id of a call and the end of its output."""
 
 
-class Progress:
+class StepProgress:
     """Shows the output of the steps of one turn."""
 
     def __init__(self, show: Show, *, every_seconds: float = EVERY_SECONDS) -> None:
@@ -99,11 +99,11 @@ class BoxAccess(Struct, frozen=True, kw_only=True):
     box: Box
     script: BoxScript
     python: Sequence[str]
-    progress: Progress
+    progress: StepProgress
     environment: Mapping[str, str]
     step_seconds: float
     result_chars: int
-    skills: tuple[Skill, ...] = ()
+    skills: tuple[SandboxSkill, ...] = ()
 
 
 class BoxTools:
@@ -222,7 +222,7 @@ class BoxTools:
             return Outcome(error="That is too long for a command line. Write it to a file, then run the file.")
         access = self._access
         output = access.progress.start(context.call_id)
-        command = Command(
+        command = BoxCommand(
             argv=argv,
             environment=access.environment,
             feed=feed,
@@ -261,7 +261,7 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:half]}{note}{text[len(text) - half :]}"
 
 
-def recipes_of(skills: Sequence[Skill]) -> list[str]:
+def recipes_of(skills: Sequence[SandboxSkill]) -> list[str]:
     return [f"{skill.name}/{path}" for skill in skills for path in skill.files if path != "SKILL.md"]
 
 

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import CallerError, WorldError
-from turnkeep.files.zip_reader import ZipReader, ZipRefused, safe_path
-from turnkeep.sandbox.boxes.ports import MIB, WORKSPACE, Box, Command, Ended, Limits
+from turnkeep.files.zip_files import ZipReader, ZipRefused, safe_path
+from turnkeep.sandbox.boxes.ports import MIB, WORKSPACE, Box, BoxCommand, BoxLimits, Ended
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 ASSETS = f"{WORKSPACE}/assets"
@@ -42,7 +42,7 @@ class WorkspaceFailed(WorldError):
     code = "workspace_failed"
 
 
-class NewFile(Struct, frozen=True, kw_only=True):
+class WorkspaceFile(Struct, frozen=True, kw_only=True):
     """A file to put into the workspace."""
 
     path: str
@@ -66,16 +66,16 @@ class Collected(Struct, frozen=True, kw_only=True):
     skipped: tuple[str, ...]
 
 
-class Workspace:
+class BoxWorkspace:
     """Puts files into the workspace of one box, and collects them."""
 
-    def __init__(self, box: Box, python: Sequence[str], limits: Limits) -> None:
+    def __init__(self, box: Box, python: Sequence[str], limits: BoxLimits) -> None:
         self.script = BoxScript(box, python)
         self._limits = limits
         self._unpacked: dict[str, str] = {}
         """The sha256 of every file that came with the bag, by its path below assets."""
 
-    async def put(self, folder: str, new: Iterable[NewFile]) -> None:
+    async def put(self, folder: str, new: Iterable[WorkspaceFile]) -> None:
         """Write these files below a folder. Raises WorkspaceFailed."""
 
         async def feed() -> AsyncIterator[bytes]:
@@ -148,10 +148,10 @@ class Workspace:
             raise WorkspaceFailed(f"The workspace could not be filled: {exc}") from exc
 
 
-def skill_files(skills: Mapping[str, Mapping[str, str]]) -> list[NewFile]:
+def skill_files(skills: Mapping[str, Mapping[str, str]]) -> list[WorkspaceFile]:
     """The files of skills below their folder. All but the description may be run. Raises ZipRefused."""
     return [
-        NewFile(
+        WorkspaceFile(
             path=safe_path(f"{skill}/{path}"),
             data=text.encode("utf-8", "replace"),
             is_executable=path != "SKILL.md",
@@ -191,7 +191,7 @@ class BoxScript:
         on_output: Callable[[bytes], None] | None = None,
     ) -> Ended:
         return await self._box.run(
-            Command(
+            BoxCommand(
                 argv=[*self._python, "-c", _helper()],
                 feed=feed,
                 seconds=seconds,

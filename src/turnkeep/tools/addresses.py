@@ -2,7 +2,7 @@
 
 The address of a tool is written by a user, and the server stands in a network that this user may not reach. So every
 name is resolved here, every address is checked, and the connection is made to the address that was checked
-(`guarded_http.py`). If the name were resolved again later, its address could change in between.
+(`http_tools.py`). If the name were resolved again later, its address could change in between.
 """
 
 import asyncio

@@ -20,8 +20,18 @@ from msgspec import Struct
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.tools.addresses import AddressGuard
-from turnkeep.tools.mcp_session import CLOSE_SECONDS, McpBroken, McpSession, McpUnreachable, SessionTasks
-from turnkeep.tools.mcp_transports import CONNECT_SECONDS, OpenTransport, StderrTail, over_http, over_stdio
+from turnkeep.tools.mcp_session import (
+    CLOSE_SECONDS,
+    CONNECT_SECONDS,
+    McpBroken,
+    McpSession,
+    McpUnreachable,
+    OpenTransport,
+    SessionTasks,
+    StderrTail,
+    over_http,
+    over_stdio,
+)
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep.tools.vault import Vault
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -55,7 +65,7 @@ class McpDefinition(Struct, frozen=True, kw_only=True):
         return _encode([org_id, self.url, self.headers, self.command, self.args, self.env])
 
 
-class McpServer:
+class PooledMcpServer:
     """One server of one org, with its session if there is one."""
 
     def __init__(
@@ -66,7 +76,7 @@ class McpServer:
         vault: Vault,
         guard: AddressGuard,
         tasks: SessionTasks,
-        connected: "set[McpServer]",
+        connected: "set[PooledMcpServer]",
     ) -> None:
         self._definition = definition
         self._org_id = org_id
@@ -183,8 +193,8 @@ class McpPool:
         self._vault = vault
         self._guard = guard
         self._idle_seconds = idle_seconds
-        self._servers: dict[bytes, McpServer] = {}
-        self._connected: set[McpServer] = set()
+        self._servers: dict[bytes, PooledMcpServer] = {}
+        self._connected: set[PooledMcpServer] = set()
         """All servers with a session, including those that only a running turn still uses."""
         self._tasks: SessionTasks = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -200,11 +210,11 @@ class McpPool:
     def sessions(self) -> int:
         return sum(server.is_connected for server in self._connected)
 
-    def server(self, org_id: OrgId, definition: McpDefinition) -> McpServer:
+    def server(self, org_id: OrgId, definition: McpDefinition) -> PooledMcpServer:
         key = definition.key(org_id)
         found = self._servers.get(key)
         if found is None:
-            found = self._servers[key] = McpServer(
+            found = self._servers[key] = PooledMcpServer(
                 definition,
                 org_id,
                 vault=self._vault,
@@ -244,7 +254,7 @@ class McpPool:
 class McpTool:
     """One tool of one server."""
 
-    def __init__(self, server: McpServer, definition: McpDefinition, tool: mcp_types.Tool) -> None:
+    def __init__(self, server: PooledMcpServer, definition: McpDefinition, tool: mcp_types.Tool) -> None:
         hints = tool.annotations or mcp_types.ToolAnnotations()
         self.spec = ToolSpec(
             name=f"{definition.name}{SEPARATOR}{tool.name}",
@@ -270,7 +280,7 @@ class McpTool:
         return outcome_of(result)
 
 
-def tools_of(server: McpServer, definition: McpDefinition, listed: Iterable[mcp_types.Tool]) -> list[McpTool]:
+def tools_of(server: PooledMcpServer, definition: McpDefinition, listed: Iterable[mcp_types.Tool]) -> list[McpTool]:
     """Those of the listed tools that the agent may use."""
     allowed = definition.tools
     return [McpTool(server, definition, tool) for tool in listed if allowed is None or tool.name in allowed]

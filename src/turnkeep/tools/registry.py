@@ -18,8 +18,7 @@ from turnkeep.errors import Forbidden, TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.tools.addresses import AddressGuard, NameUnknown
-from turnkeep.tools.guarded_http import open_session
-from turnkeep.tools.http_tools import HttpDefinition, HttpTool
+from turnkeep.tools.http_tools import HttpDefinition, HttpEndpointTool, open_session
 from turnkeep.tools.ports import Tool
 from turnkeep.tools.secret_masking import MaskedTool, OpenSecrets, SecretMask
 from turnkeep.tools.vault import Vault
@@ -207,7 +206,7 @@ class RemoteTools:
 
     def _http_tool(self, declared: JsonObject, org_id: OrgId) -> Tool:
         definition = msgspec.convert(declared, HttpDefinition)
-        tool = HttpTool(
+        tool = HttpEndpointTool(
             definition,
             session=self._open_session(),
             guard=self._guard,

@@ -1,8 +1,7 @@
 """Conversations that come from other systems, and transcripts that are repaired and written back.
 
 `transcripts.py` reads a list of messages in any of four forms (Anthropic, OpenAI chat, OpenAI Responses, plain) into
-our rows, groups them into turns, and writes repaired messages back into the form they came in. `provider_messages.py`
-reads the single messages.
+our rows, groups them into turns, and writes repaired messages back into the form they came in.
 
 The package is pure: it reads values and returns values. It does not store anything, does not call a provider, and does
 not judge whether calls and results fit together; the compiler does that. Exports without loss are the store's. Read

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from turnkeep.errors import InvalidRequest, WorldError
-from turnkeep.files.zip_reader import ZipRefused, refuse_collisions, safe_path
+from turnkeep.files.zip_files import ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.providers.ports import Providers

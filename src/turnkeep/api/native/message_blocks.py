@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from turnkeep.api.http.requests import known_id
-from turnkeep.compiler.attachments import MAX_IMAGE_CHARS
+from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
 from turnkeep.errors import InvalidRequest, TooManyFiles
 from turnkeep.files.images import RASTER_TYPES

@@ -15,8 +15,8 @@ from turnkeep.api.http.responses import json_response
 from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill, check_skill_names
 from turnkeep.api.views import agent_of
 from turnkeep.errors import FileTooLarge, InvalidRequest, NotFound, UnsupportedMediaType
-from turnkeep.files.multipart import FilePart, file_parts
-from turnkeep.files.zip_reader import NotAZip, ZipReader, ZipRefused
+from turnkeep.files.multipart import FormFile, file_parts
+from turnkeep.files.zip_files import NotAZip, ZipReader, ZipRefused
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep_client.wire.agents import Agent, Skill
@@ -85,7 +85,7 @@ async def _saved(call: Call[Any, Any], agent: StoredAgent, skills: Sequence[Json
     return json_response(agent_of(await call.runtime.store.change_agent(call.principal, agent.id, spec)))
 
 
-async def _read_zip(part: FilePart) -> Skill:
+async def _read_zip(part: FormFile) -> Skill:
     """The skill in this zip. Raises FileTooLarge, UnsupportedMediaType, InvalidRequest."""
     data = bytearray()
     async for chunk in part.chunks:

@@ -26,8 +26,7 @@ from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.queries import CsvQuery, PageQuery, RowsQuery
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import TableId
-from turnkeep.knowledge.csv_files import CsvFile, csv_lines
-from turnkeep.knowledge.table_import import Importer, Progress, spooled, unheard
+from turnkeep.knowledge.csv_files import CsvFile, Importer, Progress, csv_lines, spooled, unheard
 from turnkeep.knowledge.table_rows import cells_of, row_query, values_of
 from turnkeep.model.knowledge import Column, KnowledgeTable
 from turnkeep.model.principals import Principal

@@ -8,8 +8,7 @@ Decision: docs/decisions/0303
 """
 
 from turnkeep.compiler.judge.anthropic import judge_anthropic
-from turnkeep.compiler.judge.openai_chat import judge_openai_chat
-from turnkeep.compiler.judge.openai_responses import judge_openai_responses
+from turnkeep.compiler.judge.openai import judge_openai_chat, judge_openai_responses
 from turnkeep.compiler.judge.violations import Violation, explain
 
 __all__ = ["Violation", "explain", "judge_anthropic", "judge_openai_chat", "judge_openai_responses"]

@@ -3,10 +3,7 @@
 import re
 from typing import Any
 
-from turnkeep.compiler.judge.violations import NAME, Findings, Violation, find_surrogates, is_blank
-
-Json = dict[str, Any]
-
+from turnkeep.compiler.judge.violations import NAME, Findings, Json, Violation, find_surrogates, is_blank
 
 THINKING = {"thinking", "redacted_thinking"}
 

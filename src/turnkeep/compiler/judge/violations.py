@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
+Json = dict[str, Any]
+
 NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -1,7 +1,13 @@
 """Boxes made by bubblewrap: namespaces, a system call filter and limits, without a daemon.
 
-A box is a *holder* (`namespaces.py`). Every command runs in a bwrap of its own that joins the holder's namespaces and
-sees its file system as the workspace; the PID namespace that it makes for the command dies with the command, whole.
+A box is a *holder*: the first process of a PID namespace, in a user and a mount namespace of its own, in which it has
+mounted a small file system in memory. When the holder ends, the kernel kills every process that ever joined, and drops
+the file system. The holder ends when its standard input does, so it cannot outlive the runner, however the runner dies.
+
+Every command runs in a bwrap of its own that joins the holder's namespaces and sees its file system as the workspace;
+the PID namespace that it makes for the command dies with the command, whole. Inside, a command sees only what programs
+need to run: `/usr` and what points into it, and a few files of `/etc`. No home, no data directory, no socket, no device
+but the harmless ones.
 
 If the runner is root, each box has a user id of its own that nothing else uses. Else the boxes run as its user.
 
@@ -15,16 +21,13 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from turnkeep.sandbox.boxes import namespaces
-from turnkeep.sandbox.boxes.cgroups import Cgroup, Cgroups
-from turnkeep.sandbox.boxes.namespaces import Holder, as_user, explain
-from turnkeep.sandbox.boxes.ports import BoxUnavailable, Command, Ended, Limits
-from turnkeep.sandbox.boxes.processes import ChildReport, kill_outright, supervise
+from turnkeep.sandbox.boxes.limits import Cgroup, Cgroups, Watchdog
+from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, BoxUnavailable, Ended
+from turnkeep.sandbox.boxes.processes import ChildReport, ProcessHandle, kill_outright, run_to_end, supervise
 from turnkeep.sandbox.boxes.seccomp import filter_program
-from turnkeep.sandbox.boxes.watchdog import Watchdog
 
 FIRST_UID = 1_900_000_000
 UIDS = 16_000_000
@@ -35,9 +38,35 @@ DEAD_SECONDS = 5.0
 """How long the tasks of commands may take to notice that their processes are dead."""
 NICE = 10
 """Boxes get less CPU than the runner, so that it can stop even a fork bomb."""
+START_SECONDS = 10.0
+
+HELPER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HELPER_ENVIRONMENT = {"PATH": HELPER_PATH, "LC_ALL": "C"}
+"""For the programs that build a box. Variables for the inside, such as a library to preload, must not reach them."""
+
+BOX_PATH = "/usr/local/bin:/usr/bin:/bin"
+OUTER_ROOT = "/tmp"
+"""Where the holder mounts the box's own file system, visible in its namespace alone."""
+USER_ID = 1000
+PASSWD = f"box:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh\nroot:x:0:0::/root:/bin/sh\n".encode()
+GROUP = f"box:x:{USER_ID}:\nroot:x:0:\n".encode()
 
 _PROGRAMS = {"bwrap": "bubblewrap", "unshare": "util-linux", "nsenter": "util-linux", "prlimit": "util-linux"}
 _JOIN = 'echo 0 > "$0" && exec "$@"'
+_TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC = ("alternatives", "fonts", "ImageMagick-6", "ImageMagick-7", "ld.so.cache", "localtime", "mime.types")
+_HIDDEN_IN_PROC = ("config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list")
+
+_UNSHARE = (
+    *("unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"),
+    *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
+)
+_HOLD = f"""
+mount -t tmpfs -o size="$1",nr_inodes="$2",mode=755,nosuid,nodev box {OUTER_ROOT} || exit 1
+cd {OUTER_ROOT} && mkdir -p workspace/assets tmp shm || exit 1
+echo ready
+read nothing
+"""
 
 
 class Bubblewrap:
@@ -47,7 +76,7 @@ class Bubblewrap:
 
     def __init__(self, *, cgroups: Cgroups | None = None) -> None:
         self._cgroups = cgroups
-        self._python = namespaces.find_python()
+        self._python = find_python()
 
     @property
     def python(self) -> Sequence[str]:
@@ -58,23 +87,23 @@ class Bubblewrap:
             raise BoxUnavailable("The bubblewrap driver needs Linux. Use the docker driver here.")
         filter_program()
         for program, package in _PROGRAMS.items():
-            if shutil.which(program, path=namespaces.HELPER_PATH) is None:
+            if shutil.which(program, path=HELPER_PATH) is None:
                 raise BoxUnavailable(
                     f"The sandbox needs the program {program}, which is not installed. Install the package {package} "
                     f"(Debian, Ubuntu: apt install {package}), or use the docker driver."
                 )
         if self._cgroups is not None:
             self._cgroups.remove_leftovers()
-        box = await self.start(Limits())
+        box = await self.start(BoxLimits())
         try:
             script = shlex.join([*self.python, "-c", "print(6 * 7)"])
-            ended = await box.run(Command(argv=["/bin/bash", "-c", script], seconds=CHECK_SECONDS))
+            ended = await box.run(BoxCommand(argv=["/bin/bash", "-c", script], seconds=CHECK_SECONDS))
         finally:
             await box.close()
         if ended.exit_code != 0 or ended.output.strip() != b"42":
             raise BoxUnavailable(explain(ended.output.decode("utf-8", "replace")))
 
-    async def start(self, limits: Limits) -> "BubblewrapBox":
+    async def start(self, limits: BoxLimits) -> "BubblewrapBox":
         uid = FIRST_UID + secrets.randbelow(UIDS) if os.geteuid() == 0 else None
         held = await Holder.start(limits, uid=uid)
         cgroup = None
@@ -87,7 +116,9 @@ class Bubblewrap:
 class BubblewrapBox:
     """One box: its holder, and the commands that run in it."""
 
-    def __init__(self, holder: Holder, *, uid: int | None, limits: Limits, cgroup: Cgroup | None, python: Path) -> None:
+    def __init__(
+        self, holder: "Holder", *, uid: int | None, limits: BoxLimits, cgroup: Cgroup | None, python: Path
+    ) -> None:
         self._holder = holder
         self._uid = uid
         self._limits = limits
@@ -97,7 +128,7 @@ class BubblewrapBox:
         self._running: set[asyncio.Task[Ended]] = set()
         self._is_closed = False
 
-    async def run(self, command: Command) -> Ended:
+    async def run(self, command: BoxCommand) -> Ended:
         if self._is_closed:
             raise BoxUnavailable("This box is closed.")
         is_made = asyncio.Event()
@@ -107,7 +138,7 @@ class BubblewrapBox:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await _stop(task, is_made)
+            await run_to_end(_stop(task, is_made))
             raise
 
     async def close(self) -> None:
@@ -120,7 +151,7 @@ class BubblewrapBox:
         if self._cgroup is not None:
             self._cgroup.remove()
 
-    async def _run(self, command: Command, is_made: asyncio.Event) -> Ended:
+    async def _run(self, command: BoxCommand, is_made: asyncio.Event) -> Ended:
         report = ChildReport(init=self._holder.pid)
         try:
             process = await self._launch(command, report)
@@ -146,7 +177,7 @@ class BubblewrapBox:
             is_made.set()
             report.close()
 
-    async def _launch(self, command: Command, report: ChildReport) -> asyncio.subprocess.Process:
+    async def _launch(self, command: BoxCommand, report: ChildReport) -> asyncio.subprocess.Process:
         with contextlib.ExitStack() as files:
             files.callback(report.listen)
             arguments, descriptors = self._arguments(command, files, report.writing)
@@ -156,35 +187,35 @@ class BubblewrapBox:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT if command.with_errors else asyncio.subprocess.PIPE,
-                env=namespaces.HELPER_ENVIRONMENT,
+                env=HELPER_ENVIRONMENT,
                 cwd="/",
                 pass_fds=descriptors,
                 start_new_session=True,
             )
 
-    def _arguments(self, command: Command, files: contextlib.ExitStack, reporting: int) -> tuple[list[str], list[int]]:
+    def _arguments(
+        self, command: BoxCommand, files: contextlib.ExitStack, reporting: int
+    ) -> tuple[list[str], list[int]]:
         """The whole command line up to the command, and the descriptors that it names."""
-        passwd, group, seccomp = (
-            _file(data, files) for data in (namespaces.PASSWD, namespaces.GROUP, filter_program())
-        )
-        environment = namespaces.box_environment(self._python, command.environment)
+        passwd, group, seccomp = (_file(data, files) for data in (PASSWD, GROUP, filter_program()))
+        environment = box_environment(self._python, command.environment)
         settings = [
             *("--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
             *(
                 "--uid",
-                str(namespaces.USER_ID),
+                str(USER_ID),
                 "--gid",
-                str(namespaces.USER_ID),
+                str(USER_ID),
                 "--hostname",
                 "box",
                 "--cap-drop",
                 "ALL",
             ),
-            *namespaces.view_arguments(self._python, passwd_fd=passwd, group_fd=group),
-            *namespaces.setenv_arguments(environment),
+            *view_arguments(self._python, passwd_fd=passwd, group_fd=group),
+            *setenv_arguments(environment),
             *("--chdir", command.directory, "--seccomp", str(seccomp), "--info-fd", str(reporting)),
         ]
-        packed = _file(namespaces.packed(settings), files)
+        packed = _file(packed_arguments(settings), files)
         join = [] if self._cgroup is None else ["sh", "-c", _JOIN, str(self._cgroup.joining)]
         outer = [
             *join,
@@ -197,23 +228,16 @@ class BubblewrapBox:
 
 
 async def _stop(task: "asyncio.Task[Ended]", is_made: asyncio.Event) -> None:
-    """Cancel a command and wait for its end, even if this task is cancelled meanwhile.
+    """Cancel a command and wait for its end.
 
     Not while its process is being created: asyncio would kill that process, and leave the child that it just started.
     """
-
-    async def stop() -> None:
-        await is_made.wait()
-        task.cancel()
-        await asyncio.wait({task})
-
-    stopping = asyncio.create_task(stop())
-    while not stopping.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(stopping)
+    await is_made.wait()
+    task.cancel()
+    await asyncio.wait({task})
 
 
-def _rlimits(limits: Limits) -> Iterator[str]:
+def _rlimits(limits: BoxLimits) -> Iterator[str]:
     """Limits of each process by the kernel.
 
     They are set before anything of the box runs, and cannot be raised again.
@@ -238,3 +262,156 @@ def _file(data: bytes, files: contextlib.ExitStack) -> int:
         view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+class Holder:
+    """A holder that is ready. End it with `end`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, init: ProcessHandle) -> None:
+        self._process = process
+        self._init = init
+
+    @classmethod
+    async def start(cls, limits: BoxLimits, *, uid: int | None) -> "Holder":
+        """Raises BoxUnavailable, which says what to do, if namespaces cannot be created."""
+        process = await asyncio.create_subprocess_exec(
+            *as_user(uid),
+            *_UNSHARE,
+            *("sh", "-c", _HOLD, "hold", str(limits.disk_bytes), str(limits.files)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=HELPER_ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            await _ready(process)
+            return cls(process, ProcessHandle(_only_child(process.pid)))
+        except BaseException:
+            await _reap(process)
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process inside, whose namespaces are the box."""
+        return self._init.pid
+
+    async def end(self) -> None:
+        """Kill every process in the box. Returns when all of them are dead."""
+        self._init.kill()
+        await self._init.gone()
+        self._init.close()
+        await _reap(self._process)
+
+
+def as_user(uid: int | None) -> Sequence[str]:
+    """The prefix of a command that makes it run as that user; empty for the current user."""
+    return () if uid is None else ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--")
+
+
+def _only_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii"))
+
+
+async def _ready(process: asyncio.subprocess.Process) -> None:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            if await process.stdout.readline() == b"ready\n":
+                return
+            said = await process.stderr.read(4096)
+    except TimeoutError as exc:
+        raise BoxUnavailable(f"A box did not start within {START_SECONDS:g} seconds.") from exc
+    raise BoxUnavailable(explain(said.decode("utf-8", "replace")))
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    kill_outright(process)
+    await process.wait()
+    process._transport.close()  # type: ignore[attr-defined]  # asyncio offers no other way to close its pipes
+
+
+def explain(said: str) -> str:
+    """Why a box cannot be started, and what to do about it."""
+    words = " ".join(said.split())[:400] or "it ended without a word"
+    for path, bad, advice in SWITCHES:
+        with contextlib.suppress(OSError):
+            if Path(path).read_text("ascii").strip() == bad:
+                return f"No box can be started: user namespaces are switched off. {advice} (It said: {words})"
+    return (
+        f"No box can be started: {words}. The bubblewrap driver needs user namespaces and a /proc that is not masked. "
+        "Inside a container, start that with --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+        "--security-opt systempaths=unconfined, or run `turnkeep sandbox` outside of it, or use the docker driver."
+    )
+
+
+SWITCHES = (
+    ("/proc/sys/user/max_user_namespaces", "0", "Set `sysctl user.max_user_namespaces=10000`."),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "Set `sysctl kernel.unprivileged_userns_clone=1`."),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "Set `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or give bwrap and unshare an AppArmor profile.",
+    ),
+)
+
+
+def find_python() -> Path:
+    """A Python that is visible in the box: the system's, or this one, which is then mounted read-only."""
+    found = shutil.which("python3", path=BOX_PATH)
+    return Path(found) if found else Path(sys.base_prefix).resolve() / "bin" / "python3"
+
+
+def box_environment(python: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """All variables of a process in the box: four that every program expects, and those given."""
+    path = BOX_PATH if str(python.parent) in BOX_PATH.split(":") else f"{python.parent}:{BOX_PATH}"
+    return {"PATH": path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "box", **given}
+
+
+def view_arguments(python: Path, *, passwd_fd: int, group_fd: int, root: Path = Path("/")) -> list[str]:
+    """The file system, as arguments for bwrap. The last ones make everything read-only that is not the box's own."""
+    arguments = ["--ro-bind", "/usr", "/usr", *_top_folders(root), *_etc(root)]
+    if not python.is_relative_to("/usr"):
+        prefix = str(python.parent.parent)
+        arguments += ["--ro-bind", prefix, prefix]
+    arguments += ["--ro-bind-data", str(passwd_fd), "/etc/passwd", "--ro-bind-data", str(group_fd), "/etc/group"]
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    for name in _HIDDEN_IN_PROC:
+        if (root / "proc" / name).exists():
+            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    for inside, place in (
+        ("/tmp", "tmp"),
+        ("/dev/shm", "shm"),
+        ("/workspace", "workspace"),
+        ("/root/workspace", "workspace"),
+    ):
+        arguments += ["--bind", f"{OUTER_ROOT}/{place}", inside]
+    # bwrap's own / and /dev are file systems in memory that the box's user owns, without a limit of their size.
+    return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def setenv_arguments(environment: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environment.items():
+        yield from ("--setenv", name, value)
+
+
+def packed_arguments(arguments: Iterable[str]) -> bytes:
+    """The arguments as `bwrap --args` reads them. So no list of processes shows them: variables may be secrets."""
+    return b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
+
+
+def _top_folders(root: Path) -> Iterator[str]:
+    for name in _TOP:
+        folder = root / name
+        if folder.is_symlink():
+            yield from ("--symlink", os.readlink(folder), f"/{name}")
+        elif folder.is_dir():
+            yield from ("--ro-bind", f"/{name}", f"/{name}")
+
+
+def _etc(root: Path) -> Iterator[str]:
+    for name in _ETC:
+        if (root / "etc" / name).exists():
+            yield from ("--ro-bind", f"/etc/{name}", f"/etc/{name}")

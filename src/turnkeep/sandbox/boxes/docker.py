@@ -14,7 +14,7 @@ import shutil
 import signal
 from collections.abc import Mapping, Sequence
 
-from turnkeep.sandbox.boxes.ports import BoxUnavailable, Command, Ended, Limits
+from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, BoxUnavailable, Ended
 from turnkeep.sandbox.boxes.processes import kill_outright, supervise
 
 LABEL = "turnkeep.sandbox"
@@ -45,16 +45,16 @@ class Docker:
         hint = f"Pull it first: docker pull {self._image}."
         await self._engine("image", "inspect", "--format", "{{.Id}}", self._image, hint=hint)
         await self._remove_leftovers()
-        box = await self.start(Limits())
+        box = await self.start(BoxLimits())
         try:
-            ended = await box.run(Command(argv=[*self.python, "-c", "print(6 * 7)"], seconds=_ENGINE_SECONDS))
+            ended = await box.run(BoxCommand(argv=[*self.python, "-c", "print(6 * 7)"], seconds=_ENGINE_SECONDS))
         finally:
             await box.close()
         if ended.output.strip() != b"42":
             words = ended.output.decode("utf-8", "replace").strip()[:400]
             raise BoxUnavailable(f"A box of the image {self._image} does not work; it needs bash and Python 3: {words}")
 
-    async def start(self, limits: Limits) -> "DockerBox":
+    async def start(self, limits: BoxLimits) -> "DockerBox":
         name = f"turnkeep-box-{secrets.token_hex(8)}"
         box = DockerBox(self, name, limits, uid=_FIRST_UID + secrets.randbelow(_UIDS))
         try:
@@ -66,7 +66,7 @@ class Docker:
             raise
         return box
 
-    def run_arguments(self, volume: str, container: str, limits: Limits, *, uid: int) -> list[str]:
+    def run_arguments(self, volume: str, container: str, limits: BoxLimits, *, uid: int) -> list[str]:
         """`run` with every option that isolates a container of this box; the image and the command follow."""
         memory = str(limits.memory_bytes)
         return [
@@ -134,14 +134,14 @@ class Docker:
 class DockerBox:
     """One box: its volume, its holder, and a container for each command."""
 
-    def __init__(self, driver: Docker, name: str, limits: Limits, *, uid: int) -> None:
+    def __init__(self, driver: Docker, name: str, limits: BoxLimits, *, uid: int) -> None:
         self.uid = uid
         self._driver = driver
         self._name = name
         self._limits = limits
         self._is_closed = False
 
-    async def run(self, command: Command) -> Ended:
+    async def run(self, command: BoxCommand) -> Ended:
         if self._is_closed:
             raise BoxUnavailable("This box is closed.")
         container = f"{self._name}-{secrets.token_hex(4)}"
@@ -177,7 +177,7 @@ class DockerBox:
         await self._driver.remove_box(self._name)
 
 
-def volume_arguments(name: str, limits: Limits) -> list[str]:
+def volume_arguments(name: str, limits: BoxLimits) -> list[str]:
     """`volume create` for the box's own file system, in memory."""
     options = f"size={limits.disk_bytes},nr_inodes={limits.files},mode=1777,nosuid,nodev"
     return [

@@ -21,7 +21,7 @@ class BoxUnavailable(SandboxUnavailable):
     """No box can be started on this machine. The message says what to install or to set."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class BoxLimits(Struct, frozen=True, kw_only=True):
     """What one box may use. The workspace and /tmp share `disk_bytes` and `files`."""
 
     memory_bytes: int = 1024 * MIB
@@ -43,7 +43,7 @@ StopReason = Literal["time", "memory", "processes", "output"]
 Feed = bytes | AsyncIterable[bytes]
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class BoxCommand(Struct, frozen=True, kw_only=True):
     """What to run. `environment` is all that the process gets beside PATH, HOME and the like."""
 
     argv: Sequence[str]
@@ -74,7 +74,7 @@ class Ended(Struct, frozen=True, kw_only=True):
 class Box(Protocol):
     """One box. Commands may run side by side; each one's processes end with it."""
 
-    async def run(self, command: Command) -> Ended:
+    async def run(self, command: BoxCommand) -> Ended:
         """Run it to its end or to a limit. Cancelling kills every process of it before the call returns."""
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class Driver(Protocol):
     async def check(self) -> None:
         """Start a box and run a command in it. Raises BoxUnavailable, which says what to install or to set."""
 
-    async def start(self, limits: Limits) -> Box: ...
+    async def start(self, limits: BoxLimits) -> Box: ...
 
     @property
     def python(self) -> Sequence[str]:

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from turnkeep.sandbox.boxes.ports import Command, Ended, Feed, Limits, StopReason
-from turnkeep.sandbox.boxes.watchdog import family_of
+from turnkeep.sandbox.boxes.limits import family_of
+from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, Ended, Feed, StopReason
 
 KEPT_ERROR_BYTES = 64 * 1024
 PIECE_BYTES = 64 * 1024
@@ -39,7 +39,12 @@ Watch = Callable[[], StopReason | None]
 
 
 async def supervise(
-    process: asyncio.subprocess.Process, command: Command, limits: Limits, *, kill: Kill, watch: Watch | None = None
+    process: asyncio.subprocess.Process,
+    command: BoxCommand,
+    limits: BoxLimits,
+    *,
+    kill: Kill,
+    watch: Watch | None = None,
 ) -> Ended:
     """Run the process to its end or to a limit. `kill` must end it with all its descendants, and is always called.
 
@@ -64,7 +69,7 @@ async def supervise(
         if not exited.done() and not stop.done():
             stop.set_result("time")
     finally:
-        await _kill_and_wait(kill(), exited)
+        await run_to_end(_kill_and_wait(kill(), exited))
         for task in helping:
             task.cancel()
         await asyncio.wait(listening, timeout=DRAIN_SECONDS)
@@ -127,13 +132,13 @@ async def _watch(watch: Watch, stop: asyncio.Future[StopReason]) -> None:
 
 
 async def _kill_and_wait(killing: Coroutine[Any, Any, None], exited: "asyncio.Task[int]") -> None:
-    """Kill and wait for the end, even if the caller is cancelled meanwhile."""
+    await killing
+    await exited
 
-    async def end() -> None:
-        await killing
-        await exited
 
-    task = asyncio.create_task(end())
+async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` to its end, even if the caller is cancelled meanwhile. Then the cancellation is raised."""
+    task = asyncio.create_task(work)
     cancelled = False
     while not task.done():
         try:
