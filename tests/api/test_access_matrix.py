@@ -10,8 +10,7 @@ from starlette.routing import Route
 
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
-from turnkeep.api.http.dispatch import Resource
-from turnkeep.api.http.endpoints import Endpoint, Policy
+from turnkeep.api.http.endpoints import Endpoint, Policy, Resource
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.telemetry.metrics import Metrics

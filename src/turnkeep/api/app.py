@@ -16,8 +16,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.bundled_page import BundledPage
-from turnkeep.api.http.dispatch import Dispatcher
-from turnkeep.api.http.endpoints import Endpoint
+from turnkeep.api.http.endpoints import Dispatcher, Endpoint
 from turnkeep.api.http.middleware import Cors, PageMiddleware, RequestMiddleware
 from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.identity.authentication import Authenticator

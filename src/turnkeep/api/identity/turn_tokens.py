@@ -11,7 +11,7 @@ from starlette.types import Receive
 
 from turnkeep.api.http.disconnects import while_connected
 from turnkeep.api.http.endpoints import Call
-from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.authentication import hash_key
 from turnkeep.errors import TurnkeepError, Unauthorized
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn

@@ -16,7 +16,7 @@ from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, streamed
 from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.authentication import hash_key
 from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, while_turn_runs
 from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
