@@ -102,7 +102,7 @@ class _Schemas:
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         types: dict[Any, None] = {Problem: None, **dict.fromkeys(_STREAM_EVENTS.values())}
         for endpoint in endpoints:
-            types |= dict.fromkeys(reply.type for reply in endpoint.replies if reply.type is not None)
+            types |= dict.fromkeys(spec.type for spec in endpoint.responses if spec.type is not None)
             types |= dict.fromkeys(kind for kind in (endpoint.body, endpoint.query) if kind is not None)
         found, components = msgspec.json.schema_components(tuple(types), ref_template=_REF)
         self._of = {kind: _public_refs(schema) for kind, schema in zip(types, found, strict=True)}
@@ -276,14 +276,14 @@ def _parameter_name(header: str) -> str:
 
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     responses: dict[str, Any] = {}
-    for reply in endpoint.replies:
-        response = responses.setdefault(str(reply.status), {"description": reply.meaning})
-        if reply.type is not None:
-            content = {"schema": schemas.of(reply.type)}
-            if reply.media_type == "text/event-stream":
+    for spec in endpoint.responses:
+        response = responses.setdefault(str(spec.status), {"description": spec.meaning})
+        if spec.type is not None:
+            content = {"schema": schemas.of(spec.type)}
+            if spec.media_type == "text/event-stream":
                 content = _stream(schemas)
-            content["example"] = _example(schemas.name(reply.type), reply.media_type, openapi_examples.RESPONSES)
-            response.setdefault("content", {})[reply.media_type] = content
+            content["example"] = _example(schemas.name(spec.type), spec.media_type, openapi_examples.RESPONSES)
+            response.setdefault("content", {})[spec.media_type] = content
     for status in sorted(error_statuses(endpoint)):
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
     return responses

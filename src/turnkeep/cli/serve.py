@@ -162,8 +162,7 @@ async def _work(
     from turnkeep.api.app import Server, create_app
     from turnkeep.api.identity.service_keys import make_folder
     from turnkeep.api.telemetry.logs import configure_logging
-    from turnkeep.api.telemetry.metrics import Metrics
-    from turnkeep.api.telemetry.observer import EngineObserver
+    from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
     from turnkeep.api.telemetry.tracing import open_tracing
     from turnkeep.runtime import open_runtime
 

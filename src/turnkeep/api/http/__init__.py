@@ -2,9 +2,9 @@
 
 A request passes `middleware` (request id, host check, log line; the bundled page; CORS), Starlette's router, and the
 `Dispatcher` in `endpoints` (authentication, policy, rate limit, body and query). The handler of the
-endpoint gets a `Call` and returns an ASGI response. An exception becomes a problem (`problem_details`).
+endpoint gets a `ApiCall` and returns an ASGI response. An exception becomes a problem (`problem_details`).
 
-- `endpoints`        declarations of endpoints, their Starlette routes, the checks before a handler runs; `Call`, the
+- `endpoints`        declarations of endpoints, their Starlette routes, the checks before a handler runs; `ApiCall`, the
                      request as a handler sees it
 - `requests`         bodies within a limit, headers, messages for malformed values
 - `responses`        JSON responses, HEAD, addresses in responses

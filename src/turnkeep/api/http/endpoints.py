@@ -29,15 +29,15 @@ from turnkeep.model.principals import Principal
 from turnkeep.runtime import Runtime
 
 __all__ = [
-    "Call",
+    "ApiCall",
     "Dispatcher",
     "Endpoint",
     "Endpoints",
     "Method",
     "Nothing",
+    "PathEndpoints",
     "Policy",
-    "Reply",
-    "Resource",
+    "ResponseSpec",
     "known_id",
     "parse_query",
 ]
@@ -52,7 +52,7 @@ class Nothing(Struct, frozen=True):
     """No body, no query."""
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class ResponseSpec(Struct, frozen=True, kw_only=True):
     """One response that an endpoint may give: its meaning, and the type of its body (None: no body)."""
 
     status: int
@@ -70,8 +70,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     policy: Policy
     summary: str
     tag: str
-    handle: Callable[["Call[Any, Any]"], Awaitable[ASGIApp]]
-    replies: tuple[Reply, ...]
+    handle: Callable[["ApiCall[Any, Any]"], Awaitable[ASGIApp]]
+    responses: tuple[ResponseSpec, ...]
     body: Any = None
     is_body_optional: bool = False
     raw_body: str | None = None
@@ -90,7 +90,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return self.method == "GET" and self.policy is not Policy.TURN
 
 
-class Call(Generic[Body, Query]):
+class ApiCall(Generic[Body, Query]):
     """One request to one endpoint: its caller is authenticated, its rate is counted, its body and query are parsed."""
 
     __slots__ = ("_identity", "body", "headers", "notes", "over_limit", "query", "request", "runtime")
@@ -157,16 +157,16 @@ class Endpoints:
         self.all: list[Endpoint] = []
 
     def add(
-        self, method: Method, path: str, *, policy: Policy, replies: tuple[Reply, ...], **more: Any
+        self, method: Method, path: str, *, policy: Policy, responses: tuple[ResponseSpec, ...], **more: Any
     ) -> Callable[
-        [Callable[[Call[Any, Any]], Awaitable[ASGIApp]]],
-        Callable[[Call[Any, Any]], Awaitable[ASGIApp]],
+        [Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]]],
+        Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]],
     ]:
         """Declare the function below as the handler; its docstring is the summary."""
 
         def declare(
-            handle: Callable[[Call[Any, Any]], Awaitable[ASGIApp]],
-        ) -> Callable[[Call[Any, Any]], Awaitable[ASGIApp]]:
+            handle: Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]],
+        ) -> Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]]:
             self.all.append(
                 Endpoint(
                     method=method,
@@ -176,7 +176,7 @@ class Endpoints:
                     summary=" ".join((handle.__doc__ or "").split()),
                     tag=self.tag,
                     handle=handle,
-                    replies=replies,
+                    responses=responses,
                     **more,
                 )
             )
@@ -201,7 +201,7 @@ class Dispatcher:
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, []).append(endpoint)
         ordered = sorted(by_path.items(), key=lambda item: ("{" in item[0], item[1][0].tag != "turns"))
-        return [Route(path, Resource(self, group)) for path, group in ordered]
+        return [Route(path, PathEndpoints(self, group)) for path, group in ordered]
 
     async def call(self, endpoint: Endpoint, request: Request) -> ASGIApp:
         """The response of the handler. Raises the first thing that is wrong with the request."""
@@ -212,7 +212,7 @@ class Dispatcher:
         over_limit = self._count(identity)
         if over_limit is not None and not endpoint.limits_itself:
             raise over_limit
-        call = Call[Any, Any](
+        call = ApiCall[Any, Any](
             runtime=self._runtime,
             request=request,
             identity=identity,
@@ -253,7 +253,7 @@ class Dispatcher:
             raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
 
 
-class Resource:
+class PathEndpoints:
     """All endpoints of one path, as an ASGI app that chooses by method.
 
     Two Starlette routes with the same path would each name only their own methods in `Allow`.
