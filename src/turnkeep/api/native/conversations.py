@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from turnkeep.api import views
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
-from turnkeep.api.http.requests import read_body
+from turnkeep.api.http.requests import command_of, null_fields, read_body
 from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.clock import system_clock
@@ -73,14 +73,7 @@ async def create_conversation(call: ApiCall[wire.NewConversation, Nothing]) -> A
     body = call.body
     if body.model is not None:
         call.runtime.providers.named(body.model)
-    new = NewConversation(
-        kind=body.kind,
-        agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
-        model=body.model,
-        workflow_id=body.workflow_id,
-        title=body.title,
-        metadata=body.metadata,
-    )
+    new = command_of(NewConversation, body, agent_id=_agent_id(body.agent_id))
     made = await call.runtime.store.create_conversation(call.principal, new)
     return json_response(views.conversation_of(made, queue=()), status=201)
 
@@ -104,13 +97,12 @@ async def change_conversation(call: ApiCall[wire.ConversationPatch, Nothing]) ->
     body = call.body
     if body.model:
         call.runtime.providers.named(body.model)
-    change = ConversationChange(
-        title=_given(body.title),
-        model=_given(body.model),
-        agent_id=AgentId(known_id(body.agent_id, "agent")) if isinstance(body.agent_id, str) else None,
+    change = command_of(
+        ConversationChange,
+        body,
+        agent_id=_agent_id(body.agent_id),
         head_turn_id=None if body.head_turn_id is UNSET else TurnId(known_id(body.head_turn_id, "turn")),
-        metadata=None if body.metadata is UNSET else body.metadata,
-        without=_taken_away(body),
+        without=null_fields(body),
     )
     try:
         await call.runtime.store.change_conversation(call.principal, _id(call), change)
@@ -295,16 +287,8 @@ def _id(call: ApiCall[Any, Any]) -> ConversationId:
     return conversation_id
 
 
-def _taken_away(body: wire.ConversationPatch) -> frozenset[Literal["model", "agent_id"]]:
-    given: tuple[tuple[Literal["model", "agent_id"], object], ...] = (
-        ("model", body.model),
-        ("agent_id", body.agent_id),
-    )
-    return frozenset(name for name, value in given if value is None)
-
-
-def _given(value: str | UnsetType | None) -> str | None:
-    return None if isinstance(value, UnsetType) else value
+def _agent_id(given: str | UnsetType | None) -> AgentId | None:
+    return AgentId(known_id(given, "agent")) if isinstance(given, str) else None
 
 
 def _read_history(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:

@@ -21,6 +21,7 @@ from turnkeep.api import views
 from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
+from turnkeep.api.http.requests import command_of, shared_fields
 from turnkeep.api.http.responses import events_url, json_response, no_content
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
 from turnkeep.compiler.attachments import MAX_IMAGE_CHARS
@@ -49,6 +50,11 @@ endpoints = Endpoints("turns")
 
 TURN_HEADER = "turnkeep-turn"
 ANY_IMAGE = "image/*"
+LASTING_FIELDS = tuple(
+    name for name in shared_fields(NewConversation, wire.NewTurn) if name not in Options.__struct_fields__
+)
+"""Fields of a body that the first turn gives to its conversation for good, such as `kind`. The other fields that turns
+and conversations share, such as `model`, may differ from turn to turn."""
 EVENTS_AT_ONCE = 1_000
 NEWEST_MESSAGES = 6
 """The message of a turn that has just settled is nearly always among these last ones of the transcript."""
@@ -84,13 +90,11 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
     new = NewConversation()
     if body.conversation_id is None:
         # The first turn's agent and model become the conversation's; on later turns they hold for that turn.
-        new = NewConversation(
-            kind=body.kind or "chat", agent_id=options.agent_id, model=options.model, workflow_id=body.workflow_id
-        )
+        new = command_of(NewConversation, body, agent_id=options.agent_id, metadata={})
         options = msgspec.structs.replace(options, agent_id=None, model=None)
     else:
         conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
-        if body.kind is not None or body.workflow_id is not None:
+        if any(getattr(body, field) is not None for field in LASTING_FIELDS):
             _check_fits(body, await call.runtime.store.conversation(call.principal, conversation_id))
     question = Question(
         principal=call.principal,
@@ -194,8 +198,8 @@ def turn_id_of(call: ApiCall[Any, Any]) -> TurnId:
 
 
 def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conversation) -> None:
-    """Raises InvalidRequest for another kind or workflow: they belong to the conversation and never change."""
-    for field in ("kind", "workflow_id"):
+    """Raises InvalidRequest for another value of a field that belongs to the conversation and never changes."""
+    for field in LASTING_FIELDS:
         asked, actual = getattr(body, field), getattr(conversation, field)
         if asked is not None and asked != actual:
             raise InvalidRequest(
