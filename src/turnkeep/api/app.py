@@ -30,8 +30,8 @@ from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
-from turnkeep.http_server.process import GracefulServer
 from turnkeep.http_server.sockets import listen
+from turnkeep.http_server.uvicorn_server import GracefulServer
 from turnkeep.runtime import Runtime
 
 CLOSE_SECONDS = 5
