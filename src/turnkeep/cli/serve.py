@@ -22,9 +22,9 @@ from typing import Annotated, Any
 
 import typer
 
+from turnkeep.cli.database import forget_server, remember_server
 from turnkeep.cli.output import remark, say
 from turnkeep.cli.setting_options import with_flags
-from turnkeep.cli.store_access import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import Defect, InvalidRequest, SandboxUnavailable, TurnkeepError
