@@ -29,7 +29,7 @@ import uvicorn
 import uvloop
 
 from bench.harness import target
-from turnkeep.http_server.protocol import BoundedProtocol
+from turnkeep.http_server.uvicorn_server import BoundedProtocol
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.follow import follow

@@ -12,10 +12,10 @@ import pytest
 import uvicorn
 
 from turnkeep.api.http.problem_details import status_of
-from turnkeep.http_server.process import GracefulServer
-from turnkeep.http_server.protocol import (
+from turnkeep.http_server.uvicorn_server import (
     STATUSES,
     BoundedProtocol,
+    GracefulServer,
     RequestDeadline,
     RequestLimits,
     end_of_piece,

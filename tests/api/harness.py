@@ -11,8 +11,7 @@ import httpx
 import msgspec
 
 from turnkeep.api.app import Server, bind, create_app
-from turnkeep.api.telemetry.metrics import Metrics
-from turnkeep.api.telemetry.observer import EngineObserver
+from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import Settings
 from turnkeep.engine.sandbox.runner_client import RunnerAccess

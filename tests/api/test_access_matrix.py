@@ -10,8 +10,7 @@ from starlette.routing import Route
 
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
-from turnkeep.api.http.dispatch import Resource
-from turnkeep.api.http.endpoints import Endpoint, Policy
+from turnkeep.api.http.endpoints import Endpoint, PathEndpoints, Policy
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.telemetry.metrics import Metrics
@@ -93,7 +92,7 @@ class TestEveryRouteHasAPolicy:
         found = 0
         for route in app.routes:
             assert isinstance(route, Route)
-            assert isinstance(route.endpoint, Resource), f"{route.path} has no declaration"
+            assert isinstance(route.endpoint, PathEndpoints), f"{route.path} has no declaration"
             for endpoint in route.endpoint.endpoints:
                 assert isinstance(endpoint, Endpoint), f"{route.path} has no declaration"
                 assert isinstance(endpoint.policy, Policy), f"{route.path} has no policy"

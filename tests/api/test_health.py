@@ -9,8 +9,7 @@ from tests.api.harness import ApiServer, Client, code_of, fake_id
 from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_files import a_conversation, upload
 from tests.api.test_turns import ModelPause
-from turnkeep.api.telemetry.metrics import Metrics
-from turnkeep.api.telemetry.observer import EngineObserver
+from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
 from turnkeep.errors import LeaseLost, Unavailable
 from turnkeep.ids import new_turn_id
 

@@ -10,7 +10,7 @@ from tests.api.harness import ApiServer, Client
 from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_errors import every_error
 from turnkeep.api.http.problem_details import status_of
-from turnkeep.http_server.protocol import RequestLimits
+from turnkeep.http_server.uvicorn_server import RequestLimits
 from turnkeep_client.wire.events import Preview, TurnEvent
 
 MANUAL = Path(__file__).parents[2] / "docs"

@@ -18,7 +18,7 @@ from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names
 from tests.api.test_files import a_conversation, announce, form, put, stored, upload
 from tests.files.blocks import blocks
 from tests.files.samples import ELF, PNG
-from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.authentication import hash_key
 from turnkeep.api.native.sandbox import OUTPUT_FILES, bag_path
 from turnkeep.config import Settings
 from turnkeep.files.signed_urls import UrlSigner

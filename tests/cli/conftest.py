@@ -15,8 +15,8 @@ import pytest
 from tests.cli.terminal import Terminal
 from tests.client.site import Model, Site
 from tests.serving import SECONDS, TURNKEEP, environment, run_turnkeep
+from turnkeep.cli.database import remember_server
 from turnkeep.cli.main import main
-from turnkeep.cli.store_access import remember_server
 from turnkeep.config import Settings
 
 Found = TypeVar("Found")

@@ -13,9 +13,8 @@ from rich.text import Text
 from tests.cli.conftest import Shell
 from tests.cli.test_reference import ALL
 from tests.client.site import rounds_of
-from turnkeep.cli.live_view import LiveView
-from turnkeep.cli.screen import Screen, markdown
-from turnkeep.cli.terminal_text import clean_json, clean_line, clean_text
+from turnkeep.cli.output import clean_json, clean_line, clean_text
+from turnkeep.cli.screen import LiveView, Screen, markdown
 from turnkeep.ids import ConversationId, FileId, MessageId
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script

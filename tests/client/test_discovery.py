@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from turnkeep.api.identity.service_keys import LOCAL_KEY
-from turnkeep.cli.store_access import remember_server
+from turnkeep.cli.database import remember_server
 from turnkeep.config import Settings
 from turnkeep.errors import InvalidRequest
 from turnkeep_client.discovery import KEY_FILE, find_server

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from turnkeep.api import openapi_examples
+from turnkeep.api import openapi
 from turnkeep_client import wire
 from turnkeep_client.conversations import Conversations
 from turnkeep_client.stream import decode_event
@@ -19,7 +19,7 @@ SHAPES = [value for value in vars(wire).values() if inspect.isclass(value) and i
 
 def answer(name: str, **changes: Any) -> bytes:
     """The example of an answer as JSON, with other fields."""
-    return msgspec.json.encode(msgspec.to_builtins(openapi_examples.RESPONSES[name]) | changes)
+    return msgspec.json.encode(msgspec.to_builtins(openapi.RESPONSES[name]) | changes)
 
 
 class TestANewerServer:
@@ -42,9 +42,9 @@ class TestANewerServer:
 
 
 class TestARequest:
-    @pytest.mark.parametrize("name", sorted(openapi_examples.REQUESTS))
+    @pytest.mark.parametrize("name", sorted(openapi.REQUESTS))
     def test_is_refused_for_an_unknown_field(self, name: str) -> None:
-        example = openapi_examples.REQUESTS[name]
+        example = openapi.REQUESTS[name]
         msgspec.convert(example, getattr(wire, name))
         with pytest.raises(msgspec.ValidationError, match="mesage"):
             msgspec.convert(example | {"mesage": 1}, getattr(wire, name))
@@ -56,7 +56,7 @@ class TestARequest:
 
 class TestAbsentFields:
     def test_an_empty_list_is_said_and_the_default_is_left_out(self) -> None:
-        example = openapi_examples.RESPONSES["Conversation"]
+        example = openapi.RESPONSES["Conversation"]
         said = msgspec.structs.replace(example, queued_turns=[])
         left_out = msgspec.structs.replace(example, queued_turns=())
         assert b'"queued_turns":[]' in msgspec.json.encode(said)

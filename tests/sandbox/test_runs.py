@@ -158,7 +158,7 @@ class TestLeaving:
     async def test_a_client_that_reads_nothing_is_disconnected(
         self, service: Client, user: Client, runner: ScriptedRunner, monkeypatch: Any
     ) -> None:
-        monkeypatch.setattr("turnkeep.api.native.runs.UNSENT_BYTES", 100_000)
+        monkeypatch.setattr("turnkeep.api.native.agents.UNSENT_BYTES", 100_000)
 
         async def part(visit: Visit) -> None:
             for _ in range(200):

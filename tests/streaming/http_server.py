@@ -9,7 +9,7 @@ from typing import Any, cast
 import uvicorn
 
 from tests.streaming.turns import ListSource
-from turnkeep.http_server.protocol import BoundedProtocol
+from turnkeep.http_server.uvicorn_server import BoundedProtocol
 from turnkeep.ids import TurnId
 from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.follow import follow

@@ -16,36 +16,22 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.bundled_page import BundledPage
-from turnkeep.api.http.dispatch import Dispatcher
-from turnkeep.api.http.endpoints import Endpoint
+from turnkeep.api.http.endpoints import Dispatcher, Endpoint
 from turnkeep.api.http.middleware import Cors, PageMiddleware, RequestMiddleware
 from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.identity.authentication import Authenticator
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
 from turnkeep.api.identity.tokens import UserTokens
-from turnkeep.api.native import (
-    account,
-    agents,
-    conversations,
-    files,
-    health,
-    operations,
-    pages,
-    runs,
-    sandbox,
-    skills,
-    tables,
-    turns,
-)
-from turnkeep.api.openai import gateway
+from turnkeep.api.native import account, agents, conversations, files, knowledge, operations, sandbox, skills, turns
+from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
-from turnkeep.http_server.process import GracefulServer
 from turnkeep.http_server.sockets import listen
+from turnkeep.http_server.uvicorn_server import GracefulServer
 from turnkeep.runtime import Runtime
 
 CLOSE_SECONDS = 5
@@ -116,17 +102,15 @@ def all_endpoints(tokens: UserTokens, links: SigninLinks, metrics: Metrics) -> t
         files.endpoints,
         agents.endpoints,
         skills.endpoints,
-        runs.endpoints,
-        pages.endpoints,
-        tables.endpoints,
+        knowledge.endpoints,
         sandbox.endpoints,
-        gateway.endpoints,
+        chat_completions.endpoints,
         account.endpoints,
         account.token_endpoints(tokens),
         operations.endpoints,
-        health.endpoints,
-        health.signin_endpoints(tokens, links),
-        health.document_endpoints(metrics.text, openapi),
+        operations.health_endpoints,
+        operations.signin_endpoints(tokens, links),
+        operations.document_endpoints(metrics.text, openapi),
     )
     made += [endpoint for topic in topics for endpoint in topic.all]
     made.sort(key=lambda endpoint: (endpoint.path, endpoint.method))

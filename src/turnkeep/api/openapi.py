@@ -1,31 +1,28 @@
-"""The OpenAPI 3.1 document, made from the endpoints' own declarations: every answer, errors and streams included."""
+"""The OpenAPI 3.1 document, made from the endpoints' own declarations: every answer, errors and streams included.
+
+The examples of bodies are at the end of this module.
+"""
 
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from turnkeep.api import openapi_examples
 from turnkeep.api.http.endpoints import Endpoint, Policy
+from turnkeep_client import wire
 from turnkeep_client.wire import events
+from turnkeep_client.wire.base import CallId, FileId
 from turnkeep_client.wire.errors import Problem
 
+Shape = TypeVar("Shape", bound=msgspec.Struct)
+
 _REF = "#/components/schemas/{name}"
-_PREFIXES = {
-    "conversation_id": "conv",
-    "turn_id": "turn",
-    "agent_id": "agent",
-    "key_id": "key",
-    "workspace_id": "ws",
-    "file_id": "file",
-    "page_id": "page",
-    "table_id": "table",
-    "org_id": "org",
-}
+_PREFIXES = {"conversation_id": "conv", "workspace_id": "ws"}
+"""The prefix of an id in a path, where it is not the name of the parameter."""
 _NAMED: dict[str, dict[str, Any]] = {
     "row": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
     "skill": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"},
@@ -102,7 +99,7 @@ class _Schemas:
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         types: dict[Any, None] = {Problem: None, **dict.fromkeys(_STREAM_EVENTS.values())}
         for endpoint in endpoints:
-            types |= dict.fromkeys(reply.type for reply in endpoint.replies if reply.type is not None)
+            types |= dict.fromkeys(spec.type for spec in endpoint.responses if spec.type is not None)
             types |= dict.fromkeys(kind for kind in (endpoint.body, endpoint.query) if kind is not None)
         found, components = msgspec.json.schema_components(tuple(types), ref_template=_REF)
         self._of = {kind: _public_refs(schema) for kind, schema in zip(types, found, strict=True)}
@@ -200,7 +197,7 @@ def _public_name(name: str) -> str:
 def _example(name: str | None, media_type: str, examples: Mapping[str, Any]) -> Any:
     """The example of a body as JSON: that of its schema, of the items of a list, or of its media type."""
     if name is None:
-        return openapi_examples.BODIES[media_type]
+        return BODIES[media_type]
     item = name.removesuffix("List")
     if item != name:
         return {"data": [msgspec.to_builtins(examples[item])], "next_cursor": None}
@@ -229,7 +226,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
             "content": {
                 "application/json": {
                     "schema": schemas.of(endpoint.body),
-                    "example": _example(schemas.name(endpoint.body), "application/json", openapi_examples.REQUESTS),
+                    "example": _example(schemas.name(endpoint.body), "application/json", REQUESTS),
                 }
             },
         }
@@ -254,7 +251,8 @@ def _raw(media_type: str) -> dict[str, Any]:
 def _parameters(endpoint: Endpoint, schemas: _Schemas) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in re.findall(r"{(\w+)}", endpoint.path):
-        schema = _NAMED.get(name) or {"type": "string", "pattern": f"^{_PREFIXES[name]}_[0-9a-f]{{32}}$"}
+        prefix = _PREFIXES.get(name, name.removesuffix("_id"))
+        schema = _NAMED.get(name) or {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
         found.append({"name": name, "in": "path", "required": True, "schema": schema})
     if endpoint.query is not None:
         found += [
@@ -276,14 +274,14 @@ def _parameter_name(header: str) -> str:
 
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     responses: dict[str, Any] = {}
-    for reply in endpoint.replies:
-        response = responses.setdefault(str(reply.status), {"description": reply.meaning})
-        if reply.type is not None:
-            content = {"schema": schemas.of(reply.type)}
-            if reply.media_type == "text/event-stream":
+    for spec in endpoint.responses:
+        response = responses.setdefault(str(spec.status), {"description": spec.meaning})
+        if spec.type is not None:
+            content = {"schema": schemas.of(spec.type)}
+            if spec.media_type == "text/event-stream":
                 content = _stream(schemas)
-            content["example"] = _example(schemas.name(reply.type), reply.media_type, openapi_examples.RESPONSES)
-            response.setdefault("content", {})[reply.media_type] = content
+            content["example"] = _example(schemas.name(spec.type), spec.media_type, RESPONSES)
+            response.setdefault("content", {})[spec.media_type] = content
     for status in sorted(error_statuses(endpoint)):
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
     return responses
@@ -323,7 +321,7 @@ def _problem(status: int, schemas: _Schemas) -> dict[str, Any]:
         "content": {
             "application/problem+json": {
                 "schema": schemas.of(Problem),
-                "example": msgspec.to_builtins(openapi_examples.problem(status)),
+                "example": msgspec.to_builtins(_problem_example(status)),
             }
         },
     }
@@ -333,3 +331,255 @@ def _problem(status: int, schemas: _Schemas) -> dict[str, Any]:
             name: {"description": meaning, "schema": {"type": "string"}} for name, meaning in headers.items()
         }
     return response
+
+
+def _id(prefix: str, last: int) -> str:
+    return f"{prefix}_0192f0c1a2b37c4d8e5f{last:012x}"
+
+
+AT = 1_794_816_000_000
+"""2026-11-16, in milliseconds since 1970."""
+PAGE, TABLE, FILE, CONVERSATION, TURN = (
+    _id(prefix, n) for n, prefix in enumerate(("page", "table", "file", "conv", "turn"), 1)
+)
+SHA256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+ANSWER = "We are open from 9 to 17 [1]."
+
+_FIELDS: dict[str, Any] = {
+    "agent_id": _id("agent", 6),
+    "attachments": [],
+    "attempt": 1,
+    "conversation_id": CONVERSATION,
+    "created_at": AT,
+    "events_url": f"/v1/turns/{TURN}/events",
+    "expires_at": AT + 900_000,
+    "head_turn_id": TURN,
+    "message_count": 2,
+    "metadata": {"ticket": "4711"},
+    "mime_type": "application/pdf",
+    "model": "openai/gpt-5",
+    "provider": "openai",
+    "role": "assistant",
+    "settled_at": AT + 2_150,
+    "size": 48_213,
+    "sources": [
+        wire.Source(title="Handbook", snippet="Opening hours: 9 to 17.", page_id=PAGE, place="Hours", number=1)
+    ],
+    "started_at": AT,
+    "status": "succeeded",
+    "turn_count": 1,
+    "turn_id": TURN,
+    "updated_at": AT + 2_150,
+    "usage": wire.Usage(input_tokens=412, output_tokens=23, cache_read_tokens=256),
+    "user_id": _id("user", 7),
+    "workspace_id": _id("ws", 8),
+}
+"""The value that a field of this name has in examples, if the example does not say otherwise."""
+
+
+def _made(shape: type[Shape], **given: Any) -> Shape:
+    """An example of that shape. A required field that is not given has the value of its name in `_FIELDS`, else null.
+    So a new field that may be null needs no line here."""
+    required = [field.name for field in msgspec.structs.fields(shape) if field.required]
+    return shape(**{name: _FIELDS.get(name) for name in required} | given)
+
+
+_file = _made(wire.File, id=FILE, name="report.pdf", sha256=SHA256, source="user")
+_content = (
+    wire.StepPart(
+        id=CallId(_id("call", 9)),
+        name="search_pages",
+        status="succeeded",
+        args={"query": "hours"},
+        result="1 page",
+        duration_ms=12,
+    ),
+    wire.TextPart(text=ANSWER),
+)
+_turn = _made(wire.Turn, id=TURN, response=ANSWER, files=[])
+_message = _made(wire.Message, id=_id("msg", 10), content=_content)
+_conversation = _made(
+    wire.Conversation,
+    id=CONVERSATION,
+    kind="chat",
+    model=None,
+    title="Opening hours",
+    preview="When are you open?",
+    queued_turns=[],
+)
+_table = _made(
+    wire.Table,
+    id=TABLE,
+    name="Prices",
+    description="What things cost",
+    columns=[wire.TableColumn(name="Item", type="text"), wire.TableColumn(name="Price", type="number")],
+    row_count=1,
+)
+_text = "# Hours\n\nOpening hours: 9 to 17."
+
+RESPONSES: dict[str, Any] = {
+    "Accepted": _made(wire.Accepted),
+    "Added": _made(wire.Added, rows=1, table=_table, first_row=1),
+    "Agent": _made(
+        wire.Agent,
+        id=_FIELDS["agent_id"],
+        name="Support",
+        workspace_id=_FIELDS["workspace_id"],
+        instructions="Answer from the handbook.",
+        tools=["search_pages"],
+        mcp_servers=[],
+        skills=[],
+        sandbox=False,
+        environment={},
+        limits=wire.AgentLimits(tool_rounds=8),
+        created_at=AT,
+        updated_at=AT,
+    ),
+    "Answered": _made(wire.Answered, turn=_turn, message=_message),
+    "BagReport": {"objects": 120, "files": 120, "orphans": [], "missing": []},
+    "Conversation": _conversation,
+    "File": _file,
+    "FileText": wire.FileText(file_id=FileId(FILE), text="Annual report", unit="page"),
+    "Health": wire.Health(status="ok"),
+    "Imported": wire.Imported(conversation=_conversation, remarks=["A picture became a line of text."]),
+    "Key": _made(
+        wire.Key,
+        id=_id("key", 11),
+        name="shop backend",
+        workspace_id=None,
+        monthly_message_limit=10_000,
+        requests_per_minute=600,
+    ),
+    "KnowledgePage": _made(wire.KnowledgePage, id=PAGE, title="Handbook", content=_text, size=32),
+    "Me": _made(wire.Me, role="member", max_file_bytes=104_857_600, max_files_per_message=20),
+    "Message": _message,
+    "ModelName": _made(wire.ModelName, id="openai/gpt-5"),
+    "MonthlyUsage": wire.MonthlyUsage(
+        month="2026-11",
+        messages=42,
+        by_source=wire.Messages(ui=30, api=12),
+        input_tokens=51_300,
+        output_tokens=8_240,
+        limit=10_000,
+    ),
+    "Org": _made(wire.Org, id=_id("org", 12), name="Example Ltd"),
+    "PageItem": _made(wire.PageItem, id=PAGE, title="Handbook", size=32),
+    "PendingUpload": wire.PendingUpload(
+        file=msgspec.structs.replace(_file, conversation_id=None, sha256=None),
+        upload=_made(wire.UploadTicket, method="PUT", url=f"/v1/files/{FILE}/content?signature=…", headers={}),
+    ),
+    "Replay": wire.Replay(
+        messages=[{"role": "user", "content": "When are you open?"}],
+        system=None,
+        turns_included=1,
+        turns_dropped=0,
+        chars=18,
+    ),
+    "Row": _made(wire.Row, row=1, values={"Item": "Tea", "Price": 2.5}),
+    "SandboxConfig": wire.SandboxConfig(
+        agent=wire.SandboxAgent(model="openai/gpt-5", instructions="Draw what is asked for."),
+        prompt="Draw a bar chart of the sales.",
+        gateway=_made(
+            wire.SandboxGateway, base_url=f"https://turnkeep.example/v1/sandbox/{TURN}", token="tkg_…", tools=()
+        ),
+        conversation=(wire.ChatTurn(role="user", content="Hello", ts=AT),),
+        chat_id=CONVERSATION,
+        limits=wire.SandboxLimits(context_chars=400_000, turn_seconds=600.0),
+    ),
+    "SandboxEnvironment": wire.SandboxEnvironment(variables={"REGION": "eu"}, setup_script=None),
+    "Table": _table,
+    "Token": _made(wire.Token, token="tkt_…"),
+    "ToolOutcome": wire.ToolOutcome(result={"status": "shipped"}, error=None, sources=[], passages=[]),
+    "TraceRow": _made(
+        wire.TraceRow,
+        id=_message.id,
+        turn_sequence=1,
+        iteration=1,
+        internal=False,
+        blocks=[wire.Text(text=ANSWER)],
+        content=_content,
+        provider="openai/gpt-5",
+    ),
+    "Turn": _turn,
+    "Workspace": _made(
+        wire.Workspace,
+        id=_FIELDS["workspace_id"],
+        name="Support",
+        is_default=True,
+        model=None,
+        user_monthly_message_limit=500,
+    ),
+}
+"""By the names of their schemas. A test validates every example against its schema."""
+
+REQUESTS: dict[str, Any] = {
+    "Again": {"model": "anthropic/claude-sonnet-4-5"},
+    "AgentPatch": {"instructions": "Answer from the handbook, in two sentences."},
+    "Completion": {"size": 48_213, "sha256": SHA256},
+    "ConversationPatch": {"title": "Opening hours"},
+    "Copy": {"conversation_id": CONVERSATION},
+    "Edit": {"message": "When are you open on Sundays?"},
+    "NewAgent": {"name": "Support", "instructions": "Answer from the handbook.", "tools": ["search_pages"]},
+    "NewConversation": {"title": "Opening hours", "agent_id": _FIELDS["agent_id"]},
+    "NewFile": {"name": "report.pdf", "size": 48_213, "mime_type": "application/pdf"},
+    "NewKey": {"name": "shop backend", "requests_per_minute": 600},
+    "NewOrg": {"name": "Example Ltd"},
+    "NewPage": {"title": "Handbook", "content": _text},
+    "NewRows": {"rows": [{"Item": "Tea", "Price": 2.5}]},
+    "NewRun": {"prompt": "Draw a bar chart of the sales.", "attachment_ids": [FILE]},
+    "NewTable": {"name": "Prices", "columns": [{"name": "Item"}, {"name": "Price", "type": "number"}]},
+    "NewToken": {"user": "ada", "ttl_seconds": 3_600},
+    "NewTurn": {"message": "When are you open?", "conversation_id": CONVERSATION},
+    "NewWorkspace": {"name": "Support"},
+    "PageChange": {"content": "# Hours\n\nOpening hours: 8 to 18."},
+    "RowValues": {"values": {"Price": 2.75}},
+    "SandboxToolCall": {"call_id": "call_1", "name": "order_status", "arguments": {"order": 4711}},
+    "TableChange": {"description": "What things cost in 2026"},
+    "WorkspacePatch": {"user_monthly_message_limit": 500},
+}
+"""Only the fields that matter, as a caller would send them."""
+
+_SSE = {"event": "delta", "id": "1.3", "data": '{"iteration":1,"kind":"text","text":"We are open"}'}
+_ZIP = "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA=="
+
+BODIES: dict[str, Any] = {
+    "text/event-stream": _SSE,
+    "application/zip": _ZIP,
+    "application/octet-stream": "the bytes of the file",
+    "*/*": "dGhlIGJ5dGVzIG9mIHRoZSBmaWxl",
+    "text/csv": "Item,Price\r\nTea,2.5\r\n",
+    "text/plain": "# TYPE turnkeep_turns_total counter\nturnkeep_turns_total 42.0\n",
+    "application/x-ndjson": '{"type":"result","message":"Done."}\n',
+    "multipart/form-data": {"file": ["the bytes of the file"]},
+    "application/json": {"messages": [{"role": "user", "content": "When are you open?"}]},
+}
+"""Bodies that are no schema of ours, by their media type."""
+
+_PROBLEMS = {
+    401: ("unauthorized", "No key, a wrong key, or one that was revoked."),
+    403: ("forbidden", "Only admins of the workspace may do this."),
+    404: ("not_found", "There is no such conversation."),
+    408: ("request_timeout", "The request was begun and not finished in time."),
+    409: ("conflict", "Something else happened first."),
+    413: ("body_too_large", "The body is over its limit."),
+    415: ("unsupported_media_type", "Files of this type are not accepted."),
+    416: ("range_not_satisfiable", "The file has no such bytes."),
+    422: ("invalid_request", "Object contains unknown field `mesage`."),
+    429: ("rate_limited", "Too many requests in the last minute."),
+    500: ("internal", "The server's log has it as req_4711."),
+    503: ("unavailable", "The database cannot be reached just now."),
+    507: ("storage_full", "The disk or the bucket is full."),
+}
+
+
+def _problem_example(status: int) -> Problem:
+    """An error with this status."""
+    code, detail = _PROBLEMS[status]
+    return Problem(
+        type=f"urn:turnkeep:error:{code}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        code=code,
+        request_id="req_4711",
+    )

@@ -4,13 +4,12 @@
 Every other module imports what is slow (a database driver, the API, Rich) where it is used.
 
 - Commands that talk to a server: `chat`, `conversations`, `transfer` (export, import), `agents`, `pages`, `tables`,
-  `account` (models, usage). `connection.py` gives them their options and a client.
+  `account` (models, usage). `server_options.py` gives them their options and a client; `lookup.py` finds things by name.
 - Commands of the operator: `serve`, `sandbox`, `doctor`, `database` (status, migrate), `tenants` (orgs, keys).
-  `store_access.py` opens the database, or asks the server that owns it; `setting_options.py` makes an option of each
-  setting; `doctor_checks.py` checks each part of an installation.
-- The chat in a terminal: `chat_session.py` is the loop, `prompt.py` reads a line, `live_view.py` draws a running turn.
-- Output: everything is printed through `output.py` or drawn on a `Screen`, and cleaned by `terminal_text.py`, because
-  names, titles and answers come from other people. The linter refuses `print` elsewhere.
+  `database.py` also opens the database for them, or asks the server that owns it; `setting_options.py` makes an option
+  of each setting; `doctor_checks.py` checks each part of an installation.
+- Output: everything is printed through `output.py`, or drawn with Rich through `screen.py`. Both clean it first,
+  because names, titles and answers come from other people. The linter refuses `print` elsewhere.
 
 A command parses its options, calls, and prints. Rules of the product belong to the server, and the wire to the client
 package. Read `main.py` first, then a short command such as `account.py`.

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.output import print_json, print_table, say
+from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 
 
 @asks_a_server
 def models(
-    server: Server,
+    server: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the models that the server can reach now, as they are named in requests.
@@ -32,7 +32,7 @@ def models(
 
 @asks_a_server
 def usage(
-    server: Server,
+    server: ServerOptions,
     month: Annotated[str | None, typer.Option("--month", help="Such as 2026-11; by default this month.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import read_text
+from turnkeep.cli.lookup import find_agent
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, print_text, remark, say
-from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
+from turnkeep.errors import InvalidRequest
 from turnkeep_client.agents import RunError, RunFailed, RunResult
 from turnkeep_client.stream import Step
-from turnkeep_client.sync import Turnkeep
 from turnkeep_client.wire import Agent
 
 agents = typer.Typer(no_args_is_help=True, help="List, show, create, change, delete and run agents.")
@@ -28,7 +28,7 @@ SpecFile = Annotated[
 @agents.command("list")
 @asks_a_server
 def list_agents(
-    server: Server,
+    server: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the agents of the workspace.
@@ -52,7 +52,7 @@ def list_agents(
 @agents.command()
 @asks_a_server
 def show(
-    server: Server,
+    server: ServerOptions,
     agent: Named,
     as_json: AsJson = False,
 ) -> None:
@@ -72,7 +72,7 @@ def show(
 @agents.command()
 @asks_a_server
 def create(
-    server: Server,
+    server: ServerOptions,
     file: SpecFile,
     name: Annotated[str | None, typer.Option("--name", help="Another name than the file gives.")] = None,
     as_json: AsJson = False,
@@ -106,7 +106,7 @@ def create(
 @agents.command()
 @asks_a_server
 def update(
-    server: Server,
+    server: ServerOptions,
     agent: Named,
     file: SpecFile,
     as_json: AsJson = False,
@@ -130,7 +130,7 @@ def update(
 @agents.command()
 @asks_a_server
 def delete(
-    server: Server,
+    server: ServerOptions,
     agent: Named,
     as_json: AsJson = False,
 ) -> None:
@@ -149,7 +149,7 @@ def delete(
 @agents.command("add-skill")
 @asks_a_server
 def add_skill(
-    server: Server,
+    server: ServerOptions,
     agent: Named,
     skill: Annotated[
         Path, typer.Argument(metavar="PATH", help="A folder with a SKILL.md, or a zip of one; its name is the skill's.")
@@ -172,7 +172,7 @@ def add_skill(
 @agents.command("remove-skill")
 @asks_a_server
 def remove_skill(
-    server: Server,
+    server: ServerOptions,
     agent: Named,
     skill: Annotated[str, typer.Argument(metavar="NAME", help="The name of the skill.")],
     as_json: AsJson = False,
@@ -191,7 +191,7 @@ def remove_skill(
 @agents.command()
 @asks_a_server
 def run(
-    server: Server,
+    server: ServerOptions,
     agent: Named,
     prompt: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.")],
     attach: Annotated[
@@ -238,20 +238,6 @@ def run(
 def _tool_count(agent: Agent) -> str:
     """Empty for members: the server does not show them the tools, nor the time of the last change."""
     return "" if not agent.updated_at else str(len(agent.tools))
-
-
-def find_agent(turnkeep: Turnkeep, named: str) -> Agent:
-    """The agent with that id, or the only one of that name. Raises NotFound, or InvalidRequest if there are several."""
-    if named.startswith("agent_"):
-        return turnkeep.agents.get(named)
-    matching = [one for one in turnkeep.agents.list() if one.name.casefold() == named.casefold()]
-    if len(matching) > 1:
-        raise InvalidRequest(
-            f"{len(matching)} agents are called {named!r}. Use an id: {', '.join(a.id for a in matching)}."
-        )
-    if not matching:
-        raise NotFound(f"No agent is called {named!r}. `turnkeep agents list` shows those there are.")
-    return matching[0]
 
 
 def read_spec(file: Path) -> dict[str, Any]:

@@ -1,31 +1,59 @@
-"""`turnkeep chat`: a conversation in the terminal, or one question and its answer for a script."""
+"""`turnkeep chat`: a conversation in the terminal, or one question and its answer for a script.
 
+`ChatSession` is the loop of a chat: its prompt, its commands, and turns that are drawn while they run. `Prompt` reads a
+line, with line editing, history and Tab completion through readline. Rich is imported only where a turn is drawn.
+"""
+
+import contextlib
+import os
+import shlex
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
 from msgspec import Struct
 
-from turnkeep.cli.agents import find_agent
-from turnkeep.cli.connection import AsJson, Server, asks_a_server
-from turnkeep.cli.markdown import step_in_words
-from turnkeep.cli.output import print_json, print_lines, print_text, remark, size_of
-from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.cli.lookup import find_agent
+from turnkeep.cli.markdown import message_as_markdown, step_in_words
+from turnkeep.cli.output import (
+    clean_line,
+    is_clean_line,
+    moment,
+    print_json,
+    print_lines,
+    print_text,
+    remark,
+    say,
+    size_of,
+)
+from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
+from turnkeep.errors import InvalidRequest, NotFound, TurnkeepError
 from turnkeep_client.errors import failed
 from turnkeep_client.retry import Trouble
 from turnkeep_client.stream import Delta, Files, Result, Step, ToolCalls
 from turnkeep_client.sync import Stream, Turnkeep
+from turnkeep_client.wire import Conversation, File
 from turnkeep_client.wire.blocks import JsonObject, StepPart
+
+if TYPE_CHECKING:
+    from turnkeep.cli.screen import LiveView
 
 CHAT_PATIENCE_SECONDS = 300.0
 """Longer than for other commands: the user sees that the connection is lost, and may leave at any time."""
+HISTORY = 15
+SHOWN_MESSAGES = 6
+HISTORY_LINES = 1_000
+BOLD, PLAIN = "\001\033[1;36m\002", "\001\033[0m\002"
+"""\001 and \002 tell readline that the bytes between them take no room on the line."""
 
 
 @asks_a_server
 def chat(
-    server: Server,
+    server: ServerOptions,
     message: Annotated[
         str | None, typer.Argument(help="Ask this one thing and leave. Without it, and with a terminal, a chat begins.")
     ] = None,
@@ -70,7 +98,7 @@ def chat(
         message = sys.stdin.read()
     with server.connected(patience_seconds=CHAT_PATIENCE_SECONDS) as turnkeep:
         conversation_id = _conversation(turnkeep, conversation)
-        wanted = _Options(
+        wanted = ChatOptions(
             conversation_id=conversation_id,
             model=model,
             agent_id=find_agent(turnkeep, agent).id if agent else None,
@@ -78,12 +106,12 @@ def chat(
             files=tuple(attach or ()),
         )
         if message is None:
-            _talk(turnkeep, wanted)
+            ChatSession(turnkeep, wanted).run()
         else:
             _ask_once(turnkeep, message, wanted, as_json=as_json, events=events)
 
 
-class _Options(Struct, frozen=True, kw_only=True):
+class ChatOptions(Struct, frozen=True, kw_only=True):
     """The conversation, model, agent and files that the options name."""
 
     conversation_id: str | None
@@ -93,20 +121,7 @@ class _Options(Struct, frozen=True, kw_only=True):
     files: tuple[Path, ...]
 
 
-def _talk(turnkeep: Turnkeep, wanted: _Options) -> None:
-    from turnkeep.cli.chat_session import ChatSession
-
-    ChatSession(
-        turnkeep,
-        conversation_id=wanted.conversation_id,
-        model=wanted.model,
-        agent_id=wanted.agent_id,
-        kind=wanted.kind,
-        files=wanted.files,
-    ).run()
-
-
-def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Options, *, as_json: bool, events: bool) -> None:
+def _ask_once(turnkeep: Turnkeep, message: str, wanted: ChatOptions, *, as_json: bool, events: bool) -> None:
     if not message.strip() and not wanted.files:
         raise InvalidRequest("There is no message: standard input is empty.")
     uploaded = [turnkeep.files.upload(path, conversation_id=wanted.conversation_id) for path in wanted.files]
@@ -138,8 +153,7 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: _Options, *, as_json: bo
 
 
 def _draw(stream: Stream) -> None:
-    from turnkeep.cli.live_view import LiveView
-    from turnkeep.cli.screen import Screen
+    from turnkeep.cli.screen import LiveView, Screen
 
     with LiveView(Screen()) as live_view:
         for _ in stream:
@@ -180,3 +194,365 @@ def _conversation(turnkeep: Turnkeep, wanted: str | None) -> str | None:
     if latest is None:
         raise NotFound("There is no conversation yet to go on with.")
     return latest.id
+
+
+class ChatSession:
+    """One chat, from the first prompt to the end."""
+
+    def __init__(self, turnkeep: Turnkeep, options: ChatOptions) -> None:
+        from turnkeep.cli.screen import Screen
+
+        self._turnkeep = turnkeep
+        self._screen = Screen(highlight=False)
+        self._live_view: LiveView | None = None
+        self._conversation_id = options.conversation_id
+        self._model = options.model
+        self._agent_id = options.agent_id
+        self._kind = options.kind
+        self._waiting_files = list(options.files)
+        self._attached: list[File] = []
+        self._last_turn: str | None = None
+        self._listed: list[Conversation] = []
+        self._is_leaving = False
+        self._commands: dict[str, tuple[Callable[[str], None], str]] = {
+            "attach": (self._attach, "/attach FILE…: send files with the next message"),
+            "download": (self._download, "/download FILE_ID [PATH]: fetch a file that an answer shows"),
+            "model": (self._choose_model, "/model [NAME]: use this model; without a name, list them"),
+            "agent": (
+                self._choose_agent,
+                "/agent [NAME]: use this agent in a new conversation; without one, list them",
+            ),
+            "history": (self._show_history, "/history [WORDS]: your conversations, or those with these words"),
+            "open": (self._open, "/open NUMBER: go on with a conversation of the list (or conv_…)"),
+            "retry": (self._retry, "/retry: ask the last question again"),
+            "new": (self._begin, "/new: start another conversation"),
+            "help": (self._help, "/help: this list"),
+            "quit": (self._quit, "/quit: leave (also Ctrl-D)"),
+        }
+        self._prompt = Prompt([f"/{name}" for name in self._commands], TabCompletion(turnkeep))
+
+    def run(self) -> None:
+        """Read and answer messages until the user leaves."""
+        self._print_note(f"Turnkeep at {self._turnkeep.place.url}. /help lists the commands, Ctrl-D leaves.")
+        for path in self._waiting_files:
+            self._guarded(partial(self._attach, shlex.quote(str(path))))
+        if self._conversation_id is not None:
+            self._guarded(partial(self._show, self._conversation_id))
+        while not self._is_leaving:
+            line = self._prompt.read(self._label())
+            if line is None:
+                break
+            if line.strip() or self._attached:
+                self._guarded(partial(self._handle_line, line))
+        self._prompt.save()
+        if self._conversation_id is not None:
+            self._print_note(f"Go on with it: turnkeep chat -c {self._conversation_id}")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run this. An error is printed as one line, and the chat goes on."""
+        try:
+            work()
+        except TurnkeepError as exc:
+            self._print_error(exc.detail)
+        except KeyboardInterrupt:
+            self._print_note("Never mind.")
+
+    def _handle_line(self, line: str) -> None:
+        name, _, rest = line.strip().partition(" ")
+        if not name.startswith("/") or name.count("/") > 1:
+            self._ask(line)
+            return
+        known = self._commands.get(name[1:])
+        if known is None:
+            self._print_note(f"There is no command {name}. /help lists them; begin with a space to send such a line.")
+            return
+        known[0](rest.strip())
+
+    # --- turns
+
+    def _ask(self, message: str) -> None:
+        files = self._attached
+        stream = self._turnkeep.stream(
+            message.strip() if message.startswith(" ") else message,
+            conversation_id=self._conversation_id,
+            attachment_ids=[file.id for file in files],
+            model=self._model,
+            agent_id=self._agent_id if self._conversation_id is None else None,
+            kind=self._kind if self._conversation_id is None else None,
+            if_busy="enqueue",
+            background=True,
+            on_trouble=self._on_trouble,
+        )
+        self._attached = []
+        try:
+            self._watch(stream)
+        except TurnkeepError:
+            if stream.turn_id is None:
+                self._attached = files  # nothing was sent, so they go with the next message
+            raise
+
+    def _watch(self, stream: Stream) -> None:
+        """Draw a turn to its end. The first Ctrl-C stops it, the second leaves it."""
+        from turnkeep.cli.screen import LiveView
+
+        has_stopped = False
+        with stream, LiveView(self._screen) as live_view:
+            self._live_view = live_view
+            while not stream.is_over:
+                try:
+                    for _ in stream:
+                        live_view.show(stream.view)
+                    break
+                except KeyboardInterrupt:
+                    if has_stopped:
+                        self._is_leaving = True
+                        break
+                    has_stopped = True
+                    live_view.note("stopping")
+                    self._stop(stream)
+                    live_view.note(None)
+        self._conversation_id = stream.conversation_id or self._conversation_id
+        self._last_turn = stream.turn_id
+        if stream.is_over:
+            answer = stream.settled()
+            if answer.status == "cancelled":
+                self._print_note("Stopped. What was said is kept.")
+            elif answer.error is not None:
+                self._print_error(f"{answer.error.message} ({answer.error.code})")
+
+    def _stop(self, stream: Stream) -> None:
+        try:
+            stream.cancel()
+        except KeyboardInterrupt:
+            self._is_leaving = True
+
+    def _on_trouble(self, trouble: Trouble) -> None:
+        if self._live_view is not None:
+            self._live_view.note(f"{short_reason(trouble.reason)} Trying again")
+
+    # --- commands
+
+    def _attach(self, rest: str) -> None:
+        for name in _split(rest):
+            file = self._turnkeep.files.upload(Path(name).expanduser(), conversation_id=self._conversation_id)
+            self._attached.append(file)
+            self._print_note(f"attached {file.name} ({size_of(file.size)})")
+        if not rest:
+            named = ", ".join(file.name for file in self._attached)
+            self._print_note(f"attached: {named}" if named else "Which file? /attach report.pdf")
+
+    def _download(self, rest: str) -> None:
+        file_id, _, path = rest.partition(" ")
+        if not file_id.startswith("file_"):
+            self._print_note("Which file? /download file_…, as an answer shows it.")
+            return
+        target = Path(path.strip()).expanduser() if path.strip() else None
+        self._print_note(f"written to {self._turnkeep.files.download(file_id, target)}")
+
+    def _choose_model(self, name: str) -> None:
+        names = [model.id for model in self._turnkeep.models.list()]
+        if not name:
+            self._list(
+                [f"{'→' if one == self._model else ' '} {one}" for one in names], "This server reaches no model."
+            )
+            return
+        if name not in names and "/" not in name:
+            near = [one for one in names if name.casefold() in one.casefold()]
+            if len(near) != 1:
+                self._print_note(
+                    f"{'Several models have' if near else 'No model has'} {name!r} in their name. /model lists them."
+                )
+                return
+            name = near[0]
+        self._model = name
+        self._print_note(f"From here on {name} answers.")
+
+    def _choose_agent(self, name: str) -> None:
+        if not name:
+            found = [f"{'→' if one.id == self._agent_id else ' '} {one.name}" for one in self._turnkeep.agents.list()]
+            self._list(found, "There are no agents yet: `turnkeep agents create --help`.")
+            return
+        agent = find_agent(self._turnkeep, name)
+        self._agent_id, self._conversation_id = agent.id, None
+        self._print_note(f"A new conversation with {agent.name}.")
+
+    def _show_history(self, words: str) -> None:
+        self._listed = list(self._turnkeep.conversations.list(words or None, limit=HISTORY))
+        lines = [
+            f"{place:>3}  {moment(one.updated_at)}  {one.snippet or one.title or one.preview or 'empty'}"
+            for place, one in enumerate(self._listed, start=1)
+        ]
+        self._list(lines, "No conversation has these words." if words else "There are no conversations yet.")
+        if lines:
+            self._print_note("/open NUMBER goes on with one.")
+
+    def _open(self, which: str) -> None:
+        if which.isdigit() and 0 < int(which) <= len(self._listed):
+            which = self._listed[int(which) - 1].id
+        elif not which.startswith("conv_"):
+            self._print_note("Which one? /history lists them; then /open 1.")
+            return
+        self._show(which)
+
+    def _show(self, conversation_id: str) -> None:
+        conversation = self._turnkeep.conversations.get(conversation_id)
+        self._conversation_id, self._agent_id = conversation.id, conversation.agent_id
+        self._last_turn = conversation.head_turn_id
+        latest = list(self._turnkeep.conversations.messages(conversation.id, order="desc", limit=SHOWN_MESSAGES))
+        for message in reversed(latest):
+            self._screen.print_markdown(message_as_markdown(message))
+            self._screen.print()
+        if conversation.running_turn is not None:
+            self._watch(self._turnkeep.turns.follow(conversation.running_turn.id, on_trouble=self._on_trouble))
+
+    def _retry(self, _: str) -> None:
+        if self._conversation_id is None or self._last_turn is None:
+            self._print_note("There is no question yet to ask again.")
+            return
+        self._watch(
+            self._turnkeep.turns.regenerate(
+                self._conversation_id,
+                self._last_turn,
+                model=self._model,
+                background=True,
+                on_trouble=self._on_trouble,
+            )
+        )
+
+    def _begin(self, _: str) -> None:
+        self._conversation_id, self._last_turn = None, None
+        self._print_note("A new conversation.")
+
+    def _help(self, _: str) -> None:
+        self._list([text for _, text in self._commands.values()], "")
+        self._print_note("Ctrl-C stops an answer. A line that ends with \\ goes on in the next one.")
+
+    def _quit(self, _: str) -> None:
+        self._is_leaving = True
+
+    # --- the prompt
+
+    def _label(self) -> str:
+        files = f" +{len(self._attached)}" if self._attached else ""
+        return f"{self._model or ''}{files}".strip()
+
+    def _print_note(self, text: str) -> None:
+        self._screen.print_line(text, style="dim")
+
+    def _print_error(self, text: str) -> None:
+        self._screen.print_line(text, style="red")
+
+    def _list(self, lines: Sequence[str], nothing: str) -> None:
+        for line in lines:
+            self._screen.print_item(line)
+        if not lines and nothing:
+            self._print_note(nothing)
+
+
+def short_reason(reason: str) -> str:
+    """The first sentence, which fits beside a spinner."""
+    if "connection" in reason.lower():
+        return "The connection is lost."
+    return reason.partition(". ")[0].rstrip(".") + "."
+
+
+def _split(rest: str) -> list[str]:
+    """File names, split as a shell does; a text that is the name of one existing file, with spaces, is not split."""
+    if not rest or os.path.exists(os.path.expanduser(rest)):
+        return [rest] if rest else []
+    try:
+        return shlex.split(rest)
+    except ValueError:
+        return [rest]
+
+
+class Prompt:
+    """Reads messages. Earlier lines are kept in the user's state directory."""
+
+    def __init__(self, commands: Sequence[str], candidates: Callable[[str, str], list[str]]) -> None:
+        self._commands = list(commands)
+        self._candidates = candidates
+        self._matches: list[str] = []
+        self._file = _history_file()
+        try:
+            import readline
+        except ImportError:  # Python was built without it; lines can still be read
+            return
+        readline.set_completer_delims(" \t\n")
+        readline.set_completer(self._complete)
+        readline.parse_and_bind("tab: complete")
+        with contextlib.suppress(OSError):
+            readline.read_history_file(self._file)
+
+    def read(self, label: str) -> str | None:
+        """The next message, or None when the user leaves: Ctrl-D, or Ctrl-C twice on an empty line."""
+        was_interrupted = False
+        label = clean_line(label)
+        print_text("")
+        while True:
+            try:
+                line = input(f"{BOLD}{label}{' ' if label else ''}›{PLAIN} ")
+                while line.endswith("\\"):
+                    line = line[:-1] + "\n" + input(f"{BOLD}…{PLAIN} ")
+                return line
+            except EOFError:
+                print_text("")
+                return None
+            except KeyboardInterrupt:
+                print_text("")
+                if was_interrupted:
+                    return None
+                was_interrupted = True
+                say("Ctrl-C again leaves, and so does Ctrl-D.")
+
+    def save(self) -> None:
+        with contextlib.suppress(ImportError, OSError):
+            import readline
+
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            readline.set_history_length(HISTORY_LINES)
+            readline.write_history_file(self._file)
+            self._file.chmod(0o600)
+
+    def _complete(self, word: str, nth: int) -> str | None:
+        if nth == 0:
+            import readline
+
+            line = readline.get_line_buffer()
+            if line.startswith("/") and " " not in line:
+                self._matches = [command for command in self._commands if command.startswith(word)]
+            else:
+                found = self._candidates(line, word) if line.startswith("/") else []
+                self._matches = [each for each in found if is_clean_line(each)]  # readline shows them as they are
+        return self._matches[nth] if nth < len(self._matches) else None
+
+
+def _history_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "turnkeep" / "chat_history"
+
+
+class TabCompletion:
+    """What Tab offers after a chat command: files, models, agents. Nothing, if the server does not answer."""
+
+    def __init__(self, turnkeep: Turnkeep) -> None:
+        self._turnkeep = turnkeep
+
+    def __call__(self, line: str, word: str) -> list[str]:
+        command = line.split(" ", 1)[0]
+        if command == "/attach":
+            folder, _, start = word.rpartition("/")
+            found = Path(folder or ("/" if word.startswith("/") else ".")).expanduser()
+            with contextlib.suppress(OSError):
+                prefix = f"{folder}/" if "/" in word else ""
+                return [
+                    f"{prefix}{each.name}{'/' if each.is_dir() else ''}"
+                    for each in sorted(found.iterdir())
+                    if each.name.startswith(start)
+                ]
+        with contextlib.suppress(TurnkeepError):
+            if command == "/model":
+                return [one.id for one in self._turnkeep.models.list() if one.id.startswith(word)]
+            if command == "/agent":
+                return [one.name for one in self._turnkeep.agents.list() if one.name.startswith(word)]
+        return []

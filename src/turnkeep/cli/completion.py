@@ -7,6 +7,7 @@ import typer
 
 
 def completion(
+    context: typer.Context,
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Your shell: `echo $SHELL` tells it.")],
 ) -> None:
     """Print what a shell needs to complete commands and options. `turnkeep --install-completion` installs it.
@@ -19,8 +20,8 @@ def completion(
 
     - `turnkeep completion fish > ~/.config/fish/completions/turnkeep.fish`
     """
-    from turnkeep.cli.main import COMPLETE_VARIABLE, main
-
-    # Typer prints the completion script through the same variable by which a shell asks for completions.
-    os.environ[COMPLETE_VARIABLE] = f"source_{shell}"
-    main([])
+    root = context.find_root()
+    # Typer prints the script if a variable of the program's name asks for it, before it looks at the arguments. A shell
+    # asks for completions through the same variable.
+    os.environ[f"_{root.info_name}_COMPLETE".upper()] = f"source_{shell}"
+    root.command.main(args=[], prog_name=root.info_name)

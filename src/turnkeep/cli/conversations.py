@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.markdown import message_as_markdown
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, print_text, say
+from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 
 conversations = typer.Typer(no_args_is_help=True, help="List, search, show, rename, delete and restore conversations.")
 
@@ -17,7 +17,7 @@ Id = Annotated[str, typer.Argument(metavar="CONVERSATION", help="conv_…, as `t
 @conversations.command("list")
 @asks_a_server
 def list_conversations(
-    server: Server,
+    server: ServerOptions,
     search: Annotated[str | None, typer.Argument(help="Words to look for in titles and messages.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
     as_json: AsJson = False,
@@ -48,7 +48,7 @@ def list_conversations(
 @conversations.command()
 @asks_a_server
 def show(
-    server: Server,
+    server: ServerOptions,
     conversation: Id,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the last so many messages.")] = None,
     as_json: AsJson = False,
@@ -79,7 +79,7 @@ def show(
 @conversations.command()
 @asks_a_server
 def rename(
-    server: Server,
+    server: ServerOptions,
     conversation: Id,
     title: Annotated[str, typer.Argument(help="The new title.")],
     as_json: AsJson = False,
@@ -98,7 +98,7 @@ def rename(
 @conversations.command()
 @asks_a_server
 def delete(
-    server: Server,
+    server: ServerOptions,
     conversation: Id,
     as_json: AsJson = False,
 ) -> None:
@@ -119,7 +119,7 @@ def delete(
 @conversations.command()
 @asks_a_server
 def restore(
-    server: Server,
+    server: ServerOptions,
     conversation: Id,
     as_json: AsJson = False,
 ) -> None:

@@ -14,10 +14,9 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct, structs
 
-from turnkeep.cli.connection import Key, Url
-from turnkeep.cli.output import print_json, print_text, say
-from turnkeep.cli.store_access import DatabaseUrl, DataDir, settings_of
-from turnkeep.cli.terminal_text import clean_line
+from turnkeep.cli.database import DatabaseUrl, DataDir, settings_of
+from turnkeep.cli.output import clean_line, print_json, print_text, say
+from turnkeep.cli.server_options import Key, Url
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
 from turnkeep.compiler.judge import (
     Violation,

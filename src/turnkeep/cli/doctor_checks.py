@@ -23,7 +23,7 @@ from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
 from turnkeep.knowledge.extraction import EXTRA, PARSERS
-from turnkeep_client.discovery import Place
+from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.wire import ModelName, Page
 
 State = Literal["ok", "warn", "fail", "skip"]
@@ -54,7 +54,7 @@ class CheckFailed(Exception):
         self.state = state
 
 
-async def check_up(settings: Settings, place: Place, *, is_remote: bool) -> list[Finding]:
+async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool) -> list[Finding]:
     """All findings, in the order in which an operator would look. A remote server is only asked over HTTP."""
     server = ServerChecks(place)
     findings = [await run_check("server", server.is_ready)]
@@ -117,7 +117,6 @@ class LocalChecks:
         self._settings = settings
 
     async def database(self) -> str:
-
         settings = self._settings
         if settings.is_sqlite:
             _check_room(settings.sqlite_path.parent)
@@ -247,17 +246,12 @@ class LocalChecks:
                     state="warn",
                 )
             return "bubblewrap is here; the server starts its own"
-        import httpx
-
         try:
-            async with httpx.AsyncClient(timeout=SECONDS) as http:
-                answer = await http.get(f"{url.rstrip('/')}/healthz")
-        except httpx.HTTPError as exc:
-            raise CheckFailed(
-                f"nothing answers at {url} ({str(exc) or type(exc).__name__})", "Start it with `turnkeep sandbox`."
-            ) from exc
-        if answer.status_code != 200:
-            raise CheckFailed(f"{url} answers with {answer.status_code}", "Is it a sandbox runner? See its log.")
+            status, _, _ = await _get(f"{url.rstrip('/')}/healthz")
+        except ConnectionError as exc:
+            raise CheckFailed(f"nothing answers at {url} ({exc})", "Start it with `turnkeep sandbox`.") from exc
+        if status != 200:
+            raise CheckFailed(f"{url} answers with {status}", "Is it a sandbox runner? See its log.")
         return f"{url} answers"
 
     async def extras(self) -> None:
@@ -299,7 +293,7 @@ def _check_room(folder: Path) -> None:
 class ServerChecks:
     """Checks of a running server, over HTTP."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerAddress) -> None:
         self._place = place
 
     async def is_ready(self) -> str:
@@ -354,19 +348,36 @@ class ServerChecks:
             )
         return "agrees with the server's"
 
-    async def _get(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        import httpx
-
-        headers = {"authorization": f"Bearer {self._place.key}"} if self._place.key and path.startswith("/v1") else {}
+    async def _get(self, path: str) -> tuple[int, Mapping[str, str], bytes]:
+        place = self._place
+        headers = {"authorization": f"Bearer {place.key}"} if place.key and path.startswith("/v1") else {}
         try:
-            async with httpx.AsyncClient(timeout=SECONDS, trust_env=not self._place.is_loopback) as http:
-                answer = await http.get(self._place.url + path, headers=headers)
-        except httpx.HTTPError as exc:
+            return await _get(place.url + path, headers=headers, trust_env=not place.is_loopback)
+        except ConnectionError as exc:
             raise CheckFailed(
-                f"nothing answers at {self._place.url} ({str(exc) or type(exc).__name__})",
-                "Start it with `turnkeep serve`." if self._place.is_loopback else "Is the address right, and is it up?",
+                f"nothing answers at {place.url} ({exc})",
+                "Start it with `turnkeep serve`." if place.is_loopback else "Is the address right, and is it up?",
             ) from exc
-        return answer.status_code, dict(answer.headers), answer.content
+
+
+async def _get(
+    url: str, *, headers: Mapping[str, str] | None = None, trust_env: bool = True
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Status, headers and body. With `trust_env` the proxies of the environment are used. Raises ConnectionError."""
+    import aiohttp
+
+    from turnkeep.tools.http_tools import trusted_tls
+
+    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    connector = aiohttp.TCPConnector(ssl=trusted_tls())
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=trust_env) as http,
+            http.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            return response.status, response.headers, await response.read()
+    except (aiohttp.ClientError, TimeoutError) as exc:
+        raise ConnectionError(str(exc) or type(exc).__name__) from exc
 
 
 def _detail(body: bytes) -> str:

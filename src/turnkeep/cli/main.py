@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typer.core import TyperGroup
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """A command: its name, one sentence, its module and attribute, and its heading in the help."""
 
     name: str
@@ -29,45 +29,47 @@ class Command(NamedTuple):
 
 TALK, BUILD, OPERATE = "Talk", "Build", "Operate"
 COMMANDS = (
-    Command("chat", "Talk to a model or an agent, here in the terminal.", "turnkeep.cli.chat", "chat", TALK),
-    Command(
+    CliCommand("chat", "Talk to a model or an agent, here in the terminal.", "turnkeep.cli.chat", "chat", TALK),
+    CliCommand(
         "conversations",
         "List, search, show, rename, delete and restore conversations.",
         "turnkeep.cli.conversations",
         "conversations",
         TALK,
     ),
-    Command(
+    CliCommand(
         "export", "Write conversations to a file, without loss or as Markdown.", "turnkeep.cli.transfer", "export", TALK
     ),
-    Command(
+    CliCommand(
         "import",
         "Bring in conversations: our own exports, or histories from elsewhere.",
         "turnkeep.cli.transfer",
         "import_",
         TALK,
     ),
-    Command("agents", "List, show, create, change, delete and run agents.", "turnkeep.cli.agents", "agents", BUILD),
-    Command("pages", "List, search, show, write and delete pages.", "turnkeep.cli.pages", "pages", BUILD),
-    Command(
+    CliCommand("agents", "List, show, create, change, delete and run agents.", "turnkeep.cli.agents", "agents", BUILD),
+    CliCommand("pages", "List, search, show, write and delete pages.", "turnkeep.cli.pages", "pages", BUILD),
+    CliCommand(
         "tables", "List, search and fill tables; CSV in and out, with progress.", "turnkeep.cli.tables", "tables", BUILD
     ),
-    Command("models", "List the models that the server can reach.", "turnkeep.cli.account", "models", BUILD),
-    Command("usage", "Show what a month has used.", "turnkeep.cli.account", "usage", BUILD),
-    Command("serve", "Run the server.", "turnkeep.cli.serve", "serve", OPERATE),
-    Command(
+    CliCommand("models", "List the models that the server can reach.", "turnkeep.cli.account", "models", BUILD),
+    CliCommand("usage", "Show what a month has used.", "turnkeep.cli.account", "usage", BUILD),
+    CliCommand("serve", "Run the server.", "turnkeep.cli.serve", "serve", OPERATE),
+    CliCommand(
         "doctor",
         "Check the installation; or a transcript that a provider refuses.",
         "turnkeep.cli.doctor",
         "doctor",
         OPERATE,
     ),
-    Command("status", "Create the database and report on it.", "turnkeep.cli.database", "status", OPERATE),
-    Command("sandbox", "Run a sandbox runner.", "turnkeep.cli.sandbox", "sandbox"),
-    Command("orgs", "Make and list tenants.", "turnkeep.cli.tenants", "orgs", OPERATE),
-    Command("keys", "Make, list and revoke service keys.", "turnkeep.cli.tenants", "keys", OPERATE),
-    Command("migrate", "Bring the database to this release.", "turnkeep.cli.database", "migrate", OPERATE),
-    Command("completion", "Print or install completion for a shell.", "turnkeep.cli.completion", "completion", OPERATE),
+    CliCommand("status", "Create the database and report on it.", "turnkeep.cli.database", "status", OPERATE),
+    CliCommand("sandbox", "Run a sandbox runner.", "turnkeep.cli.sandbox", "sandbox"),
+    CliCommand("orgs", "Make and list tenants.", "turnkeep.cli.tenants", "orgs", OPERATE),
+    CliCommand("keys", "Make, list and revoke service keys.", "turnkeep.cli.tenants", "keys", OPERATE),
+    CliCommand("migrate", "Bring the database to this release.", "turnkeep.cli.database", "migrate", OPERATE),
+    CliCommand(
+        "completion", "Print or install completion for a shell.", "turnkeep.cli.completion", "completion", OPERATE
+    ),
 )
 FAILED = 1
 MISUSED = 2
@@ -170,7 +172,7 @@ def _group() -> "type[TyperGroup]":
     import typer
     from typer.core import TyperGroup
 
-    from turnkeep.cli.terminal_text import clean_line
+    from turnkeep.cli.output import clean_line
 
     class Commands(TyperGroup):
         """Cleans errors about arguments. They quote the arguments, which a shell may have made of file names."""
@@ -193,7 +195,7 @@ def _completed_words() -> list[str]:
     return line.split()
 
 
-def _load(command: Command) -> Any:
+def _load(command: CliCommand) -> Any:
     from importlib import import_module
 
     return getattr(import_module(command.module), command.attribute)

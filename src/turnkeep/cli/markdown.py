@@ -6,8 +6,7 @@ from typing import Any, assert_never
 
 from msgspec import UNSET
 
-from turnkeep.cli.output import moment, size_of
-from turnkeep.cli.terminal_text import clean_line
+from turnkeep.cli.output import clean_line, moment, size_of
 from turnkeep_client.wire import Conversation, Message
 from turnkeep_client.wire.blocks import FilePart, Part, ReasoningPart, StepPart, TextPart
 

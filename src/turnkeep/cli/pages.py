@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import read_text, whole_file
+from turnkeep.cli.lookup import find_page
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, say
-from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep_client.sync import Turnkeep
-from turnkeep_client.wire import KnowledgePage, PageItem
+from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
+from turnkeep.errors import InvalidRequest
 
 pages = typer.Typer(no_args_is_help=True, help="List, search, show, write and delete pages.")
 
@@ -21,7 +20,7 @@ Text = Annotated[Path, typer.Argument(metavar="FILE", help="A Markdown file; - r
 @pages.command("list")
 @asks_a_server
 def list_pages(
-    server: Server,
+    server: ServerOptions,
     q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Only pages that these words find.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
     as_json: AsJson = False,
@@ -49,7 +48,7 @@ def list_pages(
 @pages.command()
 @asks_a_server
 def show(
-    server: Server,
+    server: ServerOptions,
     page: Named,
     as_json: AsJson = False,
 ) -> None:
@@ -72,7 +71,7 @@ def show(
 @pages.command()
 @asks_a_server
 def write(
-    server: Server,
+    server: ServerOptions,
     file: Text,
     title: Annotated[
         str | None, typer.Option("--title", help="By default the first heading, or the file's name.")
@@ -100,7 +99,7 @@ def write(
 @pages.command()
 @asks_a_server
 def delete(
-    server: Server,
+    server: ServerOptions,
     page: Named,
     as_json: AsJson = False,
 ) -> None:
@@ -114,20 +113,6 @@ def delete(
         found = find_page(turnkeep, page)
         turnkeep.pages.delete(found.id)
     print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.title}”) is deleted.")
-
-
-def find_page(turnkeep: Turnkeep, named: str) -> KnowledgePage | PageItem:
-    """The page with that id, or the only one of that title. Raises NotFound, or InvalidRequest if there are several."""
-    if named.startswith("page_"):
-        return turnkeep.pages.get(named)
-    matching = [one for one in turnkeep.pages.list() if one.title.casefold() == named.casefold()]
-    if len(matching) > 1:
-        raise InvalidRequest(
-            f"{len(matching)} pages are called {named!r}. Use an id: {', '.join(p.id for p in matching)}."
-        )
-    if not matching:
-        raise NotFound(f"No page is called {named!r}. `turnkeep pages list` shows those there are.")
-    return matching[0]
 
 
 def _title_of(content: str, file: Path) -> str:

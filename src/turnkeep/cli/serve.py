@@ -22,9 +22,9 @@ from typing import Annotated, Any
 
 import typer
 
+from turnkeep.cli.database import forget_server, remember_server
 from turnkeep.cli.output import remark, say
 from turnkeep.cli.setting_options import with_flags
-from turnkeep.cli.store_access import forget_server, remember_server
 from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import Defect, InvalidRequest, SandboxUnavailable, TurnkeepError
@@ -162,8 +162,7 @@ async def _work(
     from turnkeep.api.app import Server, create_app
     from turnkeep.api.identity.service_keys import make_folder
     from turnkeep.api.telemetry.logs import configure_logging
-    from turnkeep.api.telemetry.metrics import Metrics
-    from turnkeep.api.telemetry.observer import EngineObserver
+    from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
     from turnkeep.api.telemetry.tracing import open_tracing
     from turnkeep.runtime import open_runtime
 

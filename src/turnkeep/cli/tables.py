@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import whole_file
+from turnkeep.cli.lookup import find_table
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, remark, say
-from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
+from turnkeep.errors import InvalidRequest
 from turnkeep_client.knowledge import ImportStep, size_of_source
-from turnkeep_client.sync import Turnkeep
 from turnkeep_client.wire import Row, Table
 from turnkeep_client.wire.blocks import JsonObject
 
@@ -24,7 +24,7 @@ OPERATORS = {"=": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"
 @tables.command("list")
 @asks_a_server
 def list_tables(
-    server: Server,
+    server: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the tables of the workspace.
@@ -49,7 +49,7 @@ def list_tables(
 @tables.command()
 @asks_a_server
 def rows(
-    server: Server,
+    server: ServerOptions,
     table: Named,
     q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Only rows that these words find.")] = None,
     where: Annotated[
@@ -81,7 +81,7 @@ def rows(
 @tables.command("import")
 @asks_a_server
 def import_(
-    server: Server,
+    server: ServerOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file whose first line names the columns.")],
     table: Annotated[str | None, typer.Option("--table", help="Add to this table (its name or table_…).")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The name of a new table; by default the file's.")] = None,
@@ -117,7 +117,7 @@ def import_(
 @tables.command()
 @asks_a_server
 def export(
-    server: Server,
+    server: ServerOptions,
     table: Named,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="By default standard output.")] = None,
 ) -> None:
@@ -139,7 +139,7 @@ def export(
 @tables.command()
 @asks_a_server
 def delete(
-    server: Server,
+    server: ServerOptions,
     table: Named,
     as_json: AsJson = False,
 ) -> None:
@@ -153,16 +153,6 @@ def delete(
         found = find_table(turnkeep, table)
         turnkeep.tables.delete(found.id)
     print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.name}”) is deleted.")
-
-
-def find_table(turnkeep: Turnkeep, named: str) -> Table:
-    """The table with that id or name. Raises NotFound."""
-    if named.startswith("table_"):
-        return turnkeep.tables.get(named)
-    for one in turnkeep.tables.list():
-        if one.name.casefold() == named.casefold():
-            return one
-    raise NotFound(f"No table is called {named!r}. `turnkeep tables list` shows those there are.")
 
 
 def condition(text: str) -> JsonObject:

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from turnkeep.cli.database import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
 from turnkeep.cli.output import print_json, print_table, say
-from turnkeep.cli.store_access import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
 from turnkeep.config import Settings
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, OrgId, check_id

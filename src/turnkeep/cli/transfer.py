@@ -9,11 +9,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from turnkeep.cli.connection import AsJson, Server, asks_a_server
 from turnkeep.cli.file_io import whole_file
 from turnkeep.cli.markdown import conversation_as_markdown
-from turnkeep.cli.output import print_lines, remark, say
-from turnkeep.cli.terminal_text import clean_json, clean_text
+from turnkeep.cli.output import clean_json, clean_text, print_lines, remark, say
+from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep_client.sync import Turnkeep
 from turnkeep_client.wire import Conversation
@@ -24,7 +23,7 @@ Format = Literal["json", "markdown"]
 
 @asks_a_server
 def export(
-    server: Server,
+    server: ServerOptions,
     conversation: Annotated[
         list[str] | None, typer.Argument(metavar="[CONVERSATION]...", help="conv_…; several may be named.")
     ] = None,
@@ -80,7 +79,7 @@ def _shown(written: str, form: Format) -> str:
 
 @asks_a_server
 def import_(
-    server: Server,
+    server: ServerOptions,
     file: Annotated[
         list[Path],
         typer.Argument(help="Exports, or JSON (or JSON lines) with the messages of a chat; - is standard input."),

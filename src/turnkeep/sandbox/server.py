@@ -20,8 +20,8 @@ import aiohttp
 import msgspec
 
 from turnkeep.errors import InvalidRequest, SandboxUnavailable, TurnkeepError
-from turnkeep.http_server.process import GracefulServer
 from turnkeep.http_server.sockets import keep_alive, listen
+from turnkeep.http_server.uvicorn_server import GracefulServer
 from turnkeep.sandbox.boxes.docker import Docker
 from turnkeep.sandbox.boxes.limits import Cgroups
 from turnkeep.sandbox.boxes.ports import Driver

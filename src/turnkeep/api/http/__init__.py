@@ -1,11 +1,11 @@
 """HTTP: from a request to a call, and from a value to a response.
 
-A request passes `middleware` (request id, host check, log line; the bundled page; CORS), Starlette's router, and
-`dispatch` (authentication, policy, rate limit, body and query). The handler of the endpoint gets a `Call` and returns
-an ASGI response. An exception becomes a problem (`problem_details`).
+A request passes `middleware` (request id, host check, log line; the bundled page; CORS), Starlette's router, and the
+`Dispatcher` in `endpoints` (authentication, policy, rate limit, body and query). The handler of the
+endpoint gets a `ApiCall` and returns an ASGI response. An exception becomes a problem (`problem_details`).
 
-- `endpoints`        declarations: `Endpoint`, `Policy`, `Reply`; and `Call`, the request as a handler sees it
-- `dispatch`         Starlette routes for the endpoints, and the checks before a handler runs
+- `endpoints`        declarations of endpoints, their Starlette routes, the checks before a handler runs; `ApiCall`, the
+                     request as a handler sees it
 - `requests`         bodies within a limit, headers, messages for malformed values
 - `responses`        JSON responses, HEAD, addresses in responses
 - `problem_details`  errors as RFC 9457 problems
@@ -15,5 +15,5 @@ an ASGI response. An exception becomes a problem (`problem_details`).
 - `downloads`        files and ranges
 - `bundled_page`     the built web page
 
-It knows nothing of turns, conversations or files as such. Read first: `endpoints`, then `dispatch`.
+It knows nothing of turns, conversations or files as such. Read first: `endpoints`.
 """

@@ -1,25 +1,46 @@
-"""Endpoint declarations: a handler together with everything the outside may know about it.
+"""Endpoints: a handler together with everything the outside may know about it, and the way from a request to it.
 
-Each endpoint names its policy, its body and query, and every reply. From this one declaration follow the checks before
-the handler runs (`dispatch`), the OpenAPI document, and the tests that try every route with every kind of caller.
+Each endpoint names its policy, its body and query, and every response. From this one declaration follow the checks
+before the handler runs (`Dispatcher`), the OpenAPI document, and the tests that try every route with every kind of
+caller. `Dispatcher.routes` gives the Starlette routes of all endpoints. When a check fails, the handler does not run.
 
 Decision: docs/decisions/0501
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import parse_qsl
 
+import msgspec
 from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api.http.requests import known_id, notes_of
-from turnkeep.api.identity.policies import Identity, Policy
-from turnkeep.errors import RateLimited
+from turnkeep.api.http.requests import known_id, notes_of, read_body, refuse_duplicate_headers, validation_error
+from turnkeep.api.http.responses import head_of
+from turnkeep.api.identity.authentication import Authenticator, Identity, Policy, check_policy, refuse_key_in_query
+from turnkeep.api.identity.rate_limits import RateLimiter
+from turnkeep.errors import Defect, InvalidRequest, RateLimited, TurnkeepError
 from turnkeep.model.principals import Principal
 from turnkeep.runtime import Runtime
 
-__all__ = ["Call", "Endpoint", "Endpoints", "Method", "Nothing", "Policy", "Reply", "known_id"]
+__all__ = [
+    "ApiCall",
+    "Dispatcher",
+    "Endpoint",
+    "Endpoints",
+    "Method",
+    "Nothing",
+    "PathEndpoints",
+    "Policy",
+    "ResponseSpec",
+    "known_id",
+    "parse_query",
+]
 
 Body = TypeVar("Body")
 Query = TypeVar("Query")
@@ -31,7 +52,7 @@ class Nothing(Struct, frozen=True):
     """No body, no query."""
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class ResponseSpec(Struct, frozen=True, kw_only=True):
     """One response that an endpoint may give: its meaning, and the type of its body (None: no body)."""
 
     status: int
@@ -49,8 +70,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     policy: Policy
     summary: str
     tag: str
-    handle: Callable[["Call[Any, Any]"], Awaitable[ASGIApp]]
-    replies: tuple[Reply, ...]
+    handle: Callable[["ApiCall[Any, Any]"], Awaitable[ASGIApp]]
+    responses: tuple[ResponseSpec, ...]
     body: Any = None
     is_body_optional: bool = False
     raw_body: str | None = None
@@ -69,7 +90,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return self.method == "GET" and self.policy is not Policy.TURN
 
 
-class Call(Generic[Body, Query]):
+class ApiCall(Generic[Body, Query]):
     """One request to one endpoint: its caller is authenticated, its rate is counted, its body and query are parsed."""
 
     __slots__ = ("_identity", "body", "headers", "notes", "over_limit", "query", "request", "runtime")
@@ -136,16 +157,16 @@ class Endpoints:
         self.all: list[Endpoint] = []
 
     def add(
-        self, method: Method, path: str, *, policy: Policy, replies: tuple[Reply, ...], **more: Any
+        self, method: Method, path: str, *, policy: Policy, responses: tuple[ResponseSpec, ...], **more: Any
     ) -> Callable[
-        [Callable[[Call[Any, Any]], Awaitable[ASGIApp]]],
-        Callable[[Call[Any, Any]], Awaitable[ASGIApp]],
+        [Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]]],
+        Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]],
     ]:
         """Declare the function below as the handler; its docstring is the summary."""
 
         def declare(
-            handle: Callable[[Call[Any, Any]], Awaitable[ASGIApp]],
-        ) -> Callable[[Call[Any, Any]], Awaitable[ASGIApp]]:
+            handle: Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]],
+        ) -> Callable[[ApiCall[Any, Any]], Awaitable[ASGIApp]]:
             self.all.append(
                 Endpoint(
                     method=method,
@@ -155,10 +176,142 @@ class Endpoints:
                     summary=" ".join((handle.__doc__ or "").split()),
                     tag=self.tag,
                     handle=handle,
-                    replies=replies,
+                    responses=responses,
                     **more,
                 )
             )
             return handle
 
         return declare
+
+
+class Dispatcher:
+    """Checks a request and calls the handler of its endpoint."""
+
+    def __init__(self, runtime: Runtime, authenticator: Authenticator, limiter: RateLimiter) -> None:
+        self._runtime = runtime
+        self._authenticator = authenticator
+        self._limiter = limiter
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+    def routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
+        """One route for each path. Starlette takes the first that matches, so fixed paths come before those with
+        parameters, and among them the turns, which are called most."""
+        by_path: dict[str, list[Endpoint]] = {}
+        for endpoint in endpoints:
+            by_path.setdefault(endpoint.path, []).append(endpoint)
+        ordered = sorted(by_path.items(), key=lambda item: ("{" in item[0], item[1][0].tag != "turns"))
+        return [Route(path, PathEndpoints(self, group)) for path, group in ordered]
+
+    async def call(self, endpoint: Endpoint, request: Request) -> ASGIApp:
+        """The response of the handler. Raises the first thing that is wrong with the request."""
+        scope = request.scope
+        notes_of(scope)["route"] = endpoint.path
+        refuse_duplicate_headers(scope["headers"])
+        identity = await self._identity(endpoint, request)
+        over_limit = self._count(identity)
+        if over_limit is not None and not endpoint.limits_itself:
+            raise over_limit
+        call = ApiCall[Any, Any](
+            runtime=self._runtime,
+            request=request,
+            identity=identity,
+            body=await self._body(endpoint, request),
+            query=parse_query(endpoint.query, scope["query_string"]),
+            over_limit=over_limit,
+        )
+        return await endpoint.handle(call)
+
+    async def _identity(self, endpoint: Endpoint, request: Request) -> Identity | None:
+        if not endpoint.policy.identifies:
+            return None
+        refuse_key_in_query(request.scope["query_string"])
+        identity = await self._authenticator.identify(request.method, request.headers)
+        check_policy(endpoint.policy, identity)
+        return identity
+
+    def _count(self, identity: Identity | None) -> RateLimited | None:
+        if identity is None or identity.requests_per_minute is None or identity.principal.key_id is None:
+            return None
+        return self._limiter.take(identity.principal.key_id, per_minute=identity.requests_per_minute)
+
+    async def _body(self, endpoint: Endpoint, request: Request) -> Any:
+        if endpoint.body is None or _is_raw(endpoint, request.headers):
+            return Nothing()
+        limit = self._runtime.settings.max_body_bytes
+        raw = await read_body(request.receive, request.headers, limit=limit)
+        if not raw and endpoint.is_body_optional:
+            return endpoint.body()
+        decoder = self._decoders.get(endpoint.body)
+        if decoder is None:
+            decoder = self._decoders[endpoint.body] = msgspec.json.Decoder(endpoint.body)
+        try:
+            return decoder.decode(raw)
+        except msgspec.ValidationError as exc:
+            raise validation_error(exc, endpoint.body) from exc
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
+
+
+class PathEndpoints:
+    """All endpoints of one path, as an ASGI app that chooses by method.
+
+    Two Starlette routes with the same path would each name only their own methods in `Allow`.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints = tuple(endpoints)
+        self._dispatcher = dispatcher
+        self._by_method: dict[str, Endpoint] = {endpoint.method: endpoint for endpoint in endpoints}
+        if (get := self._by_method.get("GET")) is not None and get.answers_head:
+            self._by_method["HEAD"] = get
+        self._allow = {"allow": ", ".join(sorted([*self._by_method, "OPTIONS"]))}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._respond(Request(scope, receive))
+            await response(scope, receive, send)
+        except (TurnkeepError, HTTPException):
+            raise
+        except Exception as exc:
+            raise Defect(str(exc)) from exc
+
+    async def _respond(self, request: Request) -> ASGIApp:
+        method = request.method
+        if request.scope["path"].endswith("\n"):
+            raise HTTPException(404)  # the `$` in Starlette's pattern also matches before a line break
+        endpoint = self._by_method.get(method)
+        if endpoint is not None:
+            response = await self._dispatcher.call(endpoint, request)
+            return head_of(response) if method == "HEAD" else response
+        if method == "OPTIONS":
+            return Response(status_code=204, headers=self._allow)
+        raise HTTPException(405, headers=self._allow)
+
+
+def parse_query(kind: Any, query_string: bytes) -> Any:
+    """The query as that type. Unknown names are ignored; a name that is given twice is refused."""
+    if kind is None:
+        return Nothing()
+    try:
+        pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict")
+    except (ValueError, UnicodeDecodeError) as exc:
+        raise InvalidRequest("The query string is malformed.") from exc
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name in given:
+            raise InvalidRequest(f"The parameter `{name}` is given twice.")
+        if name in known:
+            given[name] = value
+    try:
+        return msgspec.convert(given, type=kind, strict=False)
+    except msgspec.ValidationError as exc:
+        raise validation_error(exc, kind) from exc
+
+
+def _is_raw(endpoint: Endpoint, headers: Headers) -> bool:
+    """Whether the handler itself reads this body as it arrives."""
+    if endpoint.raw_body is None or endpoint.body is None:
+        return endpoint.raw_body is not None
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == endpoint.raw_body

@@ -9,19 +9,19 @@ from typing import Any
 
 import msgspec
 
-from turnkeep.api.http.endpoints import Call
+from turnkeep.api.http.endpoints import ApiCall
 from turnkeep.api.identity.authentication import header_text
 
 _canonical = msgspec.json.Encoder(order="sorted")
 
 
-def idempotency_key(call: Call[Any, Any]) -> str | None:
+def idempotency_key(call: ApiCall[Any, Any]) -> str | None:
     """The client's `Idempotency-Key`. Raises InvalidRequest if it is empty or over 255 characters."""
     key = call.headers.get("idempotency-key")
     return None if key is None else header_text(key)
 
 
-def request_hash(call: Call[Any, Any]) -> str:
+def request_hash(call: ApiCall[Any, Any]) -> str:
     """A hash of route and body. It does not depend on the spelling of the JSON."""
     return hash_of(call.target, msgspec.to_builtins(call.body))
 
@@ -36,7 +36,7 @@ def hash_of(target: str, body: dict[str, Any]) -> str:
 class StreamHash:
     """The same hash for a body that is read as it arrives. `settings` are the other values that decide its meaning."""
 
-    def __init__(self, call: Call[Any, Any], *settings: str | None) -> None:
+    def __init__(self, call: ApiCall[Any, Any], *settings: str | None) -> None:
         self._hash = hashlib.sha256(call.target.encode() + b"\n" + _canonical.encode(settings) + b"\n")
 
     async def passing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

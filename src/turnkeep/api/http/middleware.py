@@ -22,7 +22,7 @@ from turnkeep.api.http.bundled_page import BundledPage
 from turnkeep.api.http.problem_details import problem_response
 from turnkeep.api.http.requests import Notes, begin_notes, notes_of
 from turnkeep.api.http.responses import no_content
-from turnkeep.api.telemetry.logs import FIELDS, elapsed_ms
+from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import LOOPBACK_HOSTS, Settings
@@ -128,7 +128,7 @@ class RequestMiddleware:
     def _record(self, method: str, notes: Notes, began: float) -> None:
         route, status = notes["route"] or "unknown", notes["status"] or 0
         counted = method if method in _COUNTED_METHODS else "other"
-        ms = elapsed_ms(began)
+        ms = round((time.perf_counter() - began) * 1000, 2)
         self._metrics.requests.labels(counted, route, str(status)).inc()
         self._metrics.request_seconds.labels(counted, route).observe(ms / 1000)
         level = logging.WARNING if status >= 500 else logging.INFO

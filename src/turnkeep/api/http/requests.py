@@ -6,15 +6,18 @@ Knows bytes, headers and types, and nothing of endpoints or identities.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import inspect
+from msgspec import UNSET, Struct, inspect
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from turnkeep.errors import InvalidRequest, NotFound, TooLarge, Unauthorized, Unavailable
 from turnkeep.ids import check_id
+
+Command = TypeVar("Command", bound=Struct)
 
 STALLED_SECONDS = 120.0
 """An upload that sends nothing for this long is given up."""
@@ -49,6 +52,24 @@ def known_id(value: str, prefix: str) -> str:
         return check_id(value, prefix)
     except InvalidRequest as exc:
         raise NotFound(exc.detail) from exc
+
+
+def command_of(kind: type[Command], body: Struct, **more: Any) -> Command:
+    """The command that a request body asks for. It has the fields that the body has under the same names, unless they
+    are null or left out. `more` gives the other fields, and those that must be checked or changed first."""
+    given = {name: getattr(body, name) for name in shared_fields(kind, type(body))}
+    return kind(**{name: value for name, value in given.items() if value is not None and value is not UNSET} | more)
+
+
+def null_fields(body: Struct) -> frozenset[Any]:
+    """The names of the fields that the client has set to null."""
+    return frozenset(name for name in body.__struct_fields__ if getattr(body, name) is None)
+
+
+@cache
+def shared_fields(one: type[Struct], other: type[Struct]) -> tuple[str, ...]:
+    """The names of the fields that both have, in the order of the second."""
+    return tuple(name for name in other.__struct_fields__ if name in one.__struct_fields__)
 
 
 def refuse_duplicate_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -1,23 +1,27 @@
-"""Authentication by service key, user token, or the cookie of the bundled page. It tells who calls, not what they see.
+"""Authentication: who calls, by service key, user token, or the cookie of the bundled page; and which endpoints accept
+which callers.
 
 A service key is looked up by its hash. Two keys have no row: the operator's bootstrap key and the local key of the data
-directory. Both act for the first org, as long as they are configured.
+directory. Both act for the first org, as long as they are configured. A `Policy` decides who may call an endpoint.
+Which rows the caller then sees is decided by the store.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from enum import StrEnum
 from urllib.parse import parse_qsl, urlsplit
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 
 from turnkeep.api.http.requests import known_id
-from turnkeep.api.identity.policies import Identity
-from turnkeep.api.identity.service_keys import hash_key
 from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
 from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.model.principals import Principal
 from turnkeep.store.ports import DirectoryStore
+from turnkeep_client.wire.conversations import TurnSource
 
 COOKIE = "turnkeep_session"
 COOKIE_SECONDS = 7 * 24 * 3600
@@ -27,6 +31,42 @@ USER_CHARS = 255
 MEMBERS_REMEMBERED = 10_000
 
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """An authenticated caller: its principal, and whether it is the bundled page (`ui`) or another client (`api`)."""
+
+    principal: Principal
+    source: TurnSource = "api"
+    requests_per_minute: int | None = None
+    is_operator: bool = False
+    """The key comes from the server's own configuration (the local key, the bootstrap key). It may manage tenants."""
+
+
+class Policy(StrEnum):
+    """Who may call an endpoint."""
+
+    PUBLIC = "public"
+    """Anybody, without a key."""
+    MEMBER = "member"
+    """A user of the workspace, or a service key."""
+    ADMIN = "admin"
+    """An admin of the workspace, or a service key."""
+    KEY = "key"
+    """A service key, also one that is pinned to a workspace."""
+    SERVICE = "service"
+    """A service key of the whole org."""
+    OPERATOR = "operator"
+    """The operator's own service key: the local one, or the bootstrap key."""
+    TURN = "turn"
+    """The sandbox of the turn in the path, with a token of that turn. The handler checks the token."""
+    SIGNED = "signed"
+    """A caller with an address that this server signed. The handler checks the signature."""
+
+    @property
+    def identifies(self) -> bool:
+        """Whether a key or a token names the caller before the handler runs."""
+        return self not in {Policy.PUBLIC, Policy.TURN, Policy.SIGNED}
 
 
 class Authenticator:
@@ -146,6 +186,27 @@ class Authenticator:
         if len(self._members) > MEMBERS_REMEMBERED:
             self._members.popitem(last=False)
         return member.id
+
+
+def check_policy(policy: Policy, identity: Identity) -> None:
+    """Raises Forbidden unless the caller's role is allowed."""
+    principal = identity.principal
+    match policy:
+        case Policy.OPERATOR if not identity.is_operator:
+            raise Forbidden("This needs the operator's own key: the local one, or TURNKEEP_BOOTSTRAP_KEY.")
+        case Policy.KEY if principal.role != "service":
+            raise Forbidden("This needs a service key.")
+        case Policy.SERVICE if not principal.is_org_wide:
+            raise Forbidden("This needs a service key of the whole org.")
+        case Policy.ADMIN if principal.role == "member":
+            raise Forbidden("This needs an admin of the workspace, or a service key.")
+        case _:
+            return
+
+
+def hash_key(key: str) -> bytes:
+    """The stored form of a key. A key is random and long, so a plain hash is enough."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def refuse_key_in_query(query_string: bytes) -> None:

@@ -3,12 +3,12 @@
 A service key is shown once and stored as a hash. A new key is never allowed more than the key that made it.
 """
 
-import hashlib
 import secrets
 from pathlib import Path
 
 import msgspec
 
+from turnkeep.api.identity.authentication import hash_key
 from turnkeep.clock import Clock, system_clock
 from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import OrgId, WorkspaceId, new_key_id
@@ -21,7 +21,6 @@ __all__ = [
     "LOCAL_KEY",
     "SECRET_KEYS",
     "SigninLinks",
-    "hash_key",
     "local_key",
     "make_folder",
     "make_key",
@@ -40,11 +39,6 @@ SIGNIN_SECONDS = 24 * 3600
 def new_service_key() -> str:
     """`tk_` and 32 random bytes."""
     return "tk_" + secrets.token_urlsafe(32)
-
-
-def hash_key(key: str) -> bytes:
-    """The stored form of a key. A key is random and long, so a plain hash is enough."""
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def local_key(data_dir: Path) -> str:

@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypeVar
 from starlette.types import Receive
 
 from turnkeep.api.http.disconnects import while_connected
-from turnkeep.api.http.endpoints import Call
-from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.http.endpoints import ApiCall
+from turnkeep.api.identity.authentication import hash_key
 from turnkeep.errors import TurnkeepError, Unauthorized
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
@@ -24,13 +24,13 @@ WATCH_SECONDS = 1.0
 Done = TypeVar("Done")
 
 
-def sandbox_turn_id(call: Call[Any, Any]) -> TurnId:
+def sandbox_turn_id(call: ApiCall[Any, Any]) -> TurnId:
     turn_id = TurnId(call.id("turn_id", "turn"))
     call.notes["turn_id"] = turn_id
     return turn_id
 
 
-async def spend(call: Call[Any, Any], purpose: TokenPurpose) -> Turn:
+async def spend(call: ApiCall[Any, Any], purpose: TokenPurpose) -> Turn:
     """The turn of the path, if the request has its token of that purpose. The token cannot be used again.
 
     A token of another turn is refused and stays valid.
@@ -48,7 +48,7 @@ async def spend(call: Call[Any, Any], purpose: TokenPurpose) -> Turn:
     return turn
 
 
-def bearer(call: Call[Any, Any]) -> str:
+def bearer(call: ApiCall[Any, Any]) -> str:
     """The token, alone or after `Bearer`."""
     return call.headers.get("authorization", "").removeprefix("Bearer ").strip()
 

@@ -7,11 +7,11 @@ from msgspec import UNSET
 from starlette.types import ASGIApp
 
 from turnkeep.api import views
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.identity.service_keys import make_key, within_limits_of
 from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
-from turnkeep.api.native.queries import ListQuery, UsageQuery, page_of
+from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import NotFound
 from turnkeep.ids import KeyId, WorkspaceId
@@ -19,7 +19,7 @@ from turnkeep.model.principals import Principal, Workspace
 from turnkeep_client import wire
 from turnkeep_client.wire.account import MonthlyUsage
 
-WORKSPACE = Reply(status=200, meaning="The workspace", type=wire.Workspace)
+WORKSPACE = ResponseSpec(status=200, meaning="The workspace", type=wire.Workspace)
 
 
 def token_endpoints(tokens: UserTokens) -> Endpoints:
@@ -31,10 +31,10 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
         "/v1/tokens",
         policy=Policy.KEY,
         body=wire.NewToken,
-        replies=(Reply(status=201, meaning="A token for that user alone", type=wire.Token),),
+        responses=(ResponseSpec(status=201, meaning="A token for that user alone", type=wire.Token),),
         errors=(404, 507),
     )
-    async def create_token(call: Call[wire.NewToken, Nothing]) -> ASGIApp:
+    async def create_token(call: ApiCall[wire.NewToken, Nothing]) -> ASGIApp:
         """Make a short-lived token for one user of one workspace, to be used in a browser."""
         body, principal, store = call.body, call.principal, call.runtime.store
         workspace_id = principal.workspace_id
@@ -65,9 +65,9 @@ endpoints = Endpoints("account")
     "GET",
     "/v1/me",
     policy=Policy.MEMBER,
-    replies=(Reply(status=200, meaning="The caller", type=wire.Me),),
+    responses=(ResponseSpec(status=200, meaning="The caller", type=wire.Me),),
 )
-async def read_me(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Who the caller is, and the limits that a page explains before anything is uploaded."""
     principal, settings = call.principal, call.runtime.settings
     workspace = await call.runtime.store.workspace(principal.org_id, principal.workspace_id)
@@ -87,10 +87,10 @@ async def read_me(call: Call[Nothing, Nothing]) -> ASGIApp:
     "/v1/keys",
     policy=Policy.ADMIN,
     body=wire.NewKey,
-    replies=(Reply(status=201, meaning="The new key; `key` is shown this once", type=wire.Key),),
+    responses=(ResponseSpec(status=201, meaning="The new key; `key` is shown this once", type=wire.Key),),
     errors=(507,),
 )
-async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
+async def create_key(call: ApiCall[wire.NewKey, Nothing]) -> ASGIApp:
     """Make a service key: for the whole org with a key that is so itself, else for the caller's workspace alone."""
     principal, store = call.principal, call.runtime.store
     asked = await within_limits_of(store, principal, call.body)
@@ -103,9 +103,9 @@ async def create_key(call: Call[wire.NewKey, Nothing]) -> ASGIApp:
     "/v1/keys",
     policy=Policy.ADMIN,
     query=ListQuery,
-    replies=(Reply(status=200, meaning="The keys, without their secrets", type=wire.Page[wire.Key]),),
+    responses=(ResponseSpec(status=200, meaning="The keys, without their secrets", type=wire.Page[wire.Key]),),
 )
-async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
+async def list_keys(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     """The service keys, revoked ones included: of the org for a key of the whole org, else of the workspace."""
     found = await call.runtime.store.keys(call.principal.org_id, workspace_id=_only_in(call.principal))
     keys = [views.key_of(key) for key in found]
@@ -116,10 +116,10 @@ async def list_keys(call: Call[Nothing, ListQuery]) -> ASGIApp:
     "DELETE",
     "/v1/keys/{key_id}",
     policy=Policy.ADMIN,
-    replies=(Reply(status=204, meaning="The key is worth nothing from now on"),),
+    responses=(ResponseSpec(status=204, meaning="The key is worth nothing from now on"),),
     errors=(404, 507),
 )
-async def revoke_key(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def revoke_key(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Revoke a service key, at once and on every worker."""
     principal, key_id = call.principal, KeyId(call.id("key_id", "key"))
     await call.runtime.store.revoke_key(principal.org_id, key_id, workspace_id=_only_in(principal))
@@ -131,9 +131,9 @@ async def revoke_key(call: Call[Nothing, Nothing]) -> ASGIApp:
     "/v1/workspaces",
     policy=Policy.MEMBER,
     query=ListQuery,
-    replies=(Reply(status=200, meaning="The workspaces", type=wire.Page[wire.Workspace]),),
+    responses=(ResponseSpec(status=200, meaning="The workspaces", type=wire.Page[wire.Workspace]),),
 )
-async def list_workspaces(call: Call[Nothing, ListQuery]) -> ASGIApp:
+async def list_workspaces(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     """All workspaces for a service key of the whole org; for everybody else the one that they are in."""
     principal = call.principal
     if principal.is_org_wide:
@@ -149,10 +149,10 @@ async def list_workspaces(call: Call[Nothing, ListQuery]) -> ASGIApp:
     "/v1/workspaces",
     policy=Policy.SERVICE,
     body=wire.NewWorkspace,
-    replies=(Reply(status=201, meaning="The new workspace", type=wire.Workspace),),
+    responses=(ResponseSpec(status=201, meaning="The new workspace", type=wire.Workspace),),
     errors=(507,),
 )
-async def create_workspace(call: Call[wire.NewWorkspace, Nothing]) -> ASGIApp:
+async def create_workspace(call: ApiCall[wire.NewWorkspace, Nothing]) -> ASGIApp:
     """Make a workspace, perhaps with monthly limits for all of it and for each user."""
     body, store = call.body, call.runtime.store
     if body.model is not None:
@@ -169,8 +169,8 @@ async def create_workspace(call: Call[wire.NewWorkspace, Nothing]) -> ASGIApp:
     return json_response(views.workspace_of(made), status=201)
 
 
-@endpoints.add("GET", "/v1/workspaces/{workspace_id}", policy=Policy.MEMBER, replies=(WORKSPACE,), errors=(404,))
-async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("GET", "/v1/workspaces/{workspace_id}", policy=Policy.MEMBER, responses=(WORKSPACE,), errors=(404,))
+async def read_workspace(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """One workspace."""
     return json_response(views.workspace_of(await _workspace_of_path(call)))
 
@@ -180,10 +180,10 @@ async def read_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
     "/v1/workspaces/{workspace_id}",
     policy=Policy.ADMIN,
     body=wire.WorkspacePatch,
-    replies=(WORKSPACE,),
+    responses=(WORKSPACE,),
     errors=(404, 507),
 )
-async def change_workspace(call: Call[wire.WorkspacePatch, Nothing]) -> ASGIApp:
+async def change_workspace(call: ApiCall[wire.WorkspacePatch, Nothing]) -> ASGIApp:
     """Change the name, the model or the limits."""
     body = call.body
     workspace = await _workspace_of_path(call)
@@ -198,10 +198,10 @@ async def change_workspace(call: Call[wire.WorkspacePatch, Nothing]) -> ASGIApp:
     "DELETE",
     "/v1/workspaces/{workspace_id}",
     policy=Policy.SERVICE,
-    replies=(Reply(status=204, meaning="Deleted"),),
+    responses=(ResponseSpec(status=204, meaning="Deleted"),),
     errors=(404, 409, 507),
 )
-async def delete_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def delete_workspace(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Delete an empty workspace. One that holds conversations stays, and so does the default one."""
     workspace_id = WorkspaceId(call.id("workspace_id", "ws"))
     await call.runtime.store.delete_workspace(call.principal.org_id, workspace_id)
@@ -213,9 +213,9 @@ async def delete_workspace(call: Call[Nothing, Nothing]) -> ASGIApp:
     "/v1/usage",
     policy=Policy.MEMBER,
     query=UsageQuery,
-    replies=(Reply(status=200, meaning="What a month has used", type=MonthlyUsage),),
+    responses=(ResponseSpec(status=200, meaning="What a month has used", type=MonthlyUsage),),
 )
-async def read_usage(call: Call[Nothing, UsageQuery]) -> ASGIApp:
+async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
     """The user's month; for a service key that acts for no user, the workspace's. `key` is what that key itself may."""
     return json_response(await call.runtime.store.usage(call.principal, month=call.query.month))
 
@@ -225,9 +225,9 @@ async def read_usage(call: Call[Nothing, UsageQuery]) -> ASGIApp:
     "/v1/models",
     policy=Policy.MEMBER,
     query=ListQuery,
-    replies=(Reply(status=200, meaning="Names that can be used as `model`", type=wire.Page[wire.ModelName]),),
+    responses=(ResponseSpec(status=200, meaning="Names that can be used as `model`", type=wire.Page[wire.ModelName]),),
 )
-async def list_models(call: Call[Nothing, ListQuery]) -> ASGIApp:
+async def list_models(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     """The models that this server can reach now."""
     names = await call.runtime.providers.models()
     models = [wire.ModelName(id=name, provider=name.partition("/")[0]) for name in names]
@@ -239,11 +239,11 @@ def _only_in(principal: Principal) -> WorkspaceId | None:
     return None if principal.is_org_wide else principal.workspace_id
 
 
-async def _workspace_of_path(call: Call[Any, Any]) -> Workspace:
+async def _workspace_of_path(call: ApiCall[Any, Any]) -> Workspace:
     return await _workspace(call, WorkspaceId(call.id("workspace_id", "ws")))
 
 
-async def _workspace(call: Call[Any, Any], workspace_id: WorkspaceId) -> Workspace:
+async def _workspace(call: ApiCall[Any, Any], workspace_id: WorkspaceId) -> Workspace:
     """The workspace. Raises NotFound for any but their own to callers who belong to one workspace."""
     principal = call.principal
     if not principal.is_org_wide and workspace_id != principal.workspace_id:

@@ -1,33 +1,77 @@
-"""Agents: create, read, change, delete. A save is refused for what is wrong, and warns of what does not work now.
+"""Agents: create, read, change, delete, run.
 
-A secret that comes masked keeps its stored value, but only if it goes to the same place as before. Otherwise a caller
-could have a secret sent to an address of their own, and read there what the API never shows.
+A save is refused for what is wrong, and warns of what does not work now. A secret that comes masked keeps its stored
+value, but only if it goes to the same place as before. Otherwise a caller could have a secret sent to an address of
+their own, and read there what the API never shows.
+
+A run is one turn of an agent in a sandbox, without a conversation. The response is what the sandbox writes.
 """
 
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.native.agent_checks import check_shapes, find_warnings
-from turnkeep.api.native.queries import PageQuery
+from turnkeep.api.native.query_parameters import PageQuery
+from turnkeep.api.native.skills import check_skill, check_skill_names
+from turnkeep.api.native.turns import TURN_HEADER, check_attachments
 from turnkeep.api.views import agent_for, agent_of
 from turnkeep.config import MASK
-from turnkeep.errors import Forbidden, InvalidRequest
-from turnkeep.ids import AgentId, OrgId
+from turnkeep.engine import Draining, Options, Question
+from turnkeep.errors import Forbidden, InvalidRequest, NotFound, WorldError
+from turnkeep.ids import AgentId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec, SecretPlace, with_secrets
+from turnkeep.model.principals import Principal
+from turnkeep.providers.ports import Providers
+from turnkeep.runtime import Runtime
+from turnkeep.store.commands import NewConversation
+from turnkeep.tools.ports import Tools
 from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep_client import wire
-from turnkeep_client.wire.agents import Agent, AgentPatch, McpServer, NewAgent
+from turnkeep_client.wire.agents import Agent, AgentPatch, Environment, HttpTool, Limits, McpServer, NewAgent
+from turnkeep_client.wire.blocks import JsonValue, Text
+from turnkeep_client.wire.events import Failure, Result
+from turnkeep_client.wire.sandbox import Ending, ErrorLine, Line, ResultLine, encode_line
 
 endpoints = Endpoints("agents")
 
-AGENT = Reply(status=200, meaning="The agent", type=Agent)
+AGENT = ResponseSpec(status=200, meaning="The agent", type=Agent)
 ONE = "/v1/agents/{agent_id}"
+UNSENT_BYTES = 16 * 1024 * 1024
+"""A client that has this much unread data is disconnected."""
+MODEL_SECONDS = 5.0
+MAX_SCHEMA_BYTES = 65_536
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_OURS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "idempotency-key",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers that the HTTP client of tools sets itself, or that belong to one connection."""
 
 
 @endpoints.add(
@@ -35,9 +79,9 @@ ONE = "/v1/agents/{agent_id}"
     "/v1/agents",
     policy=Policy.MEMBER,
     query=PageQuery,
-    replies=(Reply(status=200, meaning="Agents, newest first", type=wire.Page[Agent]),),
+    responses=(ResponseSpec(status=200, meaning="Agents, newest first", type=wire.Page[Agent]),),
 )
-async def list_agents(call: Call[Nothing, PageQuery]) -> ASGIApp:
+async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """The agents of the workspace. Members see id, name and model of each."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
     data = [agent_for(call.principal, agent) for agent in page.data]
@@ -49,53 +93,84 @@ async def list_agents(call: Call[Nothing, PageQuery]) -> ASGIApp:
     "/v1/agents",
     policy=Policy.ADMIN,
     body=NewAgent,
-    replies=(Reply(status=201, meaning="The new agent", type=Agent),),
+    responses=(ResponseSpec(status=201, meaning="The new agent", type=Agent),),
     errors=(507,),
 )
-async def create_agent(call: Call[NewAgent, Nothing]) -> ASGIApp:
+async def create_agent(call: ApiCall[NewAgent, Nothing]) -> ASGIApp:
     """Save an agent. `warnings` say what does not work just now."""
     spec, warnings = await _checked(call, None)
     made = await call.runtime.store.create_agent(call.principal, spec)
     return json_response(agent_of(made, warnings=warnings), status=201)
 
 
-@endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(AGENT,), errors=(404,))
-async def read_agent(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("GET", ONE, policy=Policy.MEMBER, responses=(AGENT,), errors=(404,))
+async def read_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """One agent. Members see its id, name and model."""
     return json_response(agent_for(call.principal, await call.runtime.store.agent(call.principal, _id(call))))
 
 
-@endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=AgentPatch, replies=(AGENT,), errors=(404, 507))
-async def change_agent(call: Call[AgentPatch, Nothing]) -> ASGIApp:
+@endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=AgentPatch, responses=(AGENT,), errors=(404, 507))
+async def change_agent(call: ApiCall[AgentPatch, Nothing]) -> ASGIApp:
     """Change some fields of an agent. A turn that runs keeps the agent it was claimed with."""
     return await _save_again(call)
 
 
-@endpoints.add("PUT", ONE, policy=Policy.ADMIN, body=NewAgent, replies=(AGENT,), errors=(404, 507))
-async def replace_agent(call: Call[NewAgent, Nothing]) -> ASGIApp:
+@endpoints.add("PUT", ONE, policy=Policy.ADMIN, body=NewAgent, responses=(AGENT,), errors=(404, 507))
+async def replace_agent(call: ApiCall[NewAgent, Nothing]) -> ASGIApp:
     """Give an agent other fields, all of them. Secrets that come masked stay as they are."""
     return await _save_again(call)
 
 
-@endpoints.add("DELETE", ONE, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="Deleted"),), errors=(404, 507))
-async def delete_agent(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add(
+    "DELETE", ONE, policy=Policy.ADMIN, responses=(ResponseSpec(status=204, meaning="Deleted"),), errors=(404, 507)
+)
+async def delete_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Delete an agent. Its conversations stay."""
     await call.runtime.store.delete_agent(call.principal, _id(call))
     return no_content()
 
 
-async def _save_again(call: Call[Any, Nothing]) -> ASGIApp:
+@endpoints.add(
+    "POST",
+    "/v1/agents/{agent_id}/runs",
+    policy=Policy.MEMBER,
+    body=wire.NewRun,
+    responses=(
+        ResponseSpec(status=200, meaning="The lines of the sandbox", type=str, media_type="application/x-ndjson"),
+    ),
+    errors=(404, 429, 503, 507),
+)
+async def run_agent(call: ApiCall[wire.NewRun, Nothing]) -> ASGIApp:
+    """Run an agent once. Its lines come as they are written, `log` included; to leave is to stop it.
+
+    `Turnkeep-Turn` names the turn, whose `response` and `files` are what the run came to.
+    """
+    body = call.body
+    question = Question(
+        principal=call.principal,
+        message=(Text(text=body.prompt),) if body.prompt.strip() else (),
+        new=NewConversation(kind="run", agent_id=AgentId(call.id("agent_id", "agent"))),
+        attachment_ids=check_attachments(body.attachment_ids, call.runtime.settings),
+        options=Options(background=True, source=call.identity.source),
+    )
+    pipe = LinePipe()
+    claimed = await call.runtime.engine.ask(question, take_lines=pipe.take)
+    call.notes["turn_id"] = claimed.turn.id
+    return RunResponse(call.runtime, call.principal, claimed.turn.id, pipe)
+
+
+async def _save_again(call: ApiCall[Any, Nothing]) -> ASGIApp:
     before = await call.runtime.store.agent(call.principal, _id(call))
     spec, warnings = await _checked(call, before.spec)
     changed = await call.runtime.store.change_agent(call.principal, before.id, spec)
     return json_response(agent_of(changed, warnings=warnings))
 
 
-async def _checked(call: Call[Any, Nothing], before: AgentSpec | None) -> tuple[AgentSpec, list[str]]:
+async def _checked(call: ApiCall[Any, Nothing], before: AgentSpec | None) -> tuple[AgentSpec, list[str]]:
     """The agent to be stored, with its secrets encrypted, and warnings about what does not work just now."""
     runtime, org_id = call.runtime, call.principal.org_id
     given = _given_fields(call.body)
-    check_shapes(given, runtime)
+    _check_shapes(given, runtime)
     spec = _spec_of(
         call.body,
         before=before,
@@ -104,10 +179,10 @@ async def _checked(call: Call[Any, Nothing], before: AgentSpec | None) -> tuple[
         may_run_commands=call.identity.is_operator
         or (runtime.settings.allow_mcp_commands and call.principal.is_org_wide),
     )
-    return spec, await find_warnings(given, spec, runtime, org_id)
+    return spec, await _find_warnings(given, spec, runtime, org_id)
 
 
-def _id(call: Call[Any, Any]) -> AgentId:
+def _id(call: ApiCall[Any, Any]) -> AgentId:
     return AgentId(call.id("agent_id", "agent"))
 
 
@@ -201,3 +276,251 @@ def _check_commands(servers: list[McpServer], before: AgentSpec | None, *, may_r
 def _plain(value: Any) -> Any:
     plain = msgspec.to_builtins(value)
     return tuple(plain) if isinstance(plain, list) else plain
+
+
+def _check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
+    """Raises InvalidRequest for errors that can be found without any call. No message repeats a secret."""
+    _check_tools(given.get("tools", ()), runtime.tools.names)
+    for server in given.get("mcp_servers", ()):
+        _check_server(server)
+    for skill in given.get("skills", ()):
+        check_skill(skill)
+    for group in ("tools", "mcp_servers", "skills"):
+        names = [item if isinstance(item, str) else item.name for item in given.get(group, ())]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InvalidRequest(f"Two of the `{group}` have the same name: {', '.join(twice)}.")
+    check_skill_names([skill.name for skill in given.get("skills", ())])
+    environment: Environment = given.get("environment", Environment())
+    _check_variables("environment.variables", environment.variables)
+    _check_limits(given.get("limits", Limits()), runtime)
+
+
+async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime, org_id: OrgId) -> list[str]:
+    """Warnings about the given fields: what does not work just now. Raises InvalidRequest for an address that tools may
+    not call, and for a model that no provider serves."""
+    fields = set(given)
+    if "model" in fields and spec.model is not None:
+        runtime.providers.named(spec.model)
+    http = [tool for tool in spec.tools if isinstance(tool, dict)] if "tools" in fields else []
+    servers = spec.mcp_servers if "mcp_servers" in fields else ()
+    # Checks that may refuse the agent come first: nothing is started or called for an agent that is not saved.
+    await asyncio.gather(
+        *(
+            _trouble_with_address(f"MCP server {server['name']}", server["url"], runtime.tools)
+            for server in servers
+            if server.get("url") is not None
+        )
+    )
+    troubles = await asyncio.gather(
+        *(_trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools) for tool in http)
+    )
+    asked = [runtime.tools.mcp_server_problem(server, org_id) for server in servers]
+    if "model" in fields and spec.model is not None:
+        asked.append(_trouble_with_model(spec.model, runtime.providers))
+    return [trouble for trouble in (*troubles, *await asyncio.gather(*asked)) if trouble]
+
+
+def _check_tools(tools: Sequence[str | HttpTool], known: Sequence[str]) -> None:
+    for tool in tools:
+        if isinstance(tool, str):
+            if tool not in known:
+                there_are = f"There are: {', '.join(known)}." if known else "This server has none."
+                raise InvalidRequest(f"There is no native tool called {tool!r}. {there_are}")
+            continue
+        if "__" in tool.name:
+            raise InvalidRequest(
+                f"The tool `{tool.name}` must not have `__` in its name: that marks tools of MCP servers."
+            )
+        _check_headers(f"tools.{tool.name}", tool.headers)
+        _check_schema(tool)
+
+
+def _check_server(server: McpServer) -> None:
+    if (server.url is None) == (server.command is None):
+        raise InvalidRequest(f"The MCP server `{server.name}` needs either a `url` or a `command`.")
+    if "__" in server.name:
+        raise InvalidRequest(f"The MCP server `{server.name}` must not have `__` in its name.")
+    if server.url is None and server.headers:
+        raise InvalidRequest(f"The MCP server `{server.name}` is a command, so it has no `headers`. Use `env`.")
+    if server.command is None and (server.env or server.args):
+        raise InvalidRequest(f"The MCP server `{server.name}` is an address, so it has no `args` and `env`.")
+    if "\0" in "".join([server.command or "", *server.args]):
+        raise InvalidRequest(f"The command of the MCP server `{server.name}` holds a NUL character.")
+    _check_headers(f"mcp_servers.{server.name}", server.headers)
+    _check_variables(f"mcp_servers.{server.name}.env", server.env)
+
+
+def _check_headers(owner: str, headers: dict[str, str]) -> None:
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name):
+            raise InvalidRequest(f"`{owner}` has a header with an impossible name: {name[:60]!r}.")
+        if name.lower() in _OURS:
+            raise InvalidRequest(f"`{owner}` must not set the header {name}: it is set by the server.")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise InvalidRequest(f"The header {name} of `{owner}` must be plain ASCII without line breaks.")
+    if len({name.lower() for name in headers}) != len(headers):
+        raise InvalidRequest(f"`{owner}` names a header twice.")
+
+
+def _check_variables(owner: str, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        if not _VARIABLE.fullmatch(name):
+            raise InvalidRequest(f"`{owner}` has a variable with an impossible name: {name[:60]!r}.")
+        if "\0" in value:
+            raise InvalidRequest(f"The variable {name} of `{owner}` holds a NUL character.")
+
+
+def _check_schema(tool: HttpTool) -> None:
+    schema, name = tool.input_schema, tool.name
+    if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
+        raise InvalidRequest(f"The `input_schema` of `{name}` has more than {MAX_SCHEMA_BYTES:,} bytes.")
+    if schema.get("type", "object") != "object":
+        raise InvalidRequest(f"The `input_schema` of `{name}` must be of type object: arguments have names.")
+    for ref in _refs(schema):
+        if not isinstance(ref, str) or not ref.startswith("#"):
+            raise InvalidRequest(f"The `input_schema` of `{name}` refers to another document, which is not fetched.")
+    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as exc:
+        where = "/".join(map(str, exc.absolute_path))
+        place = f" at {where}" if where else ""
+        raise InvalidRequest(f"The `input_schema` of `{name}` is no JSON schema{place}: {exc.message[:300]}") from exc
+    except RecursionError as exc:
+        raise InvalidRequest(f"The `input_schema` of `{name}` is nested too deeply.") from exc
+
+
+def _refs(schema: JsonValue) -> Iterator[JsonValue]:
+    waiting: list[JsonValue] = [schema]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield from (item[key] for key in ("$ref", "$dynamicRef") if key in item)
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
+
+
+def _check_limits(limits: Limits, runtime: Runtime) -> None:
+    for field in limits.__struct_fields__:
+        asked, most = getattr(limits, field), getattr(runtime.settings, field)
+        if asked is not None and asked > most:
+            raise InvalidRequest(f"`limits.{field}` may be at most {most:g} on this server, not {asked:g}.")
+
+
+async def _trouble_with_model(model: str, providers: Providers) -> str | None:
+    provider = providers.named(model)
+    try:
+        async with asyncio.timeout(MODEL_SECONDS):
+            known = await provider.models()
+    except (WorldError, TimeoutError):
+        return (
+            f"The provider of the model {model!r} cannot be reached now, so it is not known whether it has the model."
+        )
+    if model not in known:
+        return f"The provider does not list the model {model!r}. Turns of this agent may fail."
+    return None
+
+
+async def _trouble_with_address(owner: str, url: JsonValue, tools: Tools) -> str | None:
+    try:
+        trouble = await tools.check_address(str(url))
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"The `url` of the {owner}: {exc.detail}") from exc
+    return None if trouble is None else f"The {owner} cannot be called now: {trouble}"
+
+
+class LinePipe:
+    """Lines from the worker, which never waits, to one client."""
+
+    def __init__(self) -> None:
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self.came = asyncio.Event()
+        self.is_flooded = False
+        self.ending: Ending | None = None
+        """The last line of the sandbox. It is not forwarded: the settled turn decides how the run ended."""
+
+    def take(self, lines: Sequence[Line]) -> None:
+        match lines:
+            case [(ResultLine() | ErrorLine()) as ending]:
+                self.ending = ending
+                return
+        encoded = b"".join(map(encode_line, lines))
+        self._unsent_bytes += len(encoded)
+        self.is_flooded = self._unsent_bytes > UNSENT_BYTES
+        if not self.is_flooded:
+            self._unsent.append(encoded)
+        self.came.set()
+
+    def empty(self) -> bytes:
+        """All lines that wait to be sent, which are then forgotten."""
+        self.came.clear()
+        body = b"".join(self._unsent)
+        self._unsent, self._unsent_bytes = [], 0
+        return body
+
+
+class RunResponse:
+    """The response to one run, as an ASGI app. The run is stopped when the client disconnects."""
+
+    def __init__(self, runtime: Runtime, principal: Principal, turn_id: TurnId, pipe: LinePipe) -> None:
+        self._runtime = runtime
+        self._principal = principal
+        self._turn_id = turn_id
+        self._pipe = pipe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [
+            (b"content-type", b"application/x-ndjson"),
+            (b"cache-control", b"no-store, no-transform"),
+            (b"x-accel-buffering", b"no"),
+            (TURN_HEADER.encode(), self._turn_id.encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        is_complete = False
+        try:
+            with suppress(ClientDisconnected):
+                is_complete = await while_connected(receive, self._forward(send))
+        finally:
+            if not is_complete:
+                with suppress(NotFound):  # deleted meanwhile, which stopped it
+                    await self._runtime.engine.cancel(self._principal, self._turn_id)
+
+    async def _forward(self, send: Send) -> bool:
+        """Forward every line as it comes, then the last one. False for a client that does not keep up."""
+        settling = asyncio.create_task(self._ending())
+        try:
+            while not settling.done():
+                coming = asyncio.create_task(self._pipe.came.wait())
+                await asyncio.wait({settling, coming}, return_when=asyncio.FIRST_COMPLETED)
+                coming.cancel()
+                if self._pipe.is_flooded:
+                    return False
+                if body := self._pipe.empty():
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+            body = self._pipe.empty() + encode_line(settling.result())
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+            return True
+        finally:
+            settling.cancel()
+
+    async def _ending(self) -> Ending:
+        """The last line: how the turn ended, whether the sandbox, the server or a user ended it."""
+        store = self._runtime.store
+        try:
+            turn = await self._runtime.engine.wait(self._turn_id)
+        except Draining as exc:
+            return ErrorLine(code=exc.code, message=exc.detail)
+        [last] = await store.events(turn.id, after=turn.last_seq - 1)
+        said = self._pipe.ending
+        match last.event:
+            case Result():
+                ts = said.ts if isinstance(said, ResultLine) else UNSET
+                return ResultLine(message=last.event.message, ts=ts)
+            case Failure():
+                ts = said.ts if isinstance(said, ErrorLine) and said.code == last.event.code else UNSET
+                return ErrorLine(code=last.event.code, message=last.event.message, ts=ts)
+            case other:
+                raise AssertionError(f"a settled turn does not end with {type(other).__name__}")

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from turnkeep.api import views
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
-from turnkeep.api.http.requests import read_body
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
+from turnkeep.api.http.requests import command_of, null_fields, read_body
 from turnkeep.api.http.responses import JSON, json_response, no_content
-from turnkeep.api.native.queries import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
+from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.clock import system_clock
 from turnkeep.compiler import Target, budget_for, compile
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
@@ -29,7 +29,7 @@ from turnkeep_client import wire
 
 endpoints = Endpoints("conversations")
 
-CONVERSATION = Reply(status=200, meaning="The conversation", type=wire.Conversation)
+CONVERSATION = ResponseSpec(status=200, meaning="The conversation", type=wire.Conversation)
 ONE = "/v1/conversations/{conversation_id}"
 WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its events, or cancel it."
 
@@ -40,21 +40,16 @@ class ImportQuery(Struct, frozen=True, kw_only=True):
     """The form of a foreign history, where it does not show it."""
 
 
-class Imported(Struct, frozen=True, kw_only=True):
-    """The new conversation, and what of the history has no equal here and became a line of text."""
-
-    conversation: wire.Conversation
-    remarks: list[str]
-
-
 @endpoints.add(
     "GET",
     "/v1/conversations",
     policy=Policy.MEMBER,
     query=ConversationsQuery,
-    replies=(Reply(status=200, meaning="Conversations, newest change first", type=wire.Page[wire.Conversation]),),
+    responses=(
+        ResponseSpec(status=200, meaning="Conversations, newest change first", type=wire.Page[wire.Conversation]),
+    ),
 )
-async def list_conversations(call: Call[Nothing, ConversationsQuery]) -> ASGIApp:
+async def list_conversations(call: ApiCall[Nothing, ConversationsQuery]) -> ASGIApp:
     """Conversations of the principal, or those that `q` finds in titles and visible messages."""
     query = call.query
     page = await call.runtime.store.conversations(
@@ -70,28 +65,21 @@ async def list_conversations(call: Call[Nothing, ConversationsQuery]) -> ASGIApp
     policy=Policy.MEMBER,
     body=wire.NewConversation,
     is_body_optional=True,
-    replies=(Reply(status=201, meaning="The new conversation", type=wire.Conversation),),
+    responses=(ResponseSpec(status=201, meaning="The new conversation", type=wire.Conversation),),
     errors=(404, 507),
 )
-async def create_conversation(call: Call[wire.NewConversation, Nothing]) -> ASGIApp:
+async def create_conversation(call: ApiCall[wire.NewConversation, Nothing]) -> ASGIApp:
     """Make an empty conversation. A turn without `conversation_id` makes one too."""
     body = call.body
     if body.model is not None:
         call.runtime.providers.named(body.model)
-    new = NewConversation(
-        kind=body.kind,
-        agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
-        model=body.model,
-        workflow_id=body.workflow_id,
-        title=body.title,
-        metadata=body.metadata,
-    )
+    new = command_of(NewConversation, body, agent_id=_agent_id(body.agent_id))
     made = await call.runtime.store.create_conversation(call.principal, new)
     return json_response(views.conversation_of(made, queue=()), status=201)
 
 
-@endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404,))
-async def read_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("GET", ONE, policy=Policy.MEMBER, responses=(CONVERSATION,), errors=(404,))
+async def read_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """One conversation, with the turn that runs in it and those that wait."""
     return await _shown(call)
 
@@ -101,21 +89,20 @@ async def read_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
     ONE,
     policy=Policy.MEMBER,
     body=wire.ConversationPatch,
-    replies=(CONVERSATION,),
+    responses=(CONVERSATION,),
     errors=(404, 409, 507),
 )
-async def change_conversation(call: Call[wire.ConversationPatch, Nothing]) -> ASGIApp:
+async def change_conversation(call: ApiCall[wire.ConversationPatch, Nothing]) -> ASGIApp:
     """Change the title, the model or the agent (`null` takes it away); `head_turn_id` switches to another branch."""
     body = call.body
     if body.model:
         call.runtime.providers.named(body.model)
-    change = ConversationChange(
-        title=_given(body.title),
-        model=_given(body.model),
-        agent_id=AgentId(known_id(body.agent_id, "agent")) if isinstance(body.agent_id, str) else None,
+    change = command_of(
+        ConversationChange,
+        body,
+        agent_id=_agent_id(body.agent_id),
         head_turn_id=None if body.head_turn_id is UNSET else TurnId(known_id(body.head_turn_id, "turn")),
-        metadata=None if body.metadata is UNSET else body.metadata,
-        without=_taken_away(body),
+        without=null_fields(body),
     )
     try:
         await call.runtime.store.change_conversation(call.principal, _id(call), change)
@@ -124,15 +111,17 @@ async def change_conversation(call: Call[wire.ConversationPatch, Nothing]) -> AS
     return await _shown(call)
 
 
-@endpoints.add("DELETE", ONE, policy=Policy.MEMBER, replies=(Reply(status=204, meaning="Deleted"),), errors=(404, 507))
-async def delete_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add(
+    "DELETE", ONE, policy=Policy.MEMBER, responses=(ResponseSpec(status=204, meaning="Deleted"),), errors=(404, 507)
+)
+async def delete_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Delete a conversation and its files; a turn that runs is stopped. It can be restored for a while."""
     await call.runtime.store.delete_conversation(call.principal, _id(call))
     return no_content()
 
 
-@endpoints.add("POST", f"{ONE}/restore", policy=Policy.MEMBER, replies=(CONVERSATION,), errors=(404, 507))
-async def restore_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("POST", f"{ONE}/restore", policy=Policy.MEMBER, responses=(CONVERSATION,), errors=(404, 507))
+async def restore_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Undo a delete. A conversation that is not deleted is answered as it is."""
     await call.runtime.store.restore_conversation(call.principal, _id(call))
     return await _shown(call)
@@ -143,10 +132,12 @@ async def restore_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
     f"{ONE}/messages",
     policy=Policy.MEMBER,
     query=MessagesQuery,
-    replies=(Reply(status=200, meaning="Visible messages along the head's branch", type=wire.Page[wire.Message]),),
+    responses=(
+        ResponseSpec(status=200, meaning="Visible messages along the head's branch", type=wire.Page[wire.Message]),
+    ),
     errors=(404,),
 )
-async def list_messages(call: Call[Nothing, MessagesQuery]) -> ASGIApp:
+async def list_messages(call: ApiCall[Nothing, MessagesQuery]) -> ASGIApp:
     """The public transcript."""
     query = call.query
     page = await call.runtime.store.transcript(
@@ -161,10 +152,10 @@ async def list_messages(call: Call[Nothing, MessagesQuery]) -> ASGIApp:
     f"{ONE}/trace",
     policy=Policy.SERVICE,
     query=PageQuery,
-    replies=(Reply(status=200, meaning="All rows, internal ones included", type=wire.Page[wire.TraceRow]),),
+    responses=(ResponseSpec(status=200, meaning="All rows, internal ones included", type=wire.Page[wire.TraceRow]),),
     errors=(404,),
 )
-async def trace_conversation(call: Call[Nothing, PageQuery]) -> ASGIApp:
+async def trace_conversation(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """Every stored row of every branch, in order."""
     query = call.query
     page = await call.runtime.store.conversation_trace(
@@ -179,10 +170,10 @@ async def trace_conversation(call: Call[Nothing, PageQuery]) -> ASGIApp:
     f"{ONE}/replay",
     policy=Policy.SERVICE,
     query=ReplayQuery,
-    replies=(Reply(status=200, meaning="What the next turn would send of the past", type=wire.Replay),),
+    responses=(ResponseSpec(status=200, meaning="What the next turn would send of the past", type=wire.Replay),),
     errors=(404,),
 )
-async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
+async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     """Exactly what the next turn would send, in the shape of one provider (by default that of the model)."""
     runtime = call.runtime
     conversation = await _conversation(call)
@@ -217,10 +208,10 @@ async def replay_conversation(call: Call[Nothing, ReplayQuery]) -> ASGIApp:
     "GET",
     "/v1/conversations/{conversation_id}/export",
     policy=Policy.SERVICE,
-    replies=(Reply(status=200, meaning="The whole conversation, without loss", type=dict[str, Any]),),
+    responses=(ResponseSpec(status=200, meaning="The whole conversation, without loss", type=dict[str, Any]),),
     errors=(404,),
 )
-async def export_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def export_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Everything in a conversation, as a document that `import` takes: turns of all branches, rows, events, logs."""
     conversation_id = _id(call)
     exported = await call.runtime.store.export_conversation(call.principal, conversation_id)
@@ -238,10 +229,10 @@ async def export_conversation(call: Call[Nothing, Nothing]) -> ASGIApp:
     policy=Policy.SERVICE,
     query=ImportQuery,
     raw_body="application/json",
-    replies=(Reply(status=201, meaning="The new conversation", type=Imported),),
+    responses=(ResponseSpec(status=201, meaning="The new conversation", type=wire.Imported),),
     errors=(413, 422, 507),
 )
-async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
+async def import_conversation(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
     """Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them.
 
     Leading system and developer messages are kept as system messages. A message without content is refused. The body
@@ -253,15 +244,15 @@ async def import_conversation(call: Call[Nothing, ImportQuery]) -> ASGIApp:
     exported = await _with_known_agent(call, exported)
     made = await call.runtime.store.import_conversation(call.principal, exported)
     call.notes["conversation_id"] = made.id
-    return json_response(Imported(conversation=views.conversation_of(made), remarks=remarks), status=201)
+    return json_response(wire.Imported(conversation=views.conversation_of(made), remarks=remarks), status=201)
 
 
-async def _shown(call: Call[Any, Any]) -> ASGIApp:
+async def _shown(call: ApiCall[Any, Any]) -> ASGIApp:
     found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
     return json_response(views.conversation_of(found.conversation, queue=found.queue))
 
 
-async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSpec:
+async def _agent_of(call: ApiCall[Any, Any], conversation: Conversation) -> AgentSpec:
     """The agent of the next turn; an empty one if the agent was deleted."""
     with suppress(NotFound):
         if conversation.agent_id is not None:
@@ -269,7 +260,7 @@ async def _agent_of(call: Call[Any, Any], conversation: Conversation) -> AgentSp
     return AgentSpec(name="")
 
 
-async def _next_model(call: Call[Any, Any], runtime: Runtime, conversation: Conversation, agent: AgentSpec) -> str:
+async def _next_model(call: ApiCall[Any, Any], runtime: Runtime, conversation: Conversation, agent: AgentSpec) -> str:
     """The model of the next turn. Precedence: conversation, agent, workspace, server."""
     model = conversation.model or agent.model
     if model is None:
@@ -286,26 +277,18 @@ async def _abilities(runtime: Runtime, model: str, target: Target) -> Abilities:
     return await provider.abilities(model) if provider.target == target else Abilities()
 
 
-async def _conversation(call: Call[Any, Any]) -> Conversation:
+async def _conversation(call: ApiCall[Any, Any]) -> Conversation:
     return await call.runtime.store.conversation(call.principal, _id(call))
 
 
-def _id(call: Call[Any, Any]) -> ConversationId:
+def _id(call: ApiCall[Any, Any]) -> ConversationId:
     conversation_id = ConversationId(call.id("conversation_id", "conv"))
     call.notes["conversation_id"] = conversation_id
     return conversation_id
 
 
-def _taken_away(body: wire.ConversationPatch) -> frozenset[Literal["model", "agent_id"]]:
-    given: tuple[tuple[Literal["model", "agent_id"], object], ...] = (
-        ("model", body.model),
-        ("agent_id", body.agent_id),
-    )
-    return frozenset(name for name, value in given if value is None)
-
-
-def _given(value: str | UnsetType | None) -> str | None:
-    return None if isinstance(value, UnsetType) else value
+def _agent_id(given: str | UnsetType | None) -> AgentId | None:
+    return AgentId(known_id(given, "agent")) if isinstance(given, str) else None
 
 
 def _read_history(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:
@@ -323,7 +306,7 @@ def _read_history(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:
     return exported_from_rows(transcript.rows, title=query.title), list(transcript.remarks)
 
 
-async def _with_known_agent(call: Call[Any, Any], exported: Exported) -> Exported:
+async def _with_known_agent(call: ApiCall[Any, Any], exported: Exported) -> Exported:
     """The export without its agent, if this principal has no such agent."""
     conversation = exported.conversation
     if conversation.agent_id is None:

@@ -7,10 +7,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, download
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import address_of, json_response, no_content
-from turnkeep.api.native.queries import ListQuery, SavedFilesQuery, page_of
+from turnkeep.api.native.query_parameters import ListQuery, SavedFilesQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import Conflict, NotFound, Unavailable, UnsupportedMediaType
 from turnkeep.files.images import MAX_BYTES, RASTER_TYPES
@@ -28,8 +28,8 @@ TEXT_SECONDS = 20.0
 
 endpoints = Endpoints("files")
 
-FILE = Reply(status=200, meaning="The file", type=wire.File)
-FILES = Reply(status=200, meaning="Files, in the order in which they came", type=wire.Files)
+FILE = ResponseSpec(status=200, meaning="The file", type=wire.File)
+FILES = ResponseSpec(status=200, meaning="Files, in the order in which they came", type=wire.Files)
 BYTES = "*/*"
 ONE = "/v1/files/{file_id}"
 
@@ -39,10 +39,10 @@ ONE = "/v1/files/{file_id}"
     "/v1/conversations/{conversation_id}/files",
     policy=Policy.MEMBER,
     raw_body="multipart/form-data",
-    replies=(Reply(status=201, meaning="The files, all of them", type=wire.Files),),
+    responses=(ResponseSpec(status=201, meaning="The files, all of them", type=wire.Files),),
     errors=(413, 415, 507),
 )
-async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def upload_files(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Bring files into a conversation's bag: a form with the field `file`, as often as there are files."""
     conversation_id = _conversation_id(call)
     await call.runtime.store.conversation(call.principal, conversation_id)
@@ -60,9 +60,9 @@ async def upload_files(call: Call[Nothing, Nothing]) -> ASGIApp:
     "/v1/conversations/{conversation_id}/files",
     policy=Policy.MEMBER,
     query=ListQuery,
-    replies=(FILES,),
+    responses=(FILES,),
 )
-async def list_files(call: Call[Nothing, ListQuery]) -> ASGIApp:
+async def list_files(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     """The files of a conversation's bag, those of its users and those of its sandbox."""
     files = await call.runtime.store.files(call.principal, _conversation_id(call))
     return json_response(page_of([file.as_wire() for file in files], call.query, name=lambda file: file.id))
@@ -73,9 +73,9 @@ async def list_files(call: Call[Nothing, ListQuery]) -> ASGIApp:
     "/v1/files",
     policy=Policy.MEMBER,
     query=SavedFilesQuery,
-    replies=(Reply(status=200, meaning="The workspace's Files, newest first", type=wire.Files),),
+    responses=(ResponseSpec(status=200, meaning="The workspace's Files, newest first", type=wire.Files),),
 )
-async def list_saved_files(call: Call[Nothing, SavedFilesQuery]) -> ASGIApp:
+async def list_saved_files(call: ApiCall[Nothing, SavedFilesQuery]) -> ASGIApp:
     """The workspace's Files: what was saved for everyone in it."""
     query = call.query
     page = await call.runtime.store.saved_files(call.principal, limit=query.limit, cursor=query.cursor or None)
@@ -88,10 +88,10 @@ async def list_saved_files(call: Call[Nothing, SavedFilesQuery]) -> ASGIApp:
     "/v1/files",
     policy=Policy.MEMBER,
     body=wire.NewFile,
-    replies=(Reply(status=201, meaning="The file to be, and where its bytes go", type=wire.PendingUpload),),
+    responses=(ResponseSpec(status=201, meaning="The file to be, and where its bytes go", type=wire.PendingUpload),),
     errors=(413, 415, 507),
 )
-async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
+async def promise_file(call: ApiCall[wire.NewFile, Nothing]) -> ASGIApp:
     """Announce a file. Then PUT its bytes to `upload.url`, and complete it."""
     body = call.body
     conversation_id = None if body.conversation_id is None else known_id(body.conversation_id, "conv")
@@ -111,10 +111,10 @@ async def promise_file(call: Call[wire.NewFile, Nothing]) -> ASGIApp:
     f"{ONE}/content",
     policy=Policy.SIGNED,
     raw_body="application/octet-stream",
-    replies=(Reply(status=204, meaning="The bytes are here; complete the file now"),),
+    responses=(ResponseSpec(status=204, meaning="The bytes are here; complete the file now"),),
     errors=(409, 413, 422, 503, 507),
 )
-async def put_content(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def put_content(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The bytes of an announced file, at the address that was handed out for them."""
     method, path = call.target.split(" ", 1)
     grant = call.runtime.addresses.verify(method, path, call.query_string)
@@ -129,18 +129,18 @@ async def put_content(call: Call[Nothing, Nothing]) -> ASGIApp:
     policy=Policy.MEMBER,
     body=wire.Completion,
     is_body_optional=True,
-    replies=(FILE,),
+    responses=(FILE,),
     errors=(409, 413, 415, 507),
 )
-async def complete_file(call: Call[wire.Completion, Nothing]) -> ASGIApp:
+async def complete_file(call: ApiCall[wire.Completion, Nothing]) -> ASGIApp:
     """Its bytes have been put: they are looked at, and the file can be attached. Asking again is fine."""
     body = call.body
     file = await call.runtime.bag.complete(call.principal, _file_id(call), size=body.size, sha256=body.sha256)
     return json_response(file.as_wire())
 
 
-@endpoints.add("GET", ONE, policy=Policy.MEMBER, replies=(FILE,))
-async def read_file(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("GET", ONE, policy=Policy.MEMBER, responses=(FILE,))
+async def read_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """What is known of one file."""
     file = await call.runtime.store.file(call.principal, _file_id(call))
     return json_response(file.as_wire())
@@ -151,14 +151,14 @@ async def read_file(call: Call[Nothing, Nothing]) -> ASGIApp:
     f"{ONE}/content",
     policy=Policy.MEMBER,
     headers=("Range", "If-Range", "If-None-Match"),
-    replies=(
-        Reply(status=200, meaning="The bytes, as an attachment", type=bytes, media_type=BYTES),
-        Reply(status=206, meaning="The range that was asked for", type=bytes, media_type=BYTES),
-        Reply(status=304, meaning="You have them already"),
+    responses=(
+        ResponseSpec(status=200, meaning="The bytes, as an attachment", type=bytes, media_type=BYTES),
+        ResponseSpec(status=206, meaning="The range that was asked for", type=bytes, media_type=BYTES),
+        ResponseSpec(status=304, meaning="You have them already"),
     ),
     errors=(409, 416),
 )
-async def read_content(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def read_content(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The bytes of a file, or one range of them. No browser runs what is served here."""
     return await download(call.runtime.bag, await _ready(call), call.headers)
 
@@ -167,10 +167,10 @@ async def read_content(call: Call[Nothing, Nothing]) -> ASGIApp:
     "GET",
     f"{ONE}/thumbnail",
     policy=Policy.MEMBER,
-    replies=(Reply(status=200, meaning="A small picture", type=bytes, media_type=BYTES),),
+    responses=(ResponseSpec(status=200, meaning="A small picture", type=bytes, media_type=BYTES),),
     errors=(409, 415),
 )
-async def read_thumbnail(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def read_thumbnail(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The picture within 320 × 320 pixels, as PNG or JPEG."""
     file = await _ready(call)
     if file.mime_type not in RASTER_TYPES or file.size > MAX_BYTES:
@@ -188,10 +188,10 @@ async def read_thumbnail(call: Call[Nothing, Nothing]) -> ASGIApp:
     "GET",
     f"{ONE}/text",
     policy=Policy.MEMBER,
-    replies=(Reply(status=200, meaning="What the file says", type=wire.FileText),),
+    responses=(ResponseSpec(status=200, meaning="What the file says", type=wire.FileText),),
     errors=(409, 415),
 )
-async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def read_text(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The text of a file, as the tools search it: of a document without its looks, of a table its cells."""
     file = await _ready(call)
     if kind_of(file) is None or file.sha256 is None:
@@ -214,10 +214,10 @@ async def read_text(call: Call[Nothing, Nothing]) -> ASGIApp:
     policy=Policy.MEMBER,
     body=wire.Copy,
     is_body_optional=True,
-    replies=(Reply(status=201, meaning="The copy", type=wire.File),),
+    responses=(ResponseSpec(status=201, meaning="The copy", type=wire.File),),
     errors=(409, 507),
 )
-async def save_file(call: Call[wire.Copy, Nothing]) -> ASGIApp:
+async def save_file(call: ApiCall[wire.Copy, Nothing]) -> ASGIApp:
     """Copy a file into the workspace's Files, or from there (or another bag) into a conversation's bag."""
     target = call.body.conversation_id
     conversation_id = None if target is None else ConversationId(known_id(target, "conv"))
@@ -231,16 +231,16 @@ async def save_file(call: Call[wire.Copy, Nothing]) -> ASGIApp:
     "DELETE",
     ONE,
     policy=Policy.MEMBER,
-    replies=(Reply(status=204, meaning="The file is gone"),),
+    responses=(ResponseSpec(status=204, meaning="The file is gone"),),
     errors=(507,),
 )
-async def delete_file(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def delete_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Delete a file. Its bytes are erased after the retention period."""
     await call.runtime.store.delete_file(call.principal, _file_id(call))
     return no_content()
 
 
-async def _upload(call: Call[Any, Any], file: File) -> wire.UploadTicket:
+async def _upload(call: ApiCall[Any, Any], file: File) -> wire.UploadTicket:
     """Where the bytes go: straight to the bucket if there is one, else to this server."""
     expires_at = system_clock() + UPLOAD_SECONDS * 1000
     url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
@@ -253,7 +253,7 @@ async def _upload(call: Call[Any, Any], file: File) -> wire.UploadTicket:
     return wire.UploadTicket(method="PUT", url=url, headers={}, expires_at=expires_at)
 
 
-async def _ready(call: Call[Any, Any]) -> File:
+async def _ready(call: ApiCall[Any, Any]) -> File:
     file = await call.runtime.store.file(call.principal, _file_id(call))
     if file.status == "ready":
         return file
@@ -262,13 +262,13 @@ async def _ready(call: Call[Any, Any]) -> File:
     raise Conflict("This file is not complete yet: its bytes have not come, or it was not completed.")
 
 
-def _file_id(call: Call[Any, Any]) -> FileId:
+def _file_id(call: ApiCall[Any, Any]) -> FileId:
     file_id = FileId(call.id("file_id", "file"))
     call.notes["file_id"] = file_id
     return file_id
 
 
-def _conversation_id(call: Call[Any, Any]) -> ConversationId:
+def _conversation_id(call: ApiCall[Any, Any]) -> ConversationId:
     conversation_id = ConversationId(call.id("conversation_id", "conv"))
     call.notes["conversation_id"] = conversation_id
     return conversation_id

@@ -13,10 +13,10 @@ from starlette.types import ASGIApp
 
 from turnkeep.api.http.disconnects import ClientDisconnected
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, streamed
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.identity.service_keys import hash_key
+from turnkeep.api.identity.authentication import hash_key
 from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, while_turn_runs
 from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
@@ -50,10 +50,10 @@ endpoints = Endpoints("sandbox")
     "GET",
     f"{ONE}/env",
     policy=Policy.TURN,
-    replies=(Reply(status=200, meaning="The environment", type=wire.SandboxEnvironment),),
+    responses=(ResponseSpec(status=200, meaning="The environment", type=wire.SandboxEnvironment),),
     errors=(503,),
 )
-async def read_environment(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def read_environment(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The agent's variables, opened, and its set-up script, for the setup token of a running turn."""
     turn = await spend(call, "setup")
     return json_response(_environment(call.runtime, turn))
@@ -63,10 +63,10 @@ async def read_environment(call: Call[Nothing, Nothing]) -> ASGIApp:
     "GET",
     f"{ONE}/config",
     policy=Policy.TURN,
-    replies=(Reply(status=200, meaning="What the turn is about", type=wire.SandboxConfig),),
+    responses=(ResponseSpec(status=200, meaning="What the turn is about", type=wire.SandboxConfig),),
     errors=(503,),
 )
-async def read_config(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def read_config(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Agent, prompt, history, files and model gateway, for the run token of a running turn."""
     turn = await spend(call, "run")
     return json_response(await _config(call.runtime, turn))
@@ -76,10 +76,10 @@ async def read_config(call: Call[Nothing, Nothing]) -> ASGIApp:
     "GET",
     f"{ONE}/bag.zip",
     policy=Policy.SIGNED,
-    replies=(Reply(status=200, meaning="The files of the bag", type=bytes, media_type="application/zip"),),
+    responses=(ResponseSpec(status=200, meaning="The files of the bag", type=bytes, media_type="application/zip"),),
     errors=(404, 503),
 )
-async def read_bag(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def read_bag(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The bag of a running turn as a zip, for the signed address that was made for its sandbox."""
     method, path = call.target.split(" ", 1)
     grant = call.runtime.addresses.verify(method, path, call.query_string)
@@ -105,10 +105,10 @@ async def read_bag(call: Call[Nothing, Nothing]) -> ASGIApp:
     f"{ONE}/results",
     policy=Policy.TURN,
     raw_body="multipart/form-data",
-    replies=(Reply(status=201, meaning="The files, as they are called in the bag", type=file_wire.Files),),
+    responses=(ResponseSpec(status=201, meaning="The files, as they are called in the bag", type=file_wire.Files),),
     errors=(404, 413, 422, 503, 507),
 )
-async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def write_back(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Add what a turn's sandbox made to the bag. The upload token is spent with it, and not by a form that fails."""
     turn_id = sandbox_turn_id(call)
     token_hash, folder = await _folder(call, turn_id)
@@ -122,7 +122,7 @@ async def write_back(call: Call[Nothing, Nothing]) -> ASGIApp:
     return json_response(file_wire.Files(data=[file.as_wire() for file in files]), status=201)
 
 
-async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:
+async def _folder(call: ApiCall[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:
     """The hash of the token, and the folder that it opens. The token is checked before the form is read, and spent when
     the files are stored."""
     refusal = Unauthorized("This needs the upload token of the turn: `Authorization: <token>`. Each is good for once.")
@@ -142,10 +142,10 @@ async def _folder(call: Call[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes,
     "/v1/sandbox/{turn_id}/tools",
     policy=Policy.TURN,
     body=wire.SandboxToolCall,
-    replies=(Reply(status=200, meaning="What the call came to", type=wire.ToolOutcome),),
+    responses=(ResponseSpec(status=200, meaning="What the call came to", type=wire.ToolOutcome),),
     errors=(503,),
 )
-async def call_turn_tool(call: Call[wire.SandboxToolCall, Nothing]) -> ASGIApp:
+async def call_turn_tool(call: ApiCall[wire.SandboxToolCall, Nothing]) -> ASGIApp:
     """Call a tool of the agent of a running turn, for its sandbox, with the gateway token."""
     runtime = call.runtime
     turn = await runtime.gateway_tokens.turn(runtime.store, sandbox_turn_id(call), bearer(call))

@@ -1,22 +1,24 @@
-"""Skills of an agent: added as zip files, removed by name. A zip holds one folder of texts with a `SKILL.md`."""
+"""Skills of an agent: added as zip files, removed by name. A zip holds one folder of texts with a `SKILL.md`.
+
+The checks of a skill are here too. They hold for every way in which an agent gets one.
+"""
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import structs
 from starlette.types import ASGIApp
 
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response
-from turnkeep.api.native.agent_checks import MAX_SKILLS, check_skill, check_skill_names
 from turnkeep.api.views import agent_of
 from turnkeep.errors import FileTooLarge, InvalidRequest, NotFound, UnsupportedMediaType
 from turnkeep.files.multipart import FormFile, file_parts
-from turnkeep.files.zip_files import NotAZip, ZipReader, ZipRefused
+from turnkeep.files.zip_files import NotAZip, ZipReader, ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import AgentId
 from turnkeep.model.agents import Agent as StoredAgent
 from turnkeep_client.wire.agents import Agent, Skill
@@ -25,14 +27,17 @@ from turnkeep_client.wire.blocks import JsonObject
 ZIP_BYTES = 2 * 1024 * 1024
 """Of a zip, packed and unpacked. The skill in it may have less; this leaves room for what is passed over."""
 ZIP_ENTRIES = 1_000
+MAX_SKILLS = 50
+MAX_SKILL_FILES = 200
+MAX_SKILL_BYTES = 512 * 1024
+MAX_PATH_CHARS = 200
 NAME_CHARS = 64
-
 
 FORM = "multipart/form-data"
 
 endpoints = Endpoints("agents")
 
-AGENT = Reply(status=200, meaning="The agent", type=Agent)
+AGENT = ResponseSpec(status=200, meaning="The agent", type=Agent)
 
 
 @endpoints.add(
@@ -40,10 +45,10 @@ AGENT = Reply(status=200, meaning="The agent", type=Agent)
     "/v1/agents/{agent_id}/skills",
     policy=Policy.ADMIN,
     raw_body=FORM,
-    replies=(AGENT,),
+    responses=(AGENT,),
     errors=(404, 413, 415, 422, 503, 507),
 )
-async def add_skills(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def add_skills(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Give an agent skills: a form with zips as the field `file`, all or none. One of the same name is replaced."""
     await _agent(call)
     content_type = call.headers.get("content-type", "")
@@ -63,9 +68,9 @@ async def add_skills(call: Call[Nothing, Nothing]) -> ASGIApp:
 
 
 @endpoints.add(
-    "DELETE", "/v1/agents/{agent_id}/skills/{skill}", policy=Policy.ADMIN, replies=(AGENT,), errors=(404, 507)
+    "DELETE", "/v1/agents/{agent_id}/skills/{skill}", policy=Policy.ADMIN, responses=(AGENT,), errors=(404, 507)
 )
-async def remove_skill(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def remove_skill(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Take a skill away from an agent."""
     agent, name = await _agent(call), call.path("skill")
     left = [skill for skill in agent.spec.skills if skill["name"] != name]
@@ -74,11 +79,37 @@ async def remove_skill(call: Call[Nothing, Nothing]) -> ASGIApp:
     return await _saved(call, agent, left)
 
 
-async def _agent(call: Call[Any, Any]) -> StoredAgent:
+def check_skill(skill: Skill) -> None:
+    """Raises InvalidRequest for a skill that cannot be written into a sandbox."""
+    if "SKILL.md" not in skill.files:
+        raise InvalidRequest(f"The skill `{skill.name}` has no SKILL.md.")
+    if len(skill.files) > MAX_SKILL_FILES:
+        raise InvalidRequest(f"The skill `{skill.name}` has more than {MAX_SKILL_FILES} files.")
+    try:
+        for path in skill.files:
+            if len(safe_path(path)) > MAX_PATH_CHARS:
+                raise ZipRefused(f"{path[:60]!r}… is longer than {MAX_PATH_CHARS} characters.")
+        refuse_collisions([path.casefold() for path in skill.files])
+    except ZipRefused as exc:
+        raise InvalidRequest(f"The skill `{skill.name}` has a file with an impossible name. {exc.detail}") from exc
+    if sum(len(text.encode("utf-8", "replace")) for text in skill.files.values()) > MAX_SKILL_BYTES:
+        raise InvalidRequest(f"The skill `{skill.name}` has more than {MAX_SKILL_BYTES:,} bytes.")
+
+
+def check_skill_names(names: Iterable[str]) -> None:
+    """Raises InvalidRequest for two names that are the same folder on a file system that ignores case."""
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            raise InvalidRequest(f"The skills `{other}` and `{name}` differ in case alone. Rename one of them.")
+
+
+async def _agent(call: ApiCall[Any, Any]) -> StoredAgent:
     return await call.runtime.store.agent(call.principal, AgentId(call.id("agent_id", "agent")))
 
 
-async def _saved(call: Call[Any, Any], agent: StoredAgent, skills: Sequence[JsonObject]) -> ASGIApp:
+async def _saved(call: ApiCall[Any, Any], agent: StoredAgent, skills: Sequence[JsonObject]) -> ASGIApp:
     if len(skills) > MAX_SKILLS:
         raise InvalidRequest(f"An agent may have {MAX_SKILLS} skills, and this would be {len(skills)}.")
     spec = structs.replace(agent.spec, skills=tuple(skills))

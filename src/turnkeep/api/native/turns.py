@@ -1,11 +1,15 @@
 """Turns: ask, read, stop, follow, regenerate, edit, and read the trace.
 
-A claimed turn is answered in one of three ways: with its stream, with the settled turn, or with 202.
+The `message` of a request becomes the blocks and files of a question. Images inside a message are checked before
+anything is stored: a provider refuses a request with a broken image in it, and would refuse every later request of that
+conversation too. A claimed turn is answered in one of three ways: with its stream, with the settled turn, or with 202.
 """
 
+import base64
+import binascii
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 import msgspec
 from msgspec import UNSET
@@ -15,13 +19,16 @@ from starlette.types import ASGIApp
 
 from turnkeep.api import views
 from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply, known_id
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
+from turnkeep.api.http.requests import command_of, shared_fields
 from turnkeep.api.http.responses import events_url, json_response, no_content
-from turnkeep.api.native.message_blocks import attachments_of, blocks_of
-from turnkeep.api.native.queries import EventsQuery, StreamQuery
+from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
+from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
+from turnkeep.config import Settings
 from turnkeep.engine import Draining, Options, Question
-from turnkeep.errors import InvalidRequest, NotFound
+from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
+from turnkeep.files.images import RASTER_TYPES
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import PublicMessage
@@ -33,36 +40,46 @@ from turnkeep.store.ports import Store
 from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
+from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep_client import wire
+from turnkeep_client.wire.blocks import Block, Image, Text
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Failure, Recorded, Result
 
 endpoints = Endpoints("turns")
 
 TURN_HEADER = "turnkeep-turn"
+ANY_IMAGE = "image/*"
+LASTING_FIELDS = tuple(
+    name for name in shared_fields(NewConversation, wire.NewTurn) if name not in Options.__struct_fields__
+)
+"""Fields of a body that the first turn gives to its conversation for good, such as `kind`. The other fields that turns
+and conversations share, such as `model`, may differ from turn to turn."""
 EVENTS_AT_ONCE = 1_000
 NEWEST_MESSAGES = 6
 """The message of a turn that has just settled is nearly always among these last ones of the transcript."""
 
-STREAM = Reply(status=200, meaning="The stream of the turn", type=str, media_type="text/event-stream")
+STREAM = ResponseSpec(status=200, meaning="The stream of the turn", type=str, media_type="text/event-stream")
 
-TURN_REPLIES = (
-    Reply(status=200, meaning="The settled turn, also when it failed or was stopped", type=wire.Answered),
+TURN_RESPONSES = (
+    ResponseSpec(status=200, meaning="The settled turn, also when it failed or was stopped", type=wire.Answered),
     STREAM,
-    Reply(status=202, meaning="The turn goes on by itself; follow its events", type=wire.Accepted),
+    ResponseSpec(status=202, meaning="The turn goes on by itself; follow its events", type=wire.Accepted),
 )
 ASKING: dict[str, Any] = {
     "query": StreamQuery,
-    "replies": TURN_REPLIES,
+    "responses": TURN_RESPONSES,
     "headers": ("Idempotency-Key",),
     "errors": (404, 409, 429, 503, 507),
     "limits_itself": True,
 }
-TURN = Reply(status=200, meaning="The turn", type=wire.Turn)
+TURN = ResponseSpec(status=200, meaning="The turn", type=wire.Turn)
+
+_IMAGE_TYPES = ", ".join(sorted(RASTER_TYPES))
 
 
 @endpoints.add("POST", "/v1/turns", policy=Policy.MEMBER, body=wire.NewTurn, **ASKING)
-async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
+async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
     """Ask something, in a conversation or in a new one. Accept decides between the stream and a waiting answer."""
     body = call.body
     options = options_of(call)
@@ -73,13 +90,11 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
     new = NewConversation()
     if body.conversation_id is None:
         # The first turn's agent and model become the conversation's; on later turns they hold for that turn.
-        new = NewConversation(
-            kind=body.kind or "chat", agent_id=options.agent_id, model=options.model, workflow_id=body.workflow_id
-        )
+        new = command_of(NewConversation, body, agent_id=options.agent_id, metadata={})
         options = msgspec.structs.replace(options, agent_id=None, model=None)
     else:
         conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
-        if body.kind is not None or body.workflow_id is not None:
+        if any(getattr(body, field) is not None for field in LASTING_FIELDS):
             _check_fits(body, await call.runtime.store.conversation(call.principal, conversation_id))
     question = Question(
         principal=call.principal,
@@ -92,15 +107,15 @@ async def create_turn(call: Call[wire.NewTurn, StreamQuery]) -> ASGIApp:
     return await respond(call, await call.runtime.engine.ask(question))
 
 
-@endpoints.add("GET", "/v1/turns/{turn_id}", policy=Policy.MEMBER, replies=(TURN,), errors=(404,))
-async def read_one_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("GET", "/v1/turns/{turn_id}", policy=Policy.MEMBER, responses=(TURN,), errors=(404,))
+async def read_one_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """A turn and what it has come to."""
     turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
     return json_response(await read_turn(call.runtime.store, turn))
 
 
-@endpoints.add("POST", "/v1/turns/{turn_id}/cancel", policy=Policy.MEMBER, replies=(TURN,), errors=(404, 503))
-async def cancel_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("POST", "/v1/turns/{turn_id}/cancel", policy=Policy.MEMBER, responses=(TURN,), errors=(404, 503))
+async def cancel_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Stop a turn, and answer once it is settled. A settled one stays as it is."""
     turn = await call.runtime.engine.cancel(call.principal, turn_id_of(call))
     return json_response(await read_turn(call.runtime.store, turn))
@@ -112,10 +127,10 @@ async def cancel_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
     policy=Policy.MEMBER,
     query=EventsQuery,
     headers=("Last-Event-ID",),
-    replies=(STREAM, Reply(status=204, meaning="There is nothing after this cursor, and never will be")),
+    responses=(STREAM, ResponseSpec(status=204, meaning="There is nothing after this cursor, and never will be")),
     errors=(404, 422),
 )
-async def follow_turn(call: Call[Nothing, EventsQuery]) -> ASGIApp:
+async def follow_turn(call: ApiCall[Nothing, EventsQuery]) -> ASGIApp:
     """The stream of a turn, from its beginning or from a cursor."""
     turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
     # A browser that reconnects repeats the address it began with, and says in the header how far it really came.
@@ -130,10 +145,12 @@ async def follow_turn(call: Call[Nothing, EventsQuery]) -> ASGIApp:
     "GET",
     "/v1/turns/{turn_id}/trace",
     policy=Policy.SERVICE,
-    replies=(Reply(status=200, meaning="One event or log line per line", type=str, media_type="application/x-ndjson"),),
+    responses=(
+        ResponseSpec(status=200, meaning="One event or log line per line", type=str, media_type="application/x-ndjson"),
+    ),
     errors=(404,),
 )
-async def trace_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
+async def trace_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The run trace: every event, with the sandbox's log lines where they came."""
     trace = await call.runtime.store.trace(call.principal, turn_id_of(call))
     body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace))
@@ -148,7 +165,7 @@ async def trace_turn(call: Call[Nothing, Nothing]) -> ASGIApp:
     is_body_optional=True,
     **ASKING,
 )
-async def regenerate_turn(call: Call[wire.Again, StreamQuery]) -> ASGIApp:
+async def regenerate_turn(call: ApiCall[wire.Again, StreamQuery]) -> ASGIApp:
     """Ask the same again: a new turn beside the old one."""
     turn_id, options = await _beside(call)
     return await respond(call, await call.runtime.engine.regenerate(call.principal, turn_id, options))
@@ -161,7 +178,7 @@ async def regenerate_turn(call: Call[wire.Again, StreamQuery]) -> ASGIApp:
     body=wire.Edit,
     **ASKING,
 )
-async def edit_turn(call: Call[wire.Edit, StreamQuery]) -> ASGIApp:
+async def edit_turn(call: ApiCall[wire.Edit, StreamQuery]) -> ASGIApp:
     """Ask something else in the same place: a new turn beside the old one."""
     turn_id, options = await _beside(call)
     body, engine = call.body, call.runtime.engine
@@ -174,15 +191,15 @@ async def edit_turn(call: Call[wire.Edit, StreamQuery]) -> ASGIApp:
     return await respond(call, claimed)
 
 
-def turn_id_of(call: Call[Any, Any]) -> TurnId:
+def turn_id_of(call: ApiCall[Any, Any]) -> TurnId:
     turn_id = TurnId(call.id("turn_id", "turn"))
     call.notes["turn_id"] = turn_id
     return turn_id
 
 
 def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conversation) -> None:
-    """Raises InvalidRequest for another kind or workflow: they belong to the conversation and never change."""
-    for field in ("kind", "workflow_id"):
+    """Raises InvalidRequest for another value of a field that belongs to the conversation and never changes."""
+    for field in LASTING_FIELDS:
         asked, actual = getattr(body, field), getattr(conversation, field)
         if asked is not None and asked != actual:
             raise InvalidRequest(
@@ -191,7 +208,7 @@ def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conve
             )
 
 
-async def _beside(call: Call[wire.Again, Any] | Call[wire.Edit, Any]) -> tuple[TurnId, Options]:
+async def _beside(call: ApiCall[wire.Again, Any] | ApiCall[wire.Edit, Any]) -> tuple[TurnId, Options]:
     """The turn of the path, beside which a new one is asked. It must belong to the conversation of the path."""
     options = options_of(call)
     await check_rate(call, options)
@@ -203,6 +220,83 @@ async def _beside(call: Call[wire.Again, Any] | Call[wire.Edit, Any]) -> tuple[T
         raise NotFound("No such turn in this conversation.")
     _check_fits(call.body, conversation)
     return turn_id, options
+
+
+async def blocks_of(
+    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock], runtime: Runtime
+) -> tuple[tuple[Block, ...], list[FileId]]:
+    """The blocks of the message, and the files that it names. Empty texts are left out: no provider accepts them."""
+    if isinstance(message, str):
+        return ((Text(text=message),) if message.strip() else ()), []
+    blocks: list[Block] = []
+    files: list[FileId] = []
+    for n, block in enumerate(message):
+        match block:
+            case wire.TextBlock():
+                if block.text.strip():
+                    blocks.append(Text(text=block.text))
+            case wire.ImageBlock():
+                blocks.append(await image_of(block, runtime, place=f"message[{n}]"))
+            case wire.FileBlock():
+                files.append(FileId(known_id(block.file_id, "file")))
+            case _:
+                assert_never(block)
+    return tuple(blocks), files
+
+
+def attachments_of(given: Sequence[str], named: Sequence[FileId], settings: Settings) -> tuple[FileId, ...]:
+    """The files of a message, from `attachment_ids` and from its blocks."""
+    return check_attachments([*given, *(file_id for file_id in named if file_id not in given)], settings)
+
+
+def check_attachments(file_ids: Sequence[str], settings: Settings) -> tuple[FileId, ...]:
+    limit = settings.max_files_per_message
+    if len(file_ids) > limit:
+        raise TooManyFiles(f"A message may carry {limit} files, this one names {len(file_ids)}.")
+    return tuple(FileId(known_id(file_id, "file")) for file_id in file_ids)
+
+
+async def image_of(block: wire.ImageBlock, runtime: Runtime, *, place: str) -> Image:
+    """The image as models accept it. Raises InvalidRequest, which names the block by its place in the body."""
+    if block.data is not None and block.url is None:
+        return await _inline_image(block.data, block.media_type, runtime, place)
+    if block.url is not None and block.data is None:
+        return _remote_image(block.url, block.media_type, runtime, place)
+    raise InvalidRequest(f"An image has either `data` or a `url`, and `{place}` has both or neither.")
+
+
+async def _inline_image(data: str, media_type: str, runtime: Runtime, place: str) -> Image:
+    """The bytes decide the media type, as for files. An image that is too large for models is made smaller."""
+    if media_type not in RASTER_TYPES:
+        raise InvalidRequest(f"`{place}.media_type` must be one of {_IMAGE_TYPES}. Attach anything else as a file.")
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise InvalidRequest(
+            f"`{place}.data` is not base64: the standard alphabet, padded, without line breaks or a `data:` prefix."
+        ) from exc
+    picture = await runtime.pictures.for_model(raw)
+    if picture is None:
+        raise InvalidRequest(f"`{place}.data` is no picture that can be read. It must be one of {_IMAGE_TYPES}.")
+    encoded = base64.b64encode(picture.data).decode()
+    if len(encoded) > MAX_IMAGE_CHARS:
+        raise InvalidRequest(f"`{place}.data` is over {MAX_IMAGE_CHARS:,} characters. Attach the picture as a file.")
+    return Image(media_type=picture.media_type, data=encoded)
+
+
+def _remote_image(url: str, media_type: str, runtime: Runtime, place: str) -> Image:
+    """The provider fetches the image, perhaps inside the operator's network. So the same rule holds as for tools."""
+    if media_type not in RASTER_TYPES | {ANY_IMAGE}:
+        raise InvalidRequest(
+            f"`{place}.media_type` must be one of {_IMAGE_TYPES}, or {ANY_IMAGE} where it is not known."
+        )
+    if url[:5].lower() == "data:":
+        raise InvalidRequest(f"`{place}.url` is a data: address. Send what follows its comma as `data`.")
+    guard = AddressGuard(allow_private=runtime.settings.allow_private_addresses)
+    try:
+        return Image(media_type=media_type, url=str(guard.check_url(url)))
+    except AddressRefused as exc:
+        raise InvalidRequest(f"`{place}.url` cannot be used. {exc.detail}") from exc
 
 
 def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
@@ -224,7 +318,7 @@ def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
     yield from logged(1 << 62)
 
 
-def options_of(call: Call[Any, Any]) -> Options:
+def options_of(call: ApiCall[Any, Any]) -> Options:
     """The options of a question, from the body and the headers."""
     body = call.body
     key = idempotency_key(call)
@@ -240,13 +334,13 @@ def options_of(call: Call[Any, Any]) -> Options:
     )
 
 
-async def check_rate(call: Call[Any, Any], options: Options) -> None:
+async def check_rate(call: ApiCall[Any, Any], options: Options) -> None:
     """Raises RateLimited over the rate of the key, unless the request repeats one that was already accepted."""
     if call.over_limit is not None and not await call.runtime.engine.is_repeat(call.principal, options):
         raise call.over_limit
 
 
-async def respond(call: Call[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
+async def respond(call: ApiCall[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
     """The response that the client asked for: 202, the stream, or the settled turn."""
     turn = claimed.turn
     call.notes["turn_id"] = turn.id

@@ -1,7 +1,8 @@
-"""OpenAI's wire format.
+"""OpenAI's wire format, for programs that are written for OpenAI's API.
 
-- `chat_completions`  requests and replies of Chat Completions, as values; no I/O
-- `gateway`           the model of a running turn for its sandbox, which speaks Chat Completions
+- `chat_completions`  the model of a running turn for its sandbox, which speaks Chat Completions: requests and replies
+                      as values, and the endpoint
 
-Errors have OpenAI's shape here, because OpenAI's clients read them. Read first: `gateway`.
+Each API of OpenAI is one module. Errors have OpenAI's shape here, because OpenAI's clients read them. A module makes
+questions for the engine, as `native/turns.py` does, and starts turns in no other way. Read first: `chat_completions`.
 """

@@ -6,7 +6,6 @@ Headers, bodies and query strings are not logged. A secret in the message of an 
 import logging
 import re
 import sys
-import time
 import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
@@ -70,7 +69,3 @@ def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: T
         logging.getLogger(name).setLevel("WARNING")
     # The MCP library logs the responses of servers. `turnkeep.tools` logs what went wrong with one.
     logging.getLogger("mcp").setLevel("CRITICAL")
-
-
-def elapsed_ms(since: float) -> float:
-    return round((time.perf_counter() - since) * 1000, 2)

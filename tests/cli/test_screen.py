@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from turnkeep.cli.live_view import LiveView, finished_until
-from turnkeep.cli.screen import Screen
+from turnkeep.cli.screen import LiveView, Screen, finished_until
 from turnkeep_client.stream import TurnView
 from turnkeep_client.wire.blocks import TextPart, Usage
 from turnkeep_client.wire.events import Preview as Delta

@@ -1,22 +1,28 @@
-"""HTTP/1.1 with limits on what a client may send, and on how long it may take to send it.
+"""uvicorn with a graceful shutdown, and with limits on what a client may send and how long it may take to send it.
 
-    uvicorn.Config(app, http=BoundedProtocol)
+The API server and the sandbox runner are both a `GracefulServer`. Each brings its own steps of a shutdown.
 
-uvicorn sets no such limits. Here a request that exceeds one is refused with a problem (431, 408, or 400 if it is not
-HTTP), and its connection is closed. Earlier requests of the same connection are answered first; then the connection is
-closed without the refusal, which would otherwise be written into the middle of their responses.
+uvicorn sets no limits of its own. `BoundedProtocol`, which speaks HTTP/1.1, refuses a request that exceeds one with a
+problem (431, 408, or 400 if it is not HTTP), and closes its connection. Earlier requests of the same connection are
+answered first; then the connection is closed without the refusal, which would otherwise be written into the middle of
+their responses.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Sequence
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
 
 import httptools
 import msgspec
+import uvicorn
 from msgspec import Struct
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -391,3 +397,70 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
     """Tell the app that its client has disconnected, and drop what it sends."""
     cycle.disconnected = True
     cycle.message_event.set()
+
+
+class GracefulServer(uvicorn.Server):
+    """Serves one app. `stop` begins the shutdown by calling `leave`; `serve` returns when the shutdown is done.
+
+    The first SIGTERM or SIGINT calls `stop`; a second one ends the server at once.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        leave: Callable[[], Awaitable[None]],
+        backlog: int,
+        close_seconds: int,
+        on_ready: Callable[[], None] | None = None,
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=backlog,
+            timeout_graceful_shutdown=close_seconds,
+        )
+        super().__init__(config)
+        self._leave = leave
+        self._on_ready = on_ready
+        self._leaving: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._on_ready is not None:
+            self._on_ready()
+
+    def stop(self) -> None:
+        """Shut down gracefully; when called again, at once."""
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._go())
+        else:
+            self.force_exit = self.should_exit = True
+
+    async def _go(self) -> None:
+        try:
+            await self._leave()
+        finally:
+            self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn would raise the signal again at the end, before what was opened around the server is closed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)

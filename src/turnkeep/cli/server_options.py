@@ -1,4 +1,4 @@
-"""The connection of a command to a server: its options (address, key, user, workspace) and its client."""
+"""Options that name a server (address, key, user, workspace), and the client that a command gets by them."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ ServerDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Answer as JSON on standard output, for scripts.")]
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class ServerOptions(Struct, frozen=True, kw_only=True):
     """The server that a command talks to, as its options name it."""
 
     url: Url = None
@@ -77,18 +77,18 @@ class Server(Struct, frozen=True, kw_only=True):
             yield turnkeep
 
 
-def asks_a_server(command: Callable[Concatenate[Server, Given], None]) -> Callable[Given, None]:
+def asks_a_server(command: Callable[Concatenate[ServerOptions, Given], None]) -> Callable[Given, None]:
     """Replace the first argument of the command (`server`) by the options that name a server."""
     own = inspect.signature(command, eval_str=True)
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in get_type_hints(Server, include_extras=True).items()
+        for name, annotation in get_type_hints(ServerOptions, include_extras=True).items()
     ]
 
     @wraps(command)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> None:
         chosen = {option.name: kwargs.pop(option.name) for option in options}
-        command(Server(**chosen), *args, **kwargs)  # type: ignore[arg-type]
+        command(ServerOptions(**chosen), *args, **kwargs)  # type: ignore[arg-type]
 
     signature = own.replace(parameters=[*list(own.parameters.values())[1:], *options])
     call.__signature__ = signature  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
-"""Tables of a workspace and their rows, as JSON and as CSV. Everyone in the workspace reads them, admins write them.
+"""The knowledge of a workspace: pages (Markdown documents), and tables with their rows, as JSON and as CSV.
 
-A CSV file is imported whole or not at all. A client that accepts NDJSON gets a line for each step of the import.
+Everyone in the workspace reads and searches them, admins write them. A CSV file is imported whole or not at all. A
+client that accepts NDJSON gets a line for each step of the import.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,17 +19,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnkeep.api import views
 from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition
-from turnkeep.api.http.endpoints import Call, Endpoints, Nothing, Policy, Reply
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.idempotency import StreamHash, idempotency_key, request_hash
 from turnkeep.api.http.problem_details import translated
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.native.queries import CsvQuery, PageQuery, RowsQuery
+from turnkeep.api.native.query_parameters import CsvQuery, PageQuery, PagesQuery, RowsQuery
 from turnkeep.errors import InvalidRequest, NotFound
-from turnkeep.ids import TableId
+from turnkeep.ids import PageId, TableId
 from turnkeep.knowledge.csv_files import CsvFile, Importer, Progress, csv_lines, spooled, unheard
 from turnkeep.knowledge.table_rows import cells_of, row_query, values_of
-from turnkeep.model.knowledge import Column, KnowledgeTable
+from turnkeep.model.knowledge import Column, KnowledgePage, KnowledgeTable
 from turnkeep.model.principals import Principal
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.ports import KnowledgeStore
@@ -36,8 +37,11 @@ from turnkeep_client import wire
 from turnkeep_client.wire.knowledge import (
     Added,
     ChangedColumn,
+    NewPage,
     NewRows,
     NewTable,
+    PageChange,
+    PageItem,
     Row,
     RowValues,
     Table,
@@ -46,6 +50,7 @@ from turnkeep_client.wire.knowledge import (
 
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
+SNIPPET_CHARS = 200
 EXPORTED_AT_ONCE = 500
 """Rows of one piece of a CSV download."""
 
@@ -53,8 +58,10 @@ Import = Callable[[CsvFile, Progress], Awaitable[Added | Table]]
 
 endpoints = Endpoints("knowledge")
 
-TABLE = Reply(status=200, meaning="The table", type=Table)
-ROW = Reply(status=200, meaning="The row", type=Row)
+PAGE = ResponseSpec(status=200, meaning="The page", type=wire.KnowledgePage)
+TABLE = ResponseSpec(status=200, meaning="The table", type=Table)
+ROW = ResponseSpec(status=200, meaning="The row", type=Row)
+PAGE_PATH = "/v1/pages/{page_id}"
 TABLE_PATH = "/v1/tables/{table_id}"
 ROWS_PATH = "/v1/tables/{table_id}/rows"
 ROW_PATH = "/v1/tables/{table_id}/rows/{row}"
@@ -62,12 +69,99 @@ ROW_PATH = "/v1/tables/{table_id}/rows/{row}"
 
 @endpoints.add(
     "GET",
+    "/v1/pages",
+    policy=Policy.MEMBER,
+    query=PagesQuery,
+    responses=(
+        ResponseSpec(status=200, meaning="Pages, newest first, or best first in a search", type=wire.Page[PageItem]),
+    ),
+)
+async def list_pages(call: ApiCall[Nothing, PagesQuery]) -> ASGIApp:
+    """The pages of the workspace, without their content; with `q` those that match, each with a snippet."""
+    if call.query.q is not None and call.query.q.strip():
+        return json_response(await _found_pages(call, call.query.q))
+    page = await call.runtime.store.pages(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
+    return json_response(wire.Page(data=[views.page_item_of(each) for each in page.data], next_cursor=page.next_cursor))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/pages",
+    policy=Policy.ADMIN,
+    body=NewPage,
+    responses=(ResponseSpec(status=201, meaning="The new page", type=wire.KnowledgePage),),
+    errors=(507,),
+)
+async def create_page(call: ApiCall[NewPage, Nothing]) -> ASGIApp:
+    """Write a page. It can be found at once."""
+    page = await call.runtime.store.create_page(call.principal, title=call.body.title, content=call.body.content)
+    return _page_response(page, status=201)
+
+
+@endpoints.add("GET", PAGE_PATH, policy=Policy.MEMBER, responses=(PAGE,))
+async def read_page(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """A page with its Markdown."""
+    return _page_response(await call.runtime.store.page(call.principal, _page_id(call)))
+
+
+@endpoints.add("PUT", PAGE_PATH, policy=Policy.ADMIN, body=NewPage, responses=(PAGE,), errors=(507,))
+async def replace_page(call: ApiCall[NewPage, Nothing]) -> ASGIApp:
+    """Write a page anew."""
+    title, content = call.body.title, call.body.content
+    return _page_response(
+        await call.runtime.store.change_page(call.principal, _page_id(call), title=title, content=content)
+    )
+
+
+@endpoints.add("PATCH", PAGE_PATH, policy=Policy.ADMIN, body=PageChange, responses=(PAGE,), errors=(507,))
+async def change_page(call: ApiCall[PageChange, Nothing]) -> ASGIApp:
+    """Change the title or the content; what is not given stays."""
+    title = None if call.body.title is UNSET else call.body.title
+    content = None if call.body.content is UNSET else call.body.content
+    return _page_response(
+        await call.runtime.store.change_page(call.principal, _page_id(call), title=title, content=content)
+    )
+
+
+@endpoints.add(
+    "DELETE", PAGE_PATH, policy=Policy.ADMIN, responses=(ResponseSpec(status=204, meaning="The page is gone"),)
+)
+async def delete_page(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Delete a page for good."""
+    await call.runtime.store.delete_page(call.principal, _page_id(call))
+    return no_content()
+
+
+async def _found_pages(call: ApiCall[Nothing, PagesQuery], query: str) -> wire.Page[PageItem]:
+    store, limit = call.runtime.store, call.query.limit
+    of = f"pages that have {query}"
+    offset = decode_cursor(call.query.cursor, of, tuple[int])[0] if call.query.cursor else 0
+    found = await store.search_pages(call.principal, query, limit=limit, offset=offset, chars=SNIPPET_CHARS)
+    data = [
+        structs.replace(
+            views.page_item_of(await store.page(call.principal, hit.page_id)), snippet=hit.excerpt, place=hit.place
+        )
+        for hit in found.hits
+    ]
+    return wire.Page(data=data, next_cursor=None if found.next_offset is None else encode_cursor(of, found.next_offset))
+
+
+def _page_id(call: ApiCall[Any, Any]) -> PageId:
+    return PageId(call.id("page_id", "page"))
+
+
+def _page_response(page: KnowledgePage, *, status: int = 200) -> ASGIApp:
+    return json_response(views.page_of(page), status=status)
+
+
+@endpoints.add(
+    "GET",
     "/v1/tables",
     policy=Policy.MEMBER,
     query=PageQuery,
-    replies=(Reply(status=200, meaning="Tables, newest first", type=wire.Page[Table]),),
+    responses=(ResponseSpec(status=200, meaning="Tables, newest first", type=wire.Page[Table]),),
 )
-async def list_tables(call: Call[Nothing, PageQuery]) -> ASGIApp:
+async def list_tables(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """The tables of the workspace, without their rows."""
     page = await call.runtime.store.tables(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
     return json_response(wire.Page(data=[views.table_of(each) for each in page.data], next_cursor=page.next_cursor))
@@ -80,13 +174,13 @@ async def list_tables(call: Call[Nothing, PageQuery]) -> ASGIApp:
     body=NewTable,
     raw_body=CSV,
     query=CsvQuery,
-    replies=(
-        Reply(status=201, meaning="The new table", type=Table),
-        Reply(status=200, meaning="How the import goes on, line by line", type=str, media_type=NDJSON),
+    responses=(
+        ResponseSpec(status=201, meaning="The new table", type=Table),
+        ResponseSpec(status=200, meaning="How the import goes on, line by line", type=str, media_type=NDJSON),
     ),
     errors=(409, 413, 507),
 )
-async def create_table(call: Call[NewTable | Nothing, CsvQuery]) -> ASGIApp:
+async def create_table(call: ApiCall[NewTable | Nothing, CsvQuery]) -> ASGIApp:
     """Make a table from its columns, or (as `text/csv`, with `?name=`) from a file whose columns are found out."""
     body = call.body
     if isinstance(body, Nothing):
@@ -98,14 +192,14 @@ async def create_table(call: Call[NewTable | Nothing, CsvQuery]) -> ASGIApp:
     return json_response(views.table_of(table), status=201)
 
 
-@endpoints.add("GET", TABLE_PATH, policy=Policy.MEMBER, replies=(TABLE,))
-async def read_table(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("GET", TABLE_PATH, policy=Policy.MEMBER, responses=(TABLE,))
+async def read_table(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """A table without its rows."""
     return json_response(views.table_of(await call.runtime.store.table(call.principal, _table_id(call))))
 
 
-@endpoints.add("PATCH", TABLE_PATH, policy=Policy.ADMIN, body=TableChange, replies=(TABLE,), errors=(409, 507))
-async def change_table(call: Call[TableChange, Nothing]) -> ASGIApp:
+@endpoints.add("PATCH", TABLE_PATH, policy=Policy.ADMIN, body=TableChange, responses=(TABLE,), errors=(409, 507))
+async def change_table(call: ApiCall[TableChange, Nothing]) -> ASGIApp:
     """Rename a table or describe it, add columns or rename them. A column goes only while there are no rows."""
     body, table_id = call.body, _table_id(call)
     columns: list[Column] | None = None
@@ -121,8 +215,10 @@ async def change_table(call: Call[TableChange, Nothing]) -> ASGIApp:
     return json_response(views.table_of(table))
 
 
-@endpoints.add("DELETE", TABLE_PATH, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="The table is gone"),))
-async def delete_table(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add(
+    "DELETE", TABLE_PATH, policy=Policy.ADMIN, responses=(ResponseSpec(status=204, meaning="The table is gone"),)
+)
+async def delete_table(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Delete a table with all its rows, for good."""
     await call.runtime.store.delete_table(call.principal, _table_id(call))
     return no_content()
@@ -133,12 +229,12 @@ async def delete_table(call: Call[Nothing, Nothing]) -> ASGIApp:
     ROWS_PATH,
     policy=Policy.MEMBER,
     query=RowsQuery,
-    replies=(
-        Reply(status=200, meaning="Rows by their number, by rank, or as `sort` says", type=wire.Page[Row]),
-        Reply(status=200, meaning="All rows as CSV", type=str, media_type=CSV),
+    responses=(
+        ResponseSpec(status=200, meaning="Rows by their number, by rank, or as `sort` says", type=wire.Page[Row]),
+        ResponseSpec(status=200, meaning="All rows as CSV", type=str, media_type=CSV),
     ),
 )
-async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
+async def list_rows(call: ApiCall[Nothing, RowsQuery]) -> ASGIApp:
     """Rows of a table; with `from_row` from that number on, whether or not there is a row of it. With
     `Accept: text/csv` or `format=csv` all of them, as a file."""
     store, query = call.runtime.store, call.query
@@ -151,7 +247,7 @@ async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
     if query.q or query.filter or query.sort:
         if query.from_row:
             raise InvalidRequest("`from_row` begins a list by number: leave it out, or `q`, `filter` and `sort`.")
-        return json_response(await _found(call, table))
+        return json_response(await _found_rows(call, table))
     of = f"rows of {table.id}"
     after = decode_cursor(query.cursor, of, tuple[int])[0] if query.cursor else (query.from_row or 1) - 1
     rows = await store.rows(call.principal, table.id, after=after, limit=query.limit + 1)
@@ -168,13 +264,13 @@ async def list_rows(call: Call[Nothing, RowsQuery]) -> ASGIApp:
     raw_body=CSV,
     query=CsvQuery,
     headers=("Idempotency-Key",),
-    replies=(
-        Reply(status=201, meaning="What was added", type=Added),
-        Reply(status=200, meaning="How the import goes on, line by line", type=str, media_type=NDJSON),
+    responses=(
+        ResponseSpec(status=201, meaning="What was added", type=Added),
+        ResponseSpec(status=200, meaning="How the import goes on, line by line", type=str, media_type=NDJSON),
     ),
     errors=(409, 413, 507),
 )
-async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
+async def add_rows(call: ApiCall[NewRows | Nothing, CsvQuery]) -> ASGIApp:
     """Add rows, all or none: up to 1,000 as JSON, or any number as `text/csv`, whose first line names the columns. The
     same `Idempotency-Key` with the same body again adds nothing and answers what was added, also for CSV."""
     table_id = _table_id(call)
@@ -194,15 +290,15 @@ async def add_rows(call: Call[NewRows | Nothing, CsvQuery]) -> ASGIApp:
     return json_response(Added(rows=len(numbers), first_row=numbers[0], table=now), status=201)
 
 
-@endpoints.add("GET", ROW_PATH, policy=Policy.MEMBER, replies=(ROW,))
-async def read_row(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add("GET", ROW_PATH, policy=Policy.MEMBER, responses=(ROW,))
+async def read_row(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """One row."""
     table, number = await _named(call)
     return json_response(views.table_row_of(table, await call.runtime.store.row(call.principal, table.id, number)))
 
 
-@endpoints.add("PUT", ROW_PATH, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
-async def replace_row(call: Call[RowValues, Nothing]) -> ASGIApp:
+@endpoints.add("PUT", ROW_PATH, policy=Policy.ADMIN, body=RowValues, responses=(ROW,), errors=(507,))
+async def replace_row(call: ApiCall[RowValues, Nothing]) -> ASGIApp:
     """Write a row anew; what is not given is empty."""
     table, number = await _named(call)
     cells = cells_of(table, call.body.values)
@@ -211,8 +307,8 @@ async def replace_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     )
 
 
-@endpoints.add("PATCH", ROW_PATH, policy=Policy.ADMIN, body=RowValues, replies=(ROW,), errors=(507,))
-async def change_row(call: Call[RowValues, Nothing]) -> ASGIApp:
+@endpoints.add("PATCH", ROW_PATH, policy=Policy.ADMIN, body=RowValues, responses=(ROW,), errors=(507,))
+async def change_row(call: ApiCall[RowValues, Nothing]) -> ASGIApp:
     """Change some cells of a row."""
     table, number = await _named(call)
     before = values_of(table, (await call.runtime.store.row(call.principal, table.id, number)).cells)
@@ -223,15 +319,17 @@ async def change_row(call: Call[RowValues, Nothing]) -> ASGIApp:
     )
 
 
-@endpoints.add("DELETE", ROW_PATH, policy=Policy.ADMIN, replies=(Reply(status=204, meaning="The row is gone"),))
-async def delete_row(call: Call[Nothing, Nothing]) -> ASGIApp:
+@endpoints.add(
+    "DELETE", ROW_PATH, policy=Policy.ADMIN, responses=(ResponseSpec(status=204, meaning="The row is gone"),)
+)
+async def delete_row(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Delete a row for good."""
     table, number = await _named(call)
     await call.runtime.store.delete_row(call.principal, table.id, number)
     return no_content()
 
 
-def _table_id(call: Call[Any, Any]) -> TableId:
+def _table_id(call: ApiCall[Any, Any]) -> TableId:
     return TableId(call.id("table_id", "table"))
 
 
@@ -252,7 +350,7 @@ def _changed(table: KnowledgeTable, wanted: Sequence[ChangedColumn]) -> list[Col
     return columns
 
 
-async def _found(call: Call[Nothing, RowsQuery], table: KnowledgeTable) -> wire.Page[Row]:
+async def _found_rows(call: ApiCall[Nothing, RowsQuery], table: KnowledgeTable) -> wire.Page[Row]:
     asked = call.query
     query = row_query(table, text=asked.q or "", filters=asked.conditions(), sort=asked.sort)
     of = f"rows of {table.id} that have {asked.q}, {asked.filter}, by {asked.sort}"
@@ -262,7 +360,7 @@ async def _found(call: Call[Nothing, RowsQuery], table: KnowledgeTable) -> wire.
     return wire.Page(data=[views.table_row_of(table, hit.row) for hit in found.hits], next_cursor=more)
 
 
-async def _named(call: Call[Any, Any]) -> tuple[KnowledgeTable, int]:
+async def _named(call: ApiCall[Any, Any]) -> tuple[KnowledgeTable, int]:
     table = await call.runtime.store.table(call.principal, _table_id(call))
     text = call.path("row")
     if not text.isascii() or not text.isdigit() or len(text) > 9:
@@ -295,7 +393,7 @@ async def _csv_pieces(store: KnowledgeStore, principal: Principal, table: Knowle
         after = rows[-1].number
 
 
-async def _import_into(call: Call[Any, CsvQuery], table_id: TableId, *, batch: str | None) -> ASGIApp:
+async def _import_into(call: ApiCall[Any, CsvQuery], table_id: TableId, *, batch: str | None) -> ASGIApp:
     """All rows of the body into this table, or none. The same body as the same batch is imported once."""
     store = call.runtime.store
     table = await store.table(call.principal, table_id)
@@ -313,7 +411,7 @@ async def _import_into(call: Call[Any, CsvQuery], table_id: TableId, *, batch: s
     return await _answered(call, seen.passing(body_chunks(call.receive)), run)
 
 
-async def _import_as_new(call: Call[Any, CsvQuery]) -> ASGIApp:
+async def _import_as_new(call: ApiCall[Any, CsvQuery]) -> ASGIApp:
     """A new table with the columns and rows of the body, or nothing at all."""
     store, name = call.runtime.store, call.query.name
     if not name or not name.strip():
@@ -332,7 +430,7 @@ async def _import_as_new(call: Call[Any, CsvQuery]) -> ASGIApp:
     return await _answered(call, body_chunks(call.receive), run)
 
 
-async def _answered(call: Call[Any, CsvQuery], chunks: AsyncIterator[bytes], run: Import) -> ASGIApp:
+async def _answered(call: ApiCall[Any, CsvQuery], chunks: AsyncIterator[bytes], run: Import) -> ASGIApp:
     async with AsyncExitStack() as stack:
         limit = call.runtime.settings.max_file_bytes
         file = await stack.enter_async_context(spooled(chunks, limit=limit))
