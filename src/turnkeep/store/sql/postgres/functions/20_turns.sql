@@ -1,6 +1,6 @@
 -- What the verbs of turns share. Every function here runs inside a transaction that holds the conversation's lock.
 
--- A refusal: ends the transaction, so nothing of it is stored. The codes are those of `errors.py` (see pools.py).
+-- A refusal: ends the transaction, so nothing of it is stored. The codes are those of `errors.py` (see `io/errors.py`).
 CREATE FUNCTION turnkeep.refuse(p_code text, p_message text, p_detail text DEFAULT '') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -72,7 +72,7 @@ BEGIN
        SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages;
 END $$;
 
--- What decides which turn of a conversation runs next, as one document (`rules.queue.PromotionFacts`). The conversation is
+-- What decides which turn of a conversation runs next, as one document (`rules.turns.PromotionFacts`). The conversation is
 -- locked from here to the commit.
 CREATE FUNCTION turnkeep.promotion_facts(p_conversation text) RETURNS json LANGUAGE plpgsql AS $$
 BEGIN

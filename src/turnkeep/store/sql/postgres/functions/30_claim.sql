@@ -92,7 +92,7 @@ BEGIN
                     WHERE a.id = p_agent AND a.org_id = p_org AND a.workspace_id = p_workspace AND a.deleted_at IS NULL);
 END $$;
 
--- The files that a claim may attach, and the names that its conversation has already (`rules.attachments.Attachable`).
+-- The files that a claim may attach, and the names that its conversation has already (`rules.claims.Attachable`).
 CREATE FUNCTION turnkeep.attachable(p_org text, p_workspace text, p_owner text, p_conversation text, p_files text[])
 RETURNS json LANGUAGE plpgsql STABLE AS $$
 BEGIN
