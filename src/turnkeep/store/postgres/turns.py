@@ -31,7 +31,6 @@ from turnkeep.store.postgres.io.errors import OVER_LIMIT, RefusedWrite, counted_
 from turnkeep.store.postgres.leases import promote_next
 from turnkeep.store.rows import (
     event_values,
-    json_or_null,
     json_text,
     message_values,
     to_message,
@@ -52,6 +51,7 @@ from turnkeep.store.rules.claims import (
     decide,
     turn_columns,
 )
+from turnkeep.store.rules.conversations import insertion, new_conversation
 from turnkeep.store.rules.turns import CANCELLED, CANCELLED_EVENT, fence_refusal, no_turn
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 from turnkeep_client.wire.usage import Usage
@@ -436,21 +436,8 @@ def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
 
 
 def _new_conversation(claim: Claim, turn: Turn) -> dict[str, Any]:
-    new = claim.new
-    return {
-        "id": turn.conversation_id,
-        "org_id": claim.principal.org_id,
-        "workspace_id": turn.workspace_id,
-        "user_id": turn.user_id,
-        "kind": new.kind,
-        "agent_id": new.agent_id,
-        "model": new.model,
-        "workflow_id": new.workflow_id,
-        "title": new.title,
-        "metadata": json_or_null(new.metadata),
-        "created_at": turn.created_at,
-        "updated_at": turn.created_at,
-    }
+    conversation = new_conversation(claim.principal, claim.new, turn.conversation_id, turn.created_at)
+    return insertion(conversation, claim.principal.org_id)
 
 
 def turn_record(columns: Mapping[str, Any]) -> Record:

@@ -131,11 +131,8 @@ BEGIN
         cancel_error text, cancel_event text, stops text, moves json, is_branch boolean,
         workspace_limit integer, user_limit integer, key_limit integer);
     IF NOT (v_more.conversation IS NULL) THEN  -- a row IS NOT NULL only if all its columns are
-        INSERT INTO turnkeep.conversations
-               (id, org_id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, metadata, created_at, updated_at)
-        SELECT c.id, c.org_id, c.workspace_id, c.user_id, c.kind, c.agent_id, c.model, c.workflow_id, c.title, c.metadata,
-               c.created_at, c.updated_at
-          FROM (SELECT (v_more.conversation).*) c;
+        INSERT INTO turnkeep.conversations ({new_conversation_columns})
+        SELECT {c.new_conversation_columns} FROM (SELECT (v_more.conversation).*) c;
     ELSE
         SELECT * INTO v_conversation FROM turnkeep.conversations c WHERE c.id = p_turn.conversation_id FOR UPDATE;
         IF v_conversation.deleted_at IS NOT NULL
