@@ -10,6 +10,7 @@ from turnkeep.model.turns import Held, Turn
 from turnkeep.store.checks import check_adopt
 from turnkeep.store.commands import Adopted, Renewal
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import event_values, json_text, to_turn
 from turnkeep.store.rules.turns import (
     CANCELLED,
@@ -148,7 +149,8 @@ async def promote_next(statements: Statements, conversation_id: ConversationId) 
 async def cancel_waiting(statements: Statements, turn_ids: Sequence[TurnId], now: int) -> None:
     """End turns that never started, and take back the messages that were counted for them."""
     error, event = json_text(CANCELLED), json_text(CANCELLED_EVENT)
-    await statements.fetch("cancel_turns", list(turn_ids), now, error, event)
+    entries = json_text(cancelled_entries(turn_ids))
+    await statements.fetch("cancel_turns", list(turn_ids), now, error, event, entries)
 
 
 def _adoption(turn_id: TurnId, decided: Adoption) -> dict[str, object]:

@@ -16,6 +16,7 @@ from turnkeep.store.postgres.io.roles import check_boundary, client_login
 from turnkeep.store.postgres.io.statements import statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
+from turnkeep.store.postgres.outbox import PostgresOutbox
 from turnkeep.store.postgres.turns import PostgresTurns
 
 POOL_SIZE = 10
@@ -30,6 +31,7 @@ class PostgresStore(
     PostgresFiles,
     PostgresKnowledge,
     PostgresTables,
+    PostgresOutbox,
 ):
     """A `Store` on one database. Make it with `open`, and close it: closing finishes what has begun."""
 

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.errors import TurnkeepError, Unavailable
-from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
+from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id, new_outbox_id
 from turnkeep.model.conversations import title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.past_events import events_from_rows
@@ -29,6 +29,7 @@ from turnkeep.store.commands import ROW_LIMIT, Appended, Claim, Claimed, Receipt
 from turnkeep.store.postgres.io.database import Database, Groups, Statements, owner_of
 from turnkeep.store.postgres.io.errors import OVER_LIMIT, RefusedWrite, counted_of
 from turnkeep.store.postgres.leases import promote_next
+from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import (
     event_values,
     json_text,
@@ -52,6 +53,7 @@ from turnkeep.store.rules.claims import (
     turn_columns,
 )
 from turnkeep.store.rules.conversations import insertion, new_conversation
+from turnkeep.store.rules.outbox import NewEntry, ended_turn
 from turnkeep.store.rules.turns import CANCELLED, CANCELLED_EVENT, fence_refusal, no_turn
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 from turnkeep_client.wire.usage import Usage
@@ -113,6 +115,7 @@ class _Recording(Struct, frozen=True):
 
 class _Settling(_Recording, frozen=True):
     settlement: Settlement
+    entry: NewEntry
 
     @property
     def document(self) -> dict[str, Any]:
@@ -186,7 +189,8 @@ class PostgresTurns:
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
         check_settlement(held, settlement)
         entries = entries_of(held.turn_id, after, settlement.all_rows, settlement.all_events, settlement.logs)
-        job = _Settling(held, after, entries, settlement)
+        entry = ended_turn(new_outbox_id(), held.turn_id, settlement.status)
+        job = _Settling(held, after, entries, settlement, entry)
         return await self._settlements.submit(held.conversation_id, job, size=entries.size)
 
     async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
@@ -288,7 +292,7 @@ class PostgresTurns:
 
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
         ordered = sorted(jobs, key=lambda job: job.held.turn_id)
-        found = await self._database.write_group("settle", *_job_values(ordered), False)
+        found = await self._database.write_group("settle", *_job_values(ordered), _outbox(ordered), False)
         answers: dict[ConversationId, Settled | TurnkeepError] = {}
         for job, (outcome, *columns) in zip(ordered, found, strict=True):
             if outcome == "waiting":
@@ -301,7 +305,7 @@ class PostgresTurns:
         """Settle where another turn waits: in the same transaction the rules decide which one runs next."""
 
         async def work(statements: Statements) -> Settled | TurnkeepError:
-            [(outcome, *columns)] = await statements.fetch("settle", *_job_values([job]), True)
+            [(outcome, *columns)] = await statements.fetch("settle", *_job_values([job]), _outbox([job]), True)
             settled = _settled(job, outcome, columns)
             if outcome != "held" or isinstance(settled, TurnkeepError):
                 return settled
@@ -338,6 +342,10 @@ class PostgresTurns:
 def _job_values(jobs: Sequence[_Recording]) -> tuple[str, list[Record], list[Record], list[Record]]:
     """What `record` and `settle` are given."""
     return json_text([job.document for job in jobs]), *all_entries(job.entries for job in jobs)
+
+
+def _outbox(jobs: Sequence[_Settling]) -> str:
+    return json_text([job.entry for job in jobs])
 
 
 def _settled(job: _Settling, outcome: Any, columns: Sequence[Any]) -> Settled | TurnkeepError:
@@ -424,6 +432,7 @@ def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
                 "cancels": entry.cancels,
                 "cancel_error": json_text(CANCELLED),
                 "cancel_event": json_text(CANCELLED_EVENT),
+                "cancel_outbox": None if entry.cancels is None else cancelled_entries([entry.cancels]),
                 "stops": entry.stops,
                 "moves": entry.moves or None,
                 "is_branch": new.place is not None and new.place.is_branch,

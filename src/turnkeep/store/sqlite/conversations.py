@@ -79,6 +79,7 @@ _PURGED = (
     "purge_messages",
     "purge_tokens",
     "purge_files",
+    "purge_outbox",
     "purge_turns",
     "purge_conversation",
 )

@@ -24,6 +24,7 @@ from turnkeep.store.rules.turns import (
     promotion,
 )
 from turnkeep.store.sqlite.io.session import Session, owner_of
+from turnkeep.store.sqlite.outbox import write_outbox
 from turnkeep_client.wire.events import TurnEvent
 from turnkeep_client.wire.usage import Source
 
@@ -188,6 +189,7 @@ def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
     [(*columns, key_id, org_id)] = session.rows("cancel_waiting", values)
     turn = to_turn(columns)
     insert_events(session, turn_id, org_id, turn.last_seq - 1, [CANCELLED_EVENT])
+    write_outbox(session, turn, "cancelled", org_id)
     for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, key_id):
         which = {"org": org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
         session.run("refund_message", which | one_message(turn.source))

@@ -64,6 +64,7 @@ from turnkeep.store.sqlite import leases
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, owner_of
 from turnkeep.store.sqlite.leases import cancel_waiting, insert_events, one_message, own_turn, promote_next, show_chain
+from turnkeep.store.sqlite.outbox import write_outbox
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 from turnkeep_client.wire.usage import Usage
 
@@ -318,6 +319,7 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
         "conversation_settled",
         {"conversation": state.conversation_id, "turn": turn.id, "messages": said, "now": now},
     )
+    write_outbox(session, turn, settlement.status, state.org_id)
     _count_tokens(session, state.org_id, turn, key_id)
     session.run("expire_tokens", {"turn": turn.id, "now": now})
     if state.files_written and settlement.final is not None:

@@ -164,6 +164,9 @@ DELETE FROM turnkeep.messages m
 DELETE FROM turnkeep.one_time_tokens o
  WHERE o.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
 
+-- name: purge_outbox
+DELETE FROM turnkeep.outbox o WHERE o.conversation_id = ANY ($1::text[])
+
 -- name: purge_files
 DELETE FROM turnkeep.files f WHERE f.conversation_id = ANY ($1::text[])
 

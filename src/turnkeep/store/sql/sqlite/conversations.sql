@@ -156,6 +156,9 @@ DELETE FROM messages WHERE turn_id IN (SELECT id FROM turns WHERE conversation_i
 -- name: purge_tokens
 DELETE FROM one_time_tokens WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id = :conversation);
 
+-- name: purge_outbox
+DELETE FROM outbox WHERE conversation_id = :conversation;
+
 -- name: purge_files
 DELETE FROM files WHERE conversation_id = :conversation;
 

@@ -128,7 +128,7 @@ DECLARE
 BEGIN
     SELECT * INTO v_more FROM json_to_record(p_more) AS m (
         conversation turnkeep.conversations, title text, preview text, attachments json, owner text, cancels text,
-        cancel_error text, cancel_event text, stops text, moves json, is_branch boolean,
+        cancel_error text, cancel_event text, cancel_outbox json, stops text, moves json, is_branch boolean,
         workspace_limit integer, user_limit integer, key_limit integer);
     IF NOT (v_more.conversation IS NULL) THEN  -- a row IS NOT NULL only if all its columns are
         INSERT INTO turnkeep.conversations ({new_conversation_columns})
@@ -146,7 +146,8 @@ BEGIN
         PERFORM turnkeep.refuse('40001', 'the files have changed');
     END IF;
     IF v_more.cancels IS NOT NULL THEN
-        PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event);
+        PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event,
+                                      v_more.cancel_outbox);
     END IF;
     IF v_more.stops IS NOT NULL THEN
         UPDATE turnkeep.turns t SET cancel_requested_at = p_turn.created_at
