@@ -7,6 +7,7 @@ import re
 import secrets
 import threading
 import time
+from typing import NewType
 
 from turnkeep.errors import InvalidRequest
 from turnkeep_client.wire.base import (
@@ -33,6 +34,7 @@ __all__ = [
     "KeyId",
     "MessageId",
     "OrgId",
+    "OutboxId",
     "PageId",
     "TableId",
     "TurnId",
@@ -46,6 +48,7 @@ __all__ = [
     "new_key_id",
     "new_message_id",
     "new_org_id",
+    "new_outbox_id",
     "new_page_id",
     "new_table_id",
     "new_turn_id",
@@ -53,7 +56,10 @@ __all__ = [
     "new_workspace_id",
 ]
 
-PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call")
+PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call", "evt")
+
+OutboxId = NewType("OutboxId", str)
+"""An entry of the outbox. It is not part of the API."""
 
 _PATTERN = re.compile(rf"({'|'.join(PREFIXES)})_[0-9a-f]{{32}}")
 
@@ -104,6 +110,10 @@ def new_table_id() -> TableId:
 
 def new_call_id() -> CallId:
     return CallId(_new("call"))
+
+
+def new_outbox_id() -> OutboxId:
+    return OutboxId(_new("evt"))
 
 
 def check_id(value: object, prefix: str) -> str:

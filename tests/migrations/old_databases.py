@@ -80,7 +80,7 @@ class OldPostgres(OldDatabase):
         module = importlib.import_module("turnkeep.store.postgres.io.migrate")
         with monkeypatch.context() as older:
             older.setattr(module, "load_migrations", lambda dialect: load_migrations(dialect)[:1])
-            older.setattr(module, "_functions", lambda: [])
+            older.setattr(module, "functions", lambda: [])
             await module.migrate(self._uri, client_password=CLIENT_PASSWORD)
         rows = re.sub(r"unhex\(('\w+')\)", r"decode(\1, 'hex')", ROWS)
         connection = await asyncpg.connect(self._uri)

@@ -22,6 +22,7 @@ __all__ = [
     "PREVIEW_CHARS",
     "TITLE_CHARS",
     "Conversation",
+    "GivenFields",
     "Hit",
     "Kind",
     "events_from_rows",
@@ -31,23 +32,28 @@ __all__ = [
 ]
 
 
-class Conversation(Struct, frozen=True, kw_only=True):
+class GivenFields(Struct, frozen=True, kw_only=True):
+    """What the caller says of a conversation. A field has the name of its column, and the store handles all alike."""
+
+    kind: Kind = "chat"
+    agent_id: AgentId | None = None
+    model: str | None = None
+    workflow_id: str | None = None
+    title: str | None = None
+    metadata: JsonObject = {}
+
+
+class Conversation(GivenFields, frozen=True, kw_only=True):
     """A thread. The counts are of what a reader sees on the head's chain, and are kept incrementally."""
 
     id: ConversationId
     workspace_id: WorkspaceId
     user_id: UserId | None
-    kind: Kind
-    agent_id: AgentId | None
-    model: str | None
-    workflow_id: str | None
-    title: str | None
     preview: str | None
     message_count: int
     turn_count: int
     head_turn_id: TurnId | None
     running_turn_id: TurnId | None
-    metadata: JsonObject
     created_at: int
     updated_at: int
     deleted_at: int | None = None

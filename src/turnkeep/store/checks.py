@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnkeep.errors import InvalidRequest, TooLarge
+from turnkeep.errors import Forbidden, InvalidRequest, TooLarge
 from turnkeep.ids import ConversationId, TurnId, check_id
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import (
     Appended,
@@ -348,3 +349,9 @@ def _check_shape(value: Value, kind: object, what: str) -> Value:
 def _check_type(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         raise InvalidRequest(f"{what} is malformed.")
+
+
+def check_service(principal: Principal) -> None:
+    """Internal rows are for service keys of the whole org alone."""
+    if not principal.is_org_wide:
+        raise Forbidden("Only a service key of the whole org may see what is internal.")

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from turnkeep.ids import AgentId, ConversationId, FileId, MessageId, TurnId
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.conversations import Conversation, Kind
+from turnkeep.model.conversations import Conversation, GivenFields
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal
@@ -30,15 +30,8 @@ class Page(Struct, Generic[Item], frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
-class NewConversation(Struct, frozen=True, kw_only=True):
+class NewConversation(GivenFields, frozen=True, kw_only=True):
     """What a conversation is made with, by itself or by its first turn."""
-
-    kind: Kind = "chat"
-    agent_id: AgentId | None = None
-    model: str | None = None
-    workflow_id: str | None = None
-    title: str | None = None
-    metadata: JsonObject = {}
 
 
 class ConversationWithQueue(Struct, frozen=True, kw_only=True):

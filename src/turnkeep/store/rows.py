@@ -16,6 +16,7 @@ from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage
+from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import ApiKey, Member, Org, Workspace
 from turnkeep.model.turns import Turn, TurnError
 from turnkeep.store.commands import TokenBinding
@@ -55,6 +56,7 @@ WORKSPACE_COLUMNS = ", ".join(Workspace.__struct_fields__)
 KEY_COLUMNS = ", ".join(ApiKey.__struct_fields__)
 MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
 AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
+OUTBOX_COLUMNS = ", ".join(OutboxEntry.__struct_fields__)
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
 """SQLite adds `serial`, a number of the table in its row ids."""
 
@@ -74,6 +76,7 @@ COLUMNS = {
     "member": MEMBER_COLUMNS,
     "agent": AGENT_COLUMNS,
     "table": TABLE_COLUMNS,
+    "outbox": OUTBOX_COLUMNS,
 }
 """The lists that queries may name, as `{turn_columns}`. `my_conversation` is that of the client's view, in which
 `running_turn_id` is a column like any other."""
@@ -404,6 +407,11 @@ def to_row(row: Row) -> TableRow:
     """A row of a table from `number, cells, created_at, updated_at`."""
     values = dict(zip(TableRow.__struct_fields__, row, strict=True))
     return TableRow(**values | {"cells": _cells(values["cells"])})
+
+
+def to_entry(row: Row) -> OutboxEntry:
+    """An entry of the outbox from the values of `OUTBOX_COLUMNS`."""
+    return OutboxEntry(**dict(zip(OutboxEntry.__struct_fields__, row, strict=True)))
 
 
 def to_binding(row: Row) -> TokenBinding:

@@ -21,7 +21,7 @@ from tests.store.factories import (
 )
 from turnkeep.errors import ConversationBusy, Defect, InvalidRequest, NotFound, TurnkeepError, Unavailable
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.io.group_commit import Groups
+from turnkeep.store.postgres.io.database import Groups
 
 
 class Flushes:

@@ -3,16 +3,16 @@
 import asyncpg
 import pytest
 
-from turnkeep.store.postgres import records
+from turnkeep.store.postgres.turns import EVENTS, LOGS, MESSAGES, TURNS
 
 
 @pytest.mark.parametrize(
     "table, columns",
     [
-        ("turns", records.TURNS),
-        ("messages", records.MESSAGES),
-        ("turn_events", records.EVENTS),
-        ("turn_logs", records.LOGS),
+        ("turns", TURNS),
+        ("messages", MESSAGES),
+        ("turn_events", EVENTS),
+        ("turn_logs", LOGS),
     ],
 )
 async def test_the_columns_of_a_row_are_those_of_its_table_in_order(

@@ -21,11 +21,18 @@ from turnkeep.ids import (
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import Claim, NewConversation
 from turnkeep.store.rules import claims
-from turnkeep.store.rules.attachments import Attachable, FileFacts
-from turnkeep.store.rules.branches import Beside
-from turnkeep.store.rules.claims import ClaimedConversation, ClaimFacts, KnownTurn, NewIds, NewTurn, Repeat
-from turnkeep.store.rules.queue import Queue, RunningTurn
-from turnkeep.store.rules.quota import Limits
+from turnkeep.store.rules.claims import (
+    Attachable,
+    ClaimedConversation,
+    ClaimFacts,
+    FileFacts,
+    KnownTurn,
+    Limits,
+    NewIds,
+    NewTurn,
+    Repeat,
+)
+from turnkeep.store.rules.turns import Beside, Queue, RunningTurn
 from turnkeep_client.wire.blocks import Text
 
 ANN = Principal(org_id=OrgId("org_1"), workspace_id=WorkspaceId("ws_1"), user_id=UserId("user_1"), role="member")

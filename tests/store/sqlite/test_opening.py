@@ -16,7 +16,7 @@ from turnkeep.errors import Conflict, SchemaMismatch, TurnkeepError
 from turnkeep.model.knowledge import Column
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.sqlite import SqliteStore
-from turnkeep.store.sqlite.io.checkpoints import BESIDE_PAGES
+from turnkeep.store.sqlite.io.executors import BESIDE_PAGES
 
 
 class TestOneOwner:

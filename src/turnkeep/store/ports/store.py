@@ -6,10 +6,11 @@ from turnkeep.store.ports.conversations import ConversationStore
 from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
+from turnkeep.store.ports.outbox import OutboxStore
 from turnkeep.store.ports.turns import TurnStore
 
 
-class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, Protocol):
+class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, OutboxStore, Protocol):
     """One database, all its verbs."""
 
     async def close(self) -> None: ...

@@ -1,36 +1,58 @@
-"""Conversations on PostgreSQL: how they are created, listed, read, changed, deleted and purged."""
+"""Conversations on PostgreSQL: created, listed, searched, read, changed, deleted, purged, exported and imported.
 
+The search is over titles and visible messages. Its tokens are made in Python; PostgreSQL only keeps them, in a tsvector
+with a GIN index. The engine's path finds candidates of the owner, because row-level security would keep that index from
+being used. What the reader gets is then read on the client path.
+"""
+
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
 from msgspec import structs
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import ConversationId, check_id, new_conversation_id
+from turnkeep.ids import ConversationId, WorkspaceId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
-from turnkeep.model.text_search import parse_query
-from turnkeep.store.checks import check_change, check_limit, check_new_conversation, check_text
+from turnkeep.model.text_search import SearchQuery, parse_query, snippet, tokens_of
+from turnkeep.model.turns import Turn
+from turnkeep.store.checks import (
+    check_change,
+    check_exported,
+    check_limit,
+    check_new_conversation,
+    check_service,
+    check_text,
+)
 from turnkeep.store.commands import (
     ConversationChange,
     ConversationWithQueue,
+    Exported,
     NewConversation,
     Page,
     Purged,
+    TurnTrace,
     page_of,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
+from turnkeep.store.exports import rename
+from turnkeep.store.fulltext import tsquery_text
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.leases import cancel_waiting
-from turnkeep.store.postgres.search import Search, title_tokens
+from turnkeep.store.postgres.turns import ALL
 from turnkeep.store.rows import (
     CONVERSATION_COLUMNS,
     conversation_record,
     json_text,
+    to_content,
     to_conversation,
+    to_file,
     to_message,
     to_public_message,
+    to_recorded,
+    to_turn,
 )
 from turnkeep.store.rules.conversations import (
     Ahead,
@@ -38,14 +60,26 @@ from turnkeep.store.rules.conversations import (
     changed,
     check_head,
     check_new,
+    imported_conversation,
+    imported_events,
+    imported_logs,
+    imported_messages,
+    imported_turn,
     insertion,
     new_conversation,
+    no_conversation,
 )
-from turnkeep.store.rules.refusals import check_service, no_conversation, no_workspace
+from turnkeep.store.rules.directory import no_workspace
+from turnkeep.store.rules.files import imported_files
+from turnkeep_client.wire.display import words_of
+from turnkeep_client.wire.events import LogLine, Recorded
 
 LAST = 2**31 - 1
 LATEST = 2**63 - 1
 QUERY_CHARS = 1_000
+TURNS_AT_ONCE = 20
+INDEXED_BEFORE_SEARCH = 500
+CHUNK_TURNS = 100
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
 _PURGED = (
@@ -55,6 +89,7 @@ _PURGED = (
     "purge_messages",
     "purge_tokens",
     "purge_files",
+    "purge_outbox",
     "purge_turns",
     "purge_conversations",
 )
@@ -243,6 +278,41 @@ class PostgresConversations:
             next_cursor=None if last is None else encode_cursor(of, last["ordinal"], last["turn_sequence"]),
         )
 
+    async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
+        check_service(principal)
+        check_id(conversation_id, "conv")
+
+        async def work(statements: Statements) -> Exported:
+            found = await statements.fetch("own_conversation", *owner_of(principal), conversation_id)
+            if not found:
+                raise no_conversation()
+            turns = [to_turn(row) for row in await statements.fetch("conversation_turns", conversation_id)]
+            files = await statements.fetch("files_of_conversation", conversation_id)
+            return Exported(
+                conversation=to_conversation(found[0]),
+                turns=tuple([await _trace(statements, turn) for turn in turns]),
+                files=tuple(map(to_file, files)),
+            )
+
+        return await self._database.transact(work, isolation="repeatable_read")
+
+    async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
+        check_exported(exported)
+        renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
+
+        async def work(statements: Statements) -> Conversation:
+            record = json_text(imported_conversation(renamed, principal))
+            if await statements.fetch("insert_conversation", record, title_tokens(renamed.conversation.title)):
+                await _insert_turns(statements, principal, renamed.turns)
+                await statements.fetch("insert_files", json_text(imported_files(renamed.files, principal)))
+            # Else an earlier try was committed and its answer lost, or there is no workspace.
+            found = await statements.fetch("own_conversation", *owner_of(principal), renamed.conversation.id)
+            if not found:
+                raise no_workspace()
+            return to_conversation(found[0])
+
+        return await self._database.transact(work)
+
 
 async def _for_write(statements: Statements, principal: Principal, conversation_id: ConversationId) -> Conversation:
     """The principal's conversation, which stays locked until the transaction ends."""
@@ -257,3 +327,121 @@ def _place(cursor: str, of: str) -> tuple[int, int]:
     if not (0 <= ordinal <= LAST and -1 <= sequence <= LAST):
         raise InvalidRequest("This cursor is malformed. Use the next_cursor of the page before.")
     return ordinal, sequence
+
+
+class Search:
+    """The index of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def index_pending(self, workspace_id: WorkspaceId | None, *, limit: int) -> int:
+        """Make settled turns searchable; return how many conversations were brought up to date. Each step moves the
+        mark of its conversation only from where it found it, so several workers do not do the same twice."""
+        done = 0
+        await self._index_titles(workspace_id, limit)
+        for conversation_id, after in await self._database.read("pending_conversations", workspace_id, limit):
+            done += await self._index(conversation_id, after)
+        return done
+
+    async def find(self, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int) -> list[Hit]:
+        """Conversations of the principal that match, newest change first, with the place where they match."""
+        await self.index_pending(principal.workspace_id, limit=INDEXED_BEFORE_SEARCH)
+        match = tsquery_text(query)
+        found = await self._database.read("found_conversations", *owner_of(principal), match, *before, limit)
+        ids = [conversation_id for (conversation_id,) in found]
+        if not ids:
+            return []
+        rows = await self._database.read_as(principal, "my_found", ids)
+        texts = await self._matching_texts(principal, ids, match)
+        hits = []
+        for conversation in map(to_conversation, rows):
+            shown = snippet(texts.get(conversation.id, ""), query)
+            if shown is None and conversation.title is not None:
+                shown = snippet(conversation.title, query)
+            hits.append(Hit(conversation=conversation, snippet=shown))
+        return hits
+
+    async def _index_titles(self, workspace_id: WorkspaceId | None, limit: int) -> None:
+        titles = sorted(tuple(row) for row in await self._database.read("pending_titles", workspace_id, limit))
+        if titles:
+            await self._database.write(
+                "index_titles",
+                [conversation_id for conversation_id, _ in titles],
+                [title for _, title in titles],
+                [" ".join(tokens_of(title)) for _, title in titles],
+            )
+
+    async def _index(self, conversation_id: ConversationId, after: int) -> bool:
+        """Chunk by chunk, so that a long import is neither read nor locked whole."""
+        while True:
+            found = await self._database.read("settled_up_to", conversation_id)
+            if not found or found[0][0] <= after:
+                return bool(found)
+            end, title = found[0]
+            last = min(end, after + CHUNK_TURNS)
+            rows = await self._database.read("rows_to_index", conversation_id, after, last)
+            entries = [
+                (turn_id, sequence, " ".join(tokens_of(words_of(to_content(blocks, display)))))
+                for turn_id, sequence, blocks, display in rows
+            ]
+            kept = [entry for entry in entries if entry[2]]
+            answer = await self._database.write(
+                "index_turns",
+                conversation_id,
+                after,
+                last,
+                title,
+                title_tokens(title),
+                [entry[0] for entry in kept],
+                [entry[1] for entry in kept],
+                [entry[2] for entry in kept],
+            )
+            if not answer:
+                return False
+            after = last
+            if after >= end:
+                return True
+
+    async def _matching_texts(
+        self, principal: Principal, ids: list[ConversationId], match: str
+    ) -> dict[ConversationId, str]:
+        """The words of the newest matching message of each conversation that has one."""
+        places = await self._database.read("found_messages", ids, match)
+        if not places:
+            return {}
+        turns, sequences = [turn_id for turn_id, _ in places], [sequence for _, sequence in places]
+        rows = await self._database.read_as(principal, "my_messages", turns, sequences)
+        return {conversation_id: words_of(to_content(blocks, display)) for conversation_id, blocks, display in rows}
+
+
+def title_tokens(title: str | None) -> list[str] | None:
+    return None if title is None else tokens_of(title)
+
+
+async def _trace(statements: Statements, turn: Turn) -> TurnTrace:
+    events: list[Recorded] = [to_recorded(*row) for row in await statements.fetch("events_after", turn.id, 0, ALL)]
+    return TurnTrace(
+        turn=turn,
+        rows=tuple(map(to_message, await statements.fetch("turn_rows", turn.id))),
+        events=tuple(events),
+        logs=tuple(
+            LogLine(after_seq=after, level=level, message=message, ts=ts)
+            for after, level, message, ts in await statements.fetch("turn_logs", turn.id)
+        ),
+    )
+
+
+async def _insert_turns(statements: Statements, principal: Principal, traces: Sequence[TurnTrace]) -> None:
+    """Insert turns as they are, some at a time: one statement would be too large, and one for each turn too many."""
+    org_id = principal.org_id
+    for start in range(0, len(traces), TURNS_AT_ONCE):
+        some = traces[start : start + TURNS_AT_ONCE]
+        await statements.fetch("import_turns", json_text([imported_turn(each, principal) for each in some]))
+        for name, records in (
+            ("import_messages", [record for each in some for record in imported_messages(each, org_id)]),
+            ("import_events", [record for each in some for record in imported_events(each, org_id)]),
+            ("import_logs", [record for each in some for record in imported_logs(each, org_id)]),
+        ):
+            if records:
+                await statements.fetch(name, json_text(records))

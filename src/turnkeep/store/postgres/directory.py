@@ -38,12 +38,14 @@ from turnkeep.store.rules.directory import (
     check_workspace,
     key_record,
     monthly_usage,
+    no_agent,
     no_key,
     no_org,
+    no_workspace,
     usage_scope,
     workspace_record,
 )
-from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
+from turnkeep.store.rules.turns import no_turn
 from turnkeep_client.wire.account import MonthlyUsage
 
 AFTER_EVERY_AGENT = "agent_g"

@@ -13,6 +13,8 @@ from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.rows import json_text, to_file
+from turnkeep.store.rules.conversations import no_conversation
+from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import (
     OFFERED,
     Bag,
@@ -22,12 +24,12 @@ from turnkeep.store.rules.files import (
     ids_of,
     is_to_be_spent,
     names_to_look_up,
+    no_file,
     no_turn_bag,
     same_bytes,
     same_file,
     token_refused,
 )
-from turnkeep.store.rules.refusals import no_conversation, no_file, no_workspace
 
 
 class PostgresFiles:

@@ -10,12 +10,19 @@ from turnkeep.model.turns import Held, Turn
 from turnkeep.store.checks import check_adopt
 from turnkeep.store.commands import Adopted, Renewal
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import event_values, json_text, to_turn
-from turnkeep.store.rules import leases as rules
-from turnkeep.store.rules import queue
-from turnkeep.store.rules.leases import Adoption, ExpiredTurn
-from turnkeep.store.rules.queue import PromotionFacts
-from turnkeep.store.rules.refusals import no_turn
+from turnkeep.store.rules.turns import (
+    CANCELLED,
+    CANCELLED_EVENT,
+    Adoption,
+    ExpiredTurn,
+    PromotionFacts,
+    adoption,
+    cancel_step,
+    no_turn,
+    promotion,
+)
 
 _promotion_facts = msgspec.json.Decoder(PromotionFacts).decode
 
@@ -64,7 +71,7 @@ class PostgresLeases:
                 return []
             now, *_ = rows[0]
             expired = [ExpiredTurn(*columns) for _, *columns in rows]
-            decided = {turn.id: rules.adoption(turn) for turn in expired}
+            decided = {turn.id: adoption(turn) for turn in expired}
             document = json_text([_adoption(each, decided[each]) for each in decided])
             adopted = await statements.fetch("adopt_turns", document, worker, now + int(lease_seconds * 1000))
             turns = {row["id"]: to_turn(row) for row in adopted}
@@ -104,7 +111,7 @@ class PostgresLeases:
             now = locked[0]["now"]
             [row] = await statements.fetch("lock_turn", turn_id)
             turn = to_turn(row)
-            match rules.cancel_step(turn.status, turn.cancel_requested_at):
+            match cancel_step(turn.status, turn.cancel_requested_at):
                 case "end":
                     await cancel_waiting(statements, [turn_id], now)
                 case "mark":
@@ -130,7 +137,7 @@ async def promote_next(statements: Statements, conversation_id: ConversationId) 
     if row["facts"] is None:
         return None
     now = row["now"]
-    decided = queue.promotion(_promotion_facts(row["facts"]))
+    decided = promotion(_promotion_facts(row["facts"]))
     if decided.cancels:
         await cancel_waiting(statements, decided.cancels, now)
     if decided.starts is not None:
@@ -141,8 +148,9 @@ async def promote_next(statements: Statements, conversation_id: ConversationId) 
 
 async def cancel_waiting(statements: Statements, turn_ids: Sequence[TurnId], now: int) -> None:
     """End turns that never started, and take back the messages that were counted for them."""
-    error, event = json_text(queue.CANCELLED), json_text(queue.CANCELLED_EVENT)
-    await statements.fetch("cancel_turns", list(turn_ids), now, error, event)
+    error, event = json_text(CANCELLED), json_text(CANCELLED_EVENT)
+    entries = json_text(cancelled_entries(turn_ids))
+    await statements.fetch("cancel_turns", list(turn_ids), now, error, event, entries)
 
 
 def _adoption(turn_id: TurnId, decided: Adoption) -> dict[str, object]:

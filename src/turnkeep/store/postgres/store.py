@@ -9,16 +9,14 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.postgres.conversations import PostgresConversations
 from turnkeep.store.postgres.directory import PostgresDirectory
 from turnkeep.store.postgres.files import PostgresFiles
-from turnkeep.store.postgres.history import PostgresHistory
 from turnkeep.store.postgres.io.database import Database
 from turnkeep.store.postgres.io.migrate import check_schema, migrate, renew_login
 from turnkeep.store.postgres.io.pool import Pool
 from turnkeep.store.postgres.io.roles import check_boundary, client_login
 from turnkeep.store.postgres.io.statements import statements
-from turnkeep.store.postgres.knowledge import PostgresKnowledge
+from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
-from turnkeep.store.postgres.tables import PostgresTables
-from turnkeep.store.postgres.transfer import PostgresTransfer
+from turnkeep.store.postgres.outbox import PostgresOutbox
 from turnkeep.store.postgres.turns import PostgresTurns
 
 POOL_SIZE = 10
@@ -28,13 +26,12 @@ RETRY_SECONDS = 10.0
 class PostgresStore(
     PostgresTurns,
     PostgresLeases,
-    PostgresHistory,
     PostgresConversations,
-    PostgresTransfer,
     PostgresDirectory,
     PostgresFiles,
     PostgresKnowledge,
     PostgresTables,
+    PostgresOutbox,
 ):
     """A `Store` on one database. Make it with `open`, and close it: closing finishes what has begun."""
 

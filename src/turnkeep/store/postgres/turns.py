@@ -1,10 +1,15 @@
-"""Turns on PostgreSQL: claimed, recorded, settled and appended.
+"""Turns on PostgreSQL: claimed, recorded, settled, appended and read.
 
 A claim loads facts, lets `store/rules` decide, and writes. Record, settle and append are what is written most: they are
 grouped across conversations into one statement and one commit.
+
+What is written most is sent as rows of tables: parameters of the types `turnkeep.turns`, `turnkeep.messages` and so on.
+The driver sends such a row as a tuple of all columns, in the order in which the table has them. Only this module knows
+that order, and a test compares it with the database.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import asyncpg
@@ -13,39 +18,82 @@ from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.errors import TurnkeepError, Unavailable
-from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
-from turnkeep.model.conversations import title_and_preview
+from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id, new_outbox_id
+from turnkeep.model.conversations import events_from_rows, title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.store.checks import check_append, check_claim, check_record, check_settlement, check_usage
-from turnkeep.store.commands import Appended, Claim, Claimed, Receipt, Settled, Settlement
-from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.checks import check_append, check_claim, check_record, check_service, check_settlement, check_usage
+from turnkeep.store.commands import ROW_LIMIT, Appended, Claim, Claimed, Receipt, Settled, Settlement, TurnTrace, Window
+from turnkeep.store.postgres.io.database import Database, Groups, Statements, owner_of
 from turnkeep.store.postgres.io.errors import OVER_LIMIT, RefusedWrite, counted_of
-from turnkeep.store.postgres.io.group_commit import Groups
 from turnkeep.store.postgres.leases import promote_next
-from turnkeep.store.postgres.records import (
-    Entries,
-    Record,
-    all_entries,
-    entries_of,
-    message_record,
-    size_of,
-    turn_record,
+from turnkeep.store.postgres.outbox import cancelled_entries
+from turnkeep.store.rows import (
+    event_values,
+    json_text,
+    message_values,
+    to_message,
+    to_recorded,
+    to_replayed,
+    to_turn,
+    turn_values,
 )
-from turnkeep.store.rows import json_or_null, json_text, to_turn, turn_values
-from turnkeep.store.rules import appends, claims, fence, queue, quota
-from turnkeep.store.rules.appends import AppendFacts
-from turnkeep.store.rules.claims import ClaimFacts, NewIds, NewTurn, Repeat
-from turnkeep.store.rules.quota import call_mark
+from turnkeep.store.rules.claims import (
+    AppendFacts,
+    ClaimFacts,
+    NewIds,
+    NewTurn,
+    Repeat,
+    call_mark,
+    check_appendable,
+    check_limits,
+    decide,
+    turn_columns,
+)
+from turnkeep.store.rules.conversations import insertion, new_conversation
+from turnkeep.store.rules.outbox import NewEntry, ended_turn
+from turnkeep.store.rules.turns import CANCELLED, CANCELLED_EVENT, fence_refusal, no_turn
 from turnkeep_client.wire.blocks import Usage
-from turnkeep_client.wire.events import LogLine, TurnEvent
+from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 _CLAIM_TRIES = 100
 """So often another request may change the conversation between the two statements of a claim."""
 
 _claim_facts = msgspec.json.Decoder(ClaimFacts).decode
 _append_facts = msgspec.json.Decoder(AppendFacts | None).decode
+
+
+ALL = 2**31 - 1
+"""More than there ever is of anything."""
+_place = itemgetter("ordinal", "turn_sequence")
+
+# fmt: off
+TURNS = (
+    "id", "org_id", "workspace_id", "conversation_id", "user_id", "key_id", "parent_turn_id", "beside_turn_id",
+    "ordinal", "active", "status", "attempt", "failures", "last_seq", "seq_at_adoption", "worker", "lease_until",
+    "watched_until", "cancel_requested_at", "background", "principal_ref", "idempotency_key", "request_hash",
+    "snapshot", "source", "model", "metadata", "month", "input_tokens", "output_tokens", "cache_read_tokens",
+    "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms",
+)
+MESSAGES = (
+    "turn_id", "turn_sequence", "id", "org_id", "conversation_id", "role", "internal", "iteration", "blocks", "display",
+    "attachments", "sources", "metadata", "usage", "legacy", "provider", "created_at",
+)
+EVENTS = ("turn_id", "seq", "org_id", "type", "payload")
+LOGS = ("turn_id", "n", "org_id", "after_seq", "level", "message", "ts")
+# fmt: on
+
+Record = tuple[Any, ...]
+
+
+class Entries(Struct, frozen=True):
+    """Rows, events and log lines of one turn, as rows of their tables. The database fills in the org."""
+
+    rows: list[Record]
+    events: list[Record]
+    logs: list[Record]
+    size: int
 
 
 class _Recording(Struct, frozen=True):
@@ -66,6 +114,7 @@ class _Recording(Struct, frozen=True):
 
 class _Settling(_Recording, frozen=True):
     settlement: Settlement
+    entry: NewEntry
 
     @property
     def document(self) -> dict[str, Any]:
@@ -107,7 +156,7 @@ class PostgresTurns:
             for _ in range(_CLAIM_TRIES):
                 [found] = await statements.fetch("claim_facts", json_text(_asked(claim)))
                 facts = structs.replace(_claim_facts(found["facts"]), now=found["now"])
-                decided = claims.decide(claim, facts, ids, is_repeat=is_repeat)
+                decided = decide(claim, facts, ids, is_repeat=is_repeat)
                 if isinstance(decided, Repeat):
                     [row] = await statements.fetch("turn_by_id", decided.turn_id)
                     return decided.claimed(to_turn(row))
@@ -115,7 +164,7 @@ class PostgresTurns:
                     [written] = await statements.fetch("write_claim", *_claim_values(claim, decided, found["facts"]))
                 except asyncpg.PostgresError as exc:
                     if exc.sqlstate == OVER_LIMIT:
-                        quota.check(decided.limits, counted_of(exc))
+                        check_limits(decided.limits, counted_of(exc))
                     raise
                 if written["is_written"]:
                     return decided.claimed()
@@ -139,7 +188,8 @@ class PostgresTurns:
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
         check_settlement(held, settlement)
         entries = entries_of(held.turn_id, after, settlement.all_rows, settlement.all_events, settlement.logs)
-        job = _Settling(held, after, entries, settlement)
+        entry = ended_turn(new_outbox_id(), held.turn_id, settlement.status)
+        job = _Settling(held, after, entries, settlement, entry)
         return await self._settlements.submit(held.conversation_id, job, size=entries.size)
 
     async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
@@ -161,6 +211,64 @@ class PostgresTurns:
         )
         return bool(rows)
 
+    async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
+        check_id(turn_id, "turn")
+        rows = await self._database.read_as(principal, "my_turn", turn_id)
+        if not rows:
+            raise no_turn()
+        return to_turn(rows[0])
+
+    async def claimed_turn(self, turn_id: TurnId) -> Turn:
+        rows = await self._database.read("turn_by_id", check_id(turn_id, "turn"))
+        if not rows:
+            raise no_turn()
+        return to_turn(rows[0])
+
+    async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        rows = await self._database.read("running_turn", check_id(turn_id, "turn"), attempt)
+        return to_turn(rows[0]) if rows else None
+
+    async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
+        check_id(turn_id, "turn")
+        rows = await self._database.read("events_after", turn_id, after, limit)
+        if rows:
+            return [to_recorded(*row) for row in rows]
+        found = await self._database.read("turn_by_id", turn_id)
+        if not found:
+            return []
+        turn = to_turn(found[0])
+        if turn.last_seq or not turn.is_settled:
+            return []
+        told = events_from_rows(turn, await self.turn_rows(turn_id))
+        return [Recorded(seq=n, event=event) for n, event in enumerate(told, start=1) if n > after][:limit]
+
+    async def turn_rows(self, turn_id: TurnId) -> list[Message]:
+        check_id(turn_id, "turn")
+        return [to_message(row) for row in await self._database.read("turn_rows", turn_id)]
+
+    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
+        check_id(conversation_id, "conv")
+        rows = await self._database.read("window", conversation_id, turns, row_limit + 1)
+        rows.sort(key=_place)
+        kept = rows[-row_limit:] if len(rows) > row_limit else rows
+        return Window(rows=tuple([to_replayed(conversation_id, row) for row in kept]), is_cut=len(rows) > row_limit)
+
+    async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
+        check_service(principal)
+        check_id(turn_id, "turn")
+        found = await self._database.read("own_turn", *owner_of(principal), turn_id)
+        if not found:
+            raise no_turn()
+        return TurnTrace(
+            turn=to_turn(found[0]),
+            rows=tuple(await self.turn_rows(turn_id)),
+            events=tuple(await self.events(turn_id, limit=ALL)),
+            logs=tuple(
+                LogLine(after_seq=after, level=level, message=message, ts=ts)
+                for after, level, message, ts in await self._database.read("turn_logs", turn_id)
+            ),
+        )
+
     async def finish_writes(self) -> None:
         """Wait for everything that has begun."""
         for groups in (self._records, self._settlements, self._appends):
@@ -178,12 +286,12 @@ class PostgresTurns:
                     files_written=row["files_written"],
                 )
             else:
-                answers[job.held.turn_id] = fence.refusal(row["outcome"], job.held, job.after, row["last_seq"])
+                answers[job.held.turn_id] = fence_refusal(row["outcome"], job.held, job.after, row["last_seq"])
         return [answers[job.held.turn_id] for job in jobs]
 
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
         ordered = sorted(jobs, key=lambda job: job.held.turn_id)
-        found = await self._database.write_group("settle", *_job_values(ordered), False)
+        found = await self._database.write_group("settle", *_job_values(ordered), _outbox(ordered), False)
         answers: dict[ConversationId, Settled | TurnkeepError] = {}
         for job, (outcome, *columns) in zip(ordered, found, strict=True):
             if outcome == "waiting":
@@ -196,7 +304,7 @@ class PostgresTurns:
         """Settle where another turn waits: in the same transaction the rules decide which one runs next."""
 
         async def work(statements: Statements) -> Settled | TurnkeepError:
-            [(outcome, *columns)] = await statements.fetch("settle", *_job_values([job]), True)
+            [(outcome, *columns)] = await statements.fetch("settle", *_job_values([job]), _outbox([job]), True)
             settled = _settled(job, outcome, columns)
             if outcome != "held" or isinstance(settled, TurnkeepError):
                 return settled
@@ -222,7 +330,7 @@ class PostgresTurns:
         except RefusedWrite as exc:
             if len(jobs) > 1:
                 raise  # each is sent again alone
-            facts = appends.check(_append_facts(exc.facts), jobs[0].conversation_id)
+            facts = check_appendable(_append_facts(exc.facts), jobs[0].conversation_id)
             if facts.known_ordinal is None:
                 raise
             return [facts.known_ordinal]
@@ -235,11 +343,15 @@ def _job_values(jobs: Sequence[_Recording]) -> tuple[str, list[Record], list[Rec
     return json_text([job.document for job in jobs]), *all_entries(job.entries for job in jobs)
 
 
+def _outbox(jobs: Sequence[_Settling]) -> str:
+    return json_text([job.entry for job in jobs])
+
+
 def _settled(job: _Settling, outcome: Any, columns: Sequence[Any]) -> Settled | TurnkeepError:
     if outcome in {"held", "known"}:
         return Settled(turn=to_turn(columns), promoted=None)
     last_seq = None if outcome == "lost" else to_turn(columns).last_seq
-    return fence.refusal(outcome, job.held, job.after, last_seq)
+    return fence_refusal(outcome, job.held, job.after, last_seq)
 
 
 def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
@@ -305,7 +417,7 @@ def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
     turn, entry = new.turn, new.entry
     attached = [{"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments]
     return (
-        turn_record(turn_values(turn) | claims.turn_columns(claim, new)),
+        turn_record(turn_values(turn) | turn_columns(claim, new)),
         message_record(new.question, claim.principal.org_id),
         json_text(new.began),
         facts,
@@ -317,8 +429,9 @@ def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
                 "attachments": attached or None,
                 "owner": owner_of(claim.principal)[2],
                 "cancels": entry.cancels,
-                "cancel_error": json_text(queue.CANCELLED),
-                "cancel_event": json_text(queue.CANCELLED_EVENT),
+                "cancel_error": json_text(CANCELLED),
+                "cancel_event": json_text(CANCELLED_EVENT),
+                "cancel_outbox": None if entry.cancels is None else cancelled_entries([entry.cancels]),
                 "stops": entry.stops,
                 "moves": entry.moves or None,
                 "is_branch": new.place is not None and new.place.is_branch,
@@ -331,18 +444,47 @@ def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
 
 
 def _new_conversation(claim: Claim, turn: Turn) -> dict[str, Any]:
-    new = claim.new
-    return {
-        "id": turn.conversation_id,
-        "org_id": claim.principal.org_id,
-        "workspace_id": turn.workspace_id,
-        "user_id": turn.user_id,
-        "kind": new.kind,
-        "agent_id": new.agent_id,
-        "model": new.model,
-        "workflow_id": new.workflow_id,
-        "title": new.title,
-        "metadata": json_or_null(new.metadata),
-        "created_at": turn.created_at,
-        "updated_at": turn.created_at,
-    }
+    conversation = new_conversation(claim.principal, claim.new, turn.conversation_id, turn.created_at)
+    return insertion(conversation, claim.principal.org_id)
+
+
+def turn_record(columns: Mapping[str, Any]) -> Record:
+    """A row of `turns`. A column that is not given becomes NULL."""
+    return tuple([columns.get(name) for name in TURNS])
+
+
+def message_record(
+    message: Message, org_id: str | None = None, place: tuple[TurnId, ConversationId] | None = None
+) -> Record:
+    """A row of `messages`, under the turn and the conversation that it names, or else at this `place`."""
+    turn_id, sequence, id_, conversation_id, *rest = message_values(message)
+    if place is not None:
+        turn_id, conversation_id = place
+    return (turn_id, sequence, id_, org_id, conversation_id, *rest)
+
+
+def entries_of(
+    turn_id: TurnId, after: int, rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]
+) -> Entries:
+    """The events get the numbers after `after`; log lines are numbered from 1, and placed behind those there are."""
+    records = [message_record(row) for row in rows]
+    told = [(turn_id, seq, None, *event_values(event)) for seq, event in enumerate(events, start=after + 1)]
+    lines = [
+        (turn_id, n, None, line.after_seq, line.level, line.message, line.ts) for n, line in enumerate(logs, start=1)
+    ]
+    return Entries(records, told, lines, size_of(records) + size_of(told))
+
+
+def all_entries(entries: Iterable[Entries]) -> tuple[list[Record], list[Record], list[Record]]:
+    """The rows, the events and the log lines of several turns."""
+    those = list(entries)
+    return (
+        [row for each in those for row in each.rows],
+        [event for each in those for event in each.events],
+        [line for each in those for line in each.logs],
+    )
+
+
+def size_of(records: Iterable[Record]) -> int:
+    """How many characters of text these records hold."""
+    return sum(len(value) for record in records for value in record if isinstance(value, str))

@@ -1,9 +1,9 @@
 """The rules of the store, as pure functions from facts to decisions: once for both databases.
 
 Both databases work the same way: they load facts under a lock, call a rule, and write what it decided. A rule raises
-the refusal itself, so the words of every refusal are here and nowhere else. Those that several subjects share are in
-`refusals.py`. Turns have `claims`, `queue`, `quota`, `branches`, `attachments`, `appends`, `fence` and `leases`; the
-other subjects have one module each: `conversations`, `directory`, `files`, `knowledge`, `tables`.
+the refusal itself, so the words of every refusal are here and nowhere else. Each subject has one module: `turns`
+(branches, queue, leases, fence), `conversations`, `directory`, `files`, `knowledge`. How a turn comes to be has one
+more: `claims` (claim, attachments, quota, append).
 
 Nothing here knows a database, SQL, a connection or a clock: the moment (`now`) is one of the facts. Facts and decisions
 are frozen structs. A database may deliver the facts as one JSON document, whose keys are the names of the fields.

@@ -1,27 +1,28 @@
-"""The claim: one POST becomes a turn, or is refused and leaves nothing.
+"""The claim and the append: one request becomes a turn, or is refused and leaves nothing.
 
-`decide` looks at the facts in this order: idempotency, conversation, attachments, busy. The quota comes last: the
-database counts the message while it writes, and `quota.check` compares before the commit.
+`decide` looks at the facts of a claim in this order: idempotency, conversation, attachments, busy. The quota comes
+last: the database counts the message while it writes, and `check_limits` compares before the commit.
 """
 
-from typing import Any
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from turnkeep.clock import month_of
-from turnkeep.errors import Conflict, IdempotencyConflict
-from turnkeep.ids import ConversationId, MessageId, TurnId
+from turnkeep.errors import Conflict, ConversationBusy, IdempotencyConflict, InvalidRequest, QuotaExceeded
+from turnkeep.ids import CallId, ConversationId, FileId, KeyId, MessageId, TurnId, UserId, WorkspaceId
 from turnkeep.model.conversations import title_and_preview
+from turnkeep.model.files import FileStatus
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnStatus
 from turnkeep.store.commands import Claim, Claimed
-from turnkeep.store.rules import queue
-from turnkeep.store.rules.attachments import Attachable, Attachment, attach
-from turnkeep.store.rules.branches import Beside, Place, check_replaceable, place_of
-from turnkeep.store.rules.queue import Entry, Queue
-from turnkeep.store.rules.quota import Limits
-from turnkeep.store.rules.refusals import no_agent, no_conversation, no_workspace
-from turnkeep_client.wire.blocks import Usage
+from turnkeep.store.rules.conversations import no_conversation
+from turnkeep.store.rules.directory import no_agent, no_workspace
+from turnkeep.store.rules.files import candidates, name_key, no_file
+from turnkeep.store.rules.turns import Beside, Entry, Place, Queue, check_replaceable, enter_queue, no_turn, place_of
+from turnkeep_client.wire.blocks import FileRef, Usage
 from turnkeep_client.wire.events import TurnBegan
 
 
@@ -37,6 +38,54 @@ class KnownTurn(Struct, frozen=True, kw_only=True):
     attempt: int
     worker: str | None
     user_message_id: MessageId
+
+
+Scope = Literal["workspace", "user", "key"]
+
+_NAMES: dict[Scope, str] = {"workspace": "This workspace", "user": "This user", "key": "This API key"}
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The monthly limits of messages that apply to a claim. None: no limit."""
+
+    workspace: int | None = None
+    user: int | None = None
+    key: int | None = None
+
+    def of(self, scope: Scope) -> int | None:
+        match scope:
+            case "workspace":
+                return self.workspace
+            case "user":
+                return self.user
+            case "key":
+                return self.key
+
+
+class FileFacts(Struct, frozen=True, kw_only=True):
+    """A file that the principal may attach."""
+
+    id: FileId
+    name: str
+    mime_type: str
+    size: int
+    status: FileStatus
+    conversation_id: ConversationId | None = None
+    saved_at: int | None = None
+
+
+class Attachable(Struct, frozen=True, kw_only=True):
+    """Those files of a claim that the principal may use, and the name keys of the files in the conversation."""
+
+    files: tuple[FileFacts, ...] = ()
+    taken_names: tuple[str, ...] = ()
+
+
+class Attachment(Struct, frozen=True, kw_only=True):
+    """A file under its name in the conversation, and that name as it collides with others."""
+
+    ref: FileRef
+    name_key: str
 
 
 class ClaimedConversation(Struct, frozen=True, kw_only=True):
@@ -118,7 +167,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         return known
     conversation, limits = _conversation(claim, facts)
     attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
-    entry = queue.enter(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
+    entry = enter_queue(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
     place = place_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
     turn = _turn(claim, facts.now, ids.conversation_id, entry, place)
     watched_ms = None if claim.watched_seconds is None else int(claim.watched_seconds * 1000)
@@ -234,3 +283,94 @@ def turn_columns(claim: Claim, new: NewTurn) -> dict[str, Any]:
         "idempotency_key": claim.idempotency_key,
         "request_hash": claim.request_hash,
     }
+
+
+def attach(wanted: Sequence[FileId], facts: Attachable, conversation_id: ConversationId) -> tuple[Attachment, ...]:
+    """Name the files in order. Those that are in the conversation already keep their names.
+
+    Raises NotFound for a file that is not among the facts, and InvalidRequest for one that cannot be attached.
+    """
+    found = {file.id: file for file in facts.files}
+    names = set(facts.taken_names)
+    return tuple(_attach(_known(found, file_id), names, conversation_id) for file_id in wanted)
+
+
+def _known(found: Mapping[FileId, FileFacts], file_id: FileId) -> FileFacts:
+    if file_id not in found:
+        raise no_file()
+    return found[file_id]
+
+
+def _attach(file: FileFacts, taken: set[str], conversation_id: ConversationId) -> Attachment:
+    if file.status != "ready":
+        raise InvalidRequest(f"File {file.id} is not complete yet. Attach it once its upload has ended.")
+    if file.saved_at is not None:
+        raise InvalidRequest(
+            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
+        )
+    if file.conversation_id not in {None, conversation_id}:
+        raise InvalidRequest(f"File {file.id} belongs to another conversation. Upload it again for this one.")
+    name = file.name
+    if file.conversation_id is None:
+        name = next(candidate for candidate in candidates(name) if name_key(candidate) not in taken)
+        taken.add(name_key(name))
+    ref = FileRef(file_id=file.id, name=name, mime_type=file.mime_type, size=file.size)
+    return Attachment(ref=ref, name_key=name_key(name))
+
+
+def counted_scopes(workspace_id: WorkspaceId, user_id: UserId | None, key_id: KeyId | None) -> list[tuple[Scope, str]]:
+    """What a turn is counted for, in the order in which every transaction locks the counters."""
+    counted: list[tuple[Scope, str]] = []
+    if key_id is not None:
+        counted.append(("key", key_id))
+    if user_id is not None:
+        counted.append(("user", user_id))
+    counted.append(("workspace", workspace_id))
+    return counted
+
+
+def check_limits(limits: Limits, counted: Mapping[Scope, int]) -> None:
+    """Raise QuotaExceeded if a counter, with the new message in it, is over its limit.
+
+    Call it after counting and before the commit. The counters are locked then, so of two claims at limit - 1 one
+    passes.
+    """
+    for scope, name in _NAMES.items():
+        limit = limits.of(scope)
+        if limit is not None and counted.get(scope, 0) > limit:
+            raise QuotaExceeded(
+                f"{name} has used up its limit of {limit} messages a month. "
+                "Raise the limit, or wait for the next month."
+            )
+
+
+def call_mark(turn_id: TurnId, call_id: CallId) -> bytes:
+    """Marks a model call whose tokens were counted. It is stored as a one-time token that no secret can spend."""
+    return hashlib.sha256(f"model call\0{turn_id}\0{call_id}".encode()).digest()
+
+
+class AppendFacts(Struct, frozen=True):
+    """The conversation, what keeps it busy, and a turn that exists already under the id of the new one."""
+
+    head_turn_id: TurnId | None
+    next_ordinal: int
+    running: TurnId | None
+    started_at: int | None
+    first_waiting: TurnId | None
+    known_conversation_id: ConversationId | None
+    known_ordinal: int | None
+    is_nameless: bool
+
+
+def check_appendable(facts: AppendFacts | None, conversation_id: ConversationId) -> AppendFacts:
+    """The facts, if the turn may be appended, or if it was: then they have a `known_ordinal`. Raises the refusal."""
+    if facts is None:
+        raise no_conversation()
+    if facts.known_conversation_id is not None:
+        if facts.known_conversation_id != conversation_id:
+            raise no_turn()
+        return facts
+    ahead = facts.running or facts.first_waiting
+    if ahead is not None:
+        raise ConversationBusy(ahead, facts.started_at)
+    return facts

@@ -4,13 +4,14 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from turnkeep.errors import ConversationBusy, InvalidRequest
+from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, OrgId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, Exported, NewConversation, TurnTrace
 from turnkeep.store.rows import MESSAGE_COLUMNS, conversation_record, event_values, message_values, turn_values
-from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
+from turnkeep.store.rules.directory import no_agent, no_workspace
+from turnkeep.store.rules.turns import no_turn
 
 
 class Head(Struct, frozen=True):
@@ -122,3 +123,7 @@ def imported_logs(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
         {"turn_id": trace.turn.id, "n": n, "org_id": org_id, **structs.asdict(line)}
         for n, line in enumerate(trace.logs, start=1)
     ]
+
+
+def no_conversation() -> NotFound:
+    return NotFound("No such conversation.")

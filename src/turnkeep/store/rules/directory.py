@@ -9,7 +9,6 @@ from turnkeep.ids import OrgId, UserId, WorkspaceId, check_id
 from turnkeep.model.principals import ApiKey, Principal, Workspace
 from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_text
 from turnkeep.store.rows import json_text
-from turnkeep.store.rules.refusals import no_workspace
 from turnkeep_client.wire.account import KeyUsage, Messages, MonthlyUsage
 
 DEFAULT_WORKSPACE = "Default"
@@ -134,3 +133,11 @@ def no_org() -> NotFound:
 
 def no_key() -> NotFound:
     return NotFound("No such key.")
+
+
+def no_workspace() -> NotFound:
+    return NotFound("No such workspace.")
+
+
+def no_agent() -> NotFound:
+    return NotFound("No such agent.")

@@ -1,16 +1,16 @@
 """Rules of files: the names they get in a bag, who may attach or complete them, and when an upload token is good."""
 
-from collections.abc import Collection, Sequence
-from itertools import islice
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count, islice
 from typing import Any
 
 from msgspec import Struct, structs
 
 from turnkeep.errors import Conflict, NotFound, Unauthorized
 from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, UserId, WorkspaceId
-from turnkeep.model.files import File, NewFile
+from turnkeep.model.files import NAME_BYTES, File, NewFile
 from turnkeep.model.principals import Principal
-from turnkeep.store.rules.names import candidates, name_key
 
 OFFERED = 32
 """How many names of a file are looked up at first. Where all of them are taken, four times as many are looked up."""
@@ -140,3 +140,32 @@ def token_refused() -> Unauthorized:
 
 def ids_of(new: Sequence[NewFile]) -> list[FileId]:
     return [each.id for each in new]
+
+
+EXTENSION_BYTES = 200
+"""What is longer is no extension: it would leave no room for the rest of the name."""
+
+
+def name_key(name: str) -> str:
+    """The name as it collides. On some systems, names that differ only in case or Unicode form are the same file."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def candidates(name: str) -> Iterator[str]:
+    """`report.pdf`, `report-1.pdf`, `report-2.pdf`, … Where the number would make it too long, the stem is cut."""
+    yield name
+    stem, dot, extension = name.rpartition(".")
+    if not stem or len(extension.encode()) > EXTENSION_BYTES:
+        stem, dot, extension = name, "", ""
+    for number in count(1):
+        ending = f"-{number}{dot}{extension}"
+        yield _cut(stem, NAME_BYTES - len(ending.encode())) + ending
+
+
+def _cut(text: str, limit: int) -> str:
+    """The beginning of a text that fits into `limit` bytes, in whole characters."""
+    return text.encode()[:limit].decode(errors="ignore")
+
+
+def no_file() -> NotFound:
+    return NotFound("No such file.")

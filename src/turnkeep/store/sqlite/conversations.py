@@ -1,39 +1,75 @@
-"""Conversations on SQLite: how they are created, listed, read, changed, deleted and purged."""
+"""Conversations on SQLite: created, listed, searched, read, changed, deleted, purged, exported and imported.
+
+The search is over titles and visible messages. Its tokens are made in Python; SQLite's full-text table only keeps them.
+The index is filled after turns have settled, in chunks, so that no turn and no other write waits for it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import AgentId, ConversationId, TurnId, check_id, new_conversation_id
+from turnkeep.ids import AgentId, ConversationId, TurnId, WorkspaceId, check_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
+from turnkeep.model.text_search import SearchQuery, parse_query, snippet, tokens_of
+from turnkeep.model.turns import Turn
 from turnkeep.store import checks
+from turnkeep.store.checks import check_service
 from turnkeep.store.commands import (
     ConversationChange,
     ConversationWithQueue,
+    Exported,
     NewConversation,
     Page,
     Purged,
+    TurnTrace,
     page_of,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
-from turnkeep.store.rows import conversation_record, json_text, to_conversation, to_message, to_public_message
+from turnkeep.store.exports import rename
+from turnkeep.store.fulltext import fts_text
+from turnkeep.store.rows import (
+    conversation_record,
+    json_text,
+    to_conversation,
+    to_file,
+    to_message,
+    to_public_message,
+    to_recorded,
+    to_turn,
+)
 from turnkeep.store.rules.conversations import (
     Ahead,
     Head,
     changed,
     check_head,
     check_new,
+    imported_conversation,
+    imported_events,
+    imported_logs,
+    imported_messages,
+    imported_turn,
     insertion,
     new_conversation,
+    no_conversation,
 )
-from turnkeep.store.rules.refusals import check_service, no_conversation
-from turnkeep.store.sqlite.io.session import Row, Session
+from turnkeep.store.rules.files import imported_files
+from turnkeep.store.sqlite.directory import has_workspace
+from turnkeep.store.sqlite.io.executors import StoreThreads
+from turnkeep.store.sqlite.io.session import Row, Session, in_workspace, owner_of
 from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
-from turnkeep.store.sqlite.ownership import in_workspace, owner_of
-from turnkeep.store.sqlite.search import LATEST, SqliteSearch, list_key, refresh_title
+from turnkeep.store.sqlite.turns import ALL, trace_of
+from turnkeep_client.wire.blocks import Part
+from turnkeep_client.wire.display import parts_of, words_of
 
 QUERY_CHARS = 1_000
+LATEST = 2**62
+"""Later than every change."""
+CHUNK_TURNS = 100
+INDEXED_BEFORE_SEARCH = 500
 
 _PURGED = (
     "purge_tokens_of_search",
@@ -43,13 +79,14 @@ _PURGED = (
     "purge_messages",
     "purge_tokens",
     "purge_files",
+    "purge_outbox",
     "purge_turns",
     "purge_conversation",
 )
 """What belongs to a conversation. What depends on others comes first."""
 
 
-class SqliteConversations(SqliteSearch):
+class SqliteConversations(StoreThreads):
     """Conversations, as lists and as transcripts. Promises are those of `ports.ConversationStore`."""
 
     async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation:
@@ -122,6 +159,47 @@ class SqliteConversations(SqliteSearch):
 
         return await self._read(traced)
 
+    async def _search(self, principal: Principal, query: str, limit: int, cursor: str | None) -> Page[Hit]:
+        """The index gives candidates of this owner. What the reader gets is then read on the client path."""
+        wanted = parse_query(query)
+        of = list_of(query)
+        before = list_key(cursor, of)
+        if wanted.is_empty:
+            return Page(data=())
+        await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
+        found = await self._read(_candidates, principal, wanted, before, limit + 1)
+        places = await self._read(_newest_matches, wanted, found) if found else {}
+        hits = await self._see(principal, _my_hits, wanted, found, places)
+        return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
+
+    async def index_pending(self, *, limit: int = 500) -> int:
+        return await self._index(None, limit)
+
+    async def _index(self, workspace_id: WorkspaceId | None, limit: int) -> int:
+        """Tokens are made by a reader; the writer only stores them, a chunk at a time."""
+        done = 0
+        if titles := await self._read(_pending_titles, workspace_id, limit):
+            await self._write(_index_titles, titles)
+        for pending in await self._read(_pending, workspace_id, limit):
+            after, is_ours = pending.after, True
+            while is_ours:
+                chunk = await self._read(_next_chunk, pending.conversation_id, after)
+                is_ours = chunk.last > after and await self._write(_write_chunk, chunk)
+                after = chunk.last
+                if chunk.is_complete:
+                    break
+            done += is_ours
+        return done
+
+    async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
+        check_service(principal)
+        return await self._read(_export, principal, check_id(conversation_id, "conv"))
+
+    async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
+        checks.check_exported(exported)
+        renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
+        return await self._write(_import_renamed, principal, renamed)
+
 
 def _my_conversation(session: Session, conversation_id: ConversationId) -> Conversation:
     row = session.row("my_conversation", {"conversation": conversation_id})
@@ -136,6 +214,14 @@ def _my_conversation_with_queue(session: Session, conversation_id: ConversationI
         waiting = session.rows("my_queue", (conversation_id,))
     queue = tuple(to_public_message(conversation_id, (*row, None)) for row in waiting)
     return ConversationWithQueue(conversation=conversation, queue=queue)
+
+
+def conversation_for_write(session: Session, principal: Principal, conversation_id: ConversationId) -> Row:
+    """`head_turn_id, next_ordinal, kind, running turn, first waiting turn` of a conversation of the principal's."""
+    found = session.row("conversation_for_write", owner_of(principal) | {"conversation": conversation_id})
+    if found is None:
+        raise no_conversation()
+    return found
 
 
 def own_conversation(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
@@ -234,19 +320,12 @@ def _conversation_trace(
 def _create(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> Conversation:
-    insert_conversation(session, principal, new, conversation_id)
+    check_new(has_workspace=has_workspace(session, principal), has_agent=_has_agent(session, principal, new.agent_id))
+    conversation = new_conversation(principal, new, conversation_id, session.now)
+    session.run("insert_conversation", insertion(conversation, principal.org_id))
     if new.title is not None:
         refresh_title(session, conversation_id, new.title)
     return by_id(session, conversation_id)
-
-
-def insert_conversation(
-    session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
-) -> None:
-    has_workspace = session.row("workspace_exists", in_workspace(principal)) is not None
-    check_new(has_workspace=has_workspace, has_agent=_has_agent(session, principal, new.agent_id))
-    conversation = new_conversation(principal, new, conversation_id, session.now)
-    session.run("insert_conversation", insertion(conversation, principal.org_id))
 
 
 def _has_agent(session: Session, principal: Principal, agent_id: AgentId | None) -> bool:
@@ -311,3 +390,163 @@ def _purge(session: Session, deleted_before: int, limit: int) -> Purged:
 
 def by_id(session: Session, conversation_id: ConversationId) -> Conversation:
     return to_conversation(session.rows("conversation_by_id", {"conversation": conversation_id})[0])
+
+
+class Pending(Struct, frozen=True):
+    """A conversation that has settled turns after `after`."""
+
+    conversation_id: ConversationId
+    after: int
+
+
+class Chunk(Struct, frozen=True):
+    """Entries for the turns after `after` up to `last`: `(turn_id, turn_sequence, tokens)`."""
+
+    conversation_id: ConversationId
+    after: int
+    last: int
+    is_complete: bool
+    entries: Sequence[tuple[str, int, str]]
+
+
+def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[Pending]:
+    found = session.rows("pending_conversations", {"workspace": workspace_id, "limit": limit})
+    return [Pending(conversation_id, after) for conversation_id, after in found]
+
+
+def _pending_titles(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[ConversationId]:
+    found = session.rows("pending_titles", {"workspace": workspace_id, "limit": limit})
+    return [conversation_id for (conversation_id,) in found]
+
+
+def _next_chunk(session: Session, conversation_id: ConversationId, after: int) -> Chunk:
+    """Read and tokenise the next turns. It may run beside the writer; `write_chunk` looks whether it still holds."""
+    settled = session.rows("settled_up_to", {"conversation": conversation_id})
+    end = settled[0][0] if settled else after
+    last = min(end, after + CHUNK_TURNS)
+    found = session.rows("rows_to_index", {"conversation": conversation_id, "after": after, "last": last})
+    entries = [
+        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(_content_of(message)))))
+        for message in map(to_message, found)
+    ]
+    return Chunk(conversation_id, after, last, last >= end, entries)
+
+
+def _write_chunk(session: Session, chunk: Chunk) -> bool:
+    """Add the entries. False if another worker has indexed these turns meanwhile."""
+    which: dict[str, Any] = {"conversation": chunk.conversation_id}
+    if not session.run("mark_indexed", which | {"after": chunk.after, "last": chunk.last}):
+        return False
+    for turn_id, sequence, tokens in chunk.entries:
+        if tokens:
+            _add(session, which | {"turn": turn_id, "sequence": sequence}, tokens)
+    _index_titles(session, [chunk.conversation_id])
+    return True
+
+
+def _index_titles(session: Session, conversation_ids: Sequence[ConversationId]) -> None:
+    """Let the titles of these conversations be found as they are now."""
+    for conversation_id in conversation_ids:
+        for (title,) in session.rows("title_of", {"conversation": conversation_id}):
+            refresh_title(session, conversation_id, title)
+
+
+def refresh_title(session: Session, conversation_id: ConversationId, title: str) -> None:
+    """Let this title be found instead of the one before."""
+    which = {"conversation": conversation_id}
+    old = session.row("title_entry", which)
+    if old is not None:
+        session.run("drop_tokens", {"n": old[0]})
+        session.run("drop_entry", {"n": old[0]})
+    tokens = " ".join(tokens_of(title))
+    if tokens:
+        _add(session, which | {"turn": conversation_id, "sequence": -1}, tokens)
+
+
+def _add(session: Session, entry: dict[str, Any], tokens: str) -> None:
+    n = session.rows("add_entry", entry)[0][0]
+    session.run("add_tokens", {"n": n, "tokens": tokens})
+
+
+def _candidates(
+    session: Session, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int
+) -> list[ConversationId]:
+    """Conversations of the principal that match, newest change first."""
+    updated_at, id_ = before
+    values = owner_of(principal) | {"query": fts_text(query), "updated_at": updated_at, "id": id_, "limit": limit}
+    return [conversation_id for (conversation_id,) in session.rows("search", values)]
+
+
+def _newest_matches(
+    session: Session, query: SearchQuery, conversation_ids: Sequence[ConversationId]
+) -> dict[ConversationId, tuple[str, int]]:
+    """The place `(turn_id, turn_sequence)` of the newest matching message of each conversation that has one."""
+    found = session.rows("newest_matches", {"query": fts_text(query), "ids": json_text(conversation_ids)})
+    return {conversation_id: (turn_id, sequence) for conversation_id, turn_id, sequence, _ in found}
+
+
+def _my_hits(
+    session: Session,
+    query: SearchQuery,
+    conversation_ids: list[ConversationId],
+    places: dict[ConversationId, tuple[str, int]],
+) -> list[Hit]:
+    """What a search found, read as the client sees it, in the order of the ids."""
+    rows = session.rows("my_conversations_by_id", {"ids": json_text(conversation_ids)})
+    found = {conversation.id: conversation for conversation in map(to_conversation, rows)}
+    hits = []
+    for conversation_id in conversation_ids:
+        if conversation_id not in found:
+            continue
+        conversation = found[conversation_id]
+        shown = None
+        if conversation_id in places:
+            turn_id, sequence = places[conversation_id]
+            row = session.row("my_message", {"turn": turn_id, "sequence": sequence})
+            shown = snippet(words_of(_content_of(to_message(row))), query) if row is not None else None
+        if shown is None and conversation.title is not None:
+            shown = snippet(conversation.title, query)
+        hits.append(Hit(conversation=conversation, snippet=shown))
+    return hits
+
+
+def _content_of(message: Message) -> tuple[Part, ...]:
+    """What a reader sees of a visible row."""
+    return message.display if message.display is not None else parts_of(message.blocks)
+
+
+def list_key(cursor: str | None, of: str) -> tuple[int, str]:
+    """Where a page of conversations begins: before this `(updated_at, id)`."""
+    return (LATEST, "") if cursor is None else decode_cursor(cursor, of, tuple[int, str])
+
+
+def _export(session: Session, principal: Principal, conversation_id: ConversationId) -> Exported:
+    with session.snapshot():
+        conversation = own_conversation(session, principal, conversation_id)
+        which = {"conversation": conversation_id}
+        return Exported(
+            conversation=conversation,
+            turns=tuple(_export_turn(session, to_turn(row)) for row in session.rows("conversation_turns", which)),
+            files=tuple(to_file(row) for row in session.rows("files_of_conversation", which)),
+        )
+
+
+def _export_turn(session: Session, turn: Turn) -> TurnTrace:
+    stored = session.rows("events_after", (turn.id, 0, ALL))
+    return trace_of(session, turn, [to_recorded(*row) for row in stored])
+
+
+def _import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
+    """Insert what is given as it is; its ids were made for this database."""
+    conversation, org_id = exported.conversation, principal.org_id
+    check_new(has_workspace=has_workspace(session, principal), has_agent=True)
+    session.run("insert_conversation", imported_conversation(exported, principal))
+    if conversation.title is not None:
+        refresh_title(session, conversation.id, conversation.title)
+    for trace in exported.turns:
+        session.run("insert_imported_turn", imported_turn(trace, principal))
+        session.many("insert_imported_message", imported_messages(trace, org_id))
+        session.many("insert_imported_event", imported_events(trace, org_id))
+        session.many("insert_imported_log", imported_logs(trace, org_id))
+    session.many("insert_file", imported_files(exported.files, principal))
+    return by_id(session, conversation.id)

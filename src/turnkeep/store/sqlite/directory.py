@@ -34,15 +34,16 @@ from turnkeep.store.rules.directory import (
     check_workspace,
     key_record,
     monthly_usage,
+    no_agent,
     no_key,
     no_org,
+    no_workspace,
     usage_scope,
     workspace_record,
 )
-from turnkeep.store.rules.refusals import no_agent, no_turn, no_workspace
+from turnkeep.store.rules.turns import no_turn
 from turnkeep.store.sqlite.io.executors import StoreThreads
-from turnkeep.store.sqlite.io.session import Session
-from turnkeep.store.sqlite.ownership import in_workspace
+from turnkeep.store.sqlite.io.session import Session, in_workspace
 from turnkeep_client.wire.account import MonthlyUsage
 
 
@@ -288,3 +289,8 @@ def _peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> T
 def _spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("spend_token", {"hash": token_hash, "purpose": purpose, "now": session.now})
     return None if row is None else to_binding(row)
+
+
+def has_workspace(session: Session, principal: Principal) -> bool:
+    """Whether the workspace of this principal exists."""
+    return session.row("workspace_exists", in_workspace(principal)) is not None

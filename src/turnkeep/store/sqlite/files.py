@@ -12,6 +12,8 @@ from turnkeep.store import checks
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_file
+from turnkeep.store.rules.conversations import no_conversation
+from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import (
     OFFERED,
     Bag,
@@ -22,15 +24,16 @@ from turnkeep.store.rules.files import (
     ids_of,
     is_to_be_spent,
     names_to_look_up,
+    no_file,
     no_turn_bag,
     same_bytes,
     same_file,
     token_refused,
 )
-from turnkeep.store.rules.refusals import no_conversation, no_file, no_workspace
+from turnkeep.store.sqlite.conversations import conversation_for_write
+from turnkeep.store.sqlite.directory import has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
-from turnkeep.store.sqlite.io.session import Session
-from turnkeep.store.sqlite.ownership import conversation_for_write, in_workspace, owner_of
+from turnkeep.store.sqlite.io.session import Session, owner_of
 
 
 class SqliteFiles(StoreThreads):
@@ -127,7 +130,7 @@ def _add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> 
     for conversation_id in {each.conversation_id for each in new}:
         if conversation_id is not None:
             conversation_for_write(session, principal, conversation_id)
-        elif session.row("workspace_exists", in_workspace(principal)) is None:
+        elif not has_workspace(session, principal):
             raise no_workspace()
     bag = Bag(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
     return [_insert(session, bag, each) for each in new]

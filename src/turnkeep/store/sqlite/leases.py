@@ -12,12 +12,19 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import Adopted, Renewal
 from turnkeep.store.rows import event_values, json_text, to_turn
-from turnkeep.store.rules import leases as rules
-from turnkeep.store.rules import queue, quota
-from turnkeep.store.rules.leases import ExpiredTurn
-from turnkeep.store.rules.queue import PromotionFacts
-from turnkeep.store.sqlite.history import own_turn
-from turnkeep.store.sqlite.io.session import Session
+from turnkeep.store.rules.claims import counted_scopes
+from turnkeep.store.rules.turns import (
+    CANCELLED,
+    CANCELLED_EVENT,
+    ExpiredTurn,
+    PromotionFacts,
+    adoption,
+    cancel_step,
+    no_turn,
+    promotion,
+)
+from turnkeep.store.sqlite.io.session import Session, owner_of
+from turnkeep.store.sqlite.outbox import write_outbox
 from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import TurnEvent
 
@@ -55,7 +62,7 @@ def adopt(session: Session, worker: str, lease_seconds: float, limit: int, turn_
 
 
 def _adopt(session: Session, expired: ExpiredTurn, worker: str, lease_until: int) -> Adopted:
-    decided = rules.adoption(expired)
+    decided = adoption(expired)
     [columns] = session.rows(
         "adopt_turn",
         {
@@ -88,7 +95,7 @@ def promote_waiting(session: Session) -> list[TurnId]:
 
 def request_cancel(session: Session, principal: Principal, turn_id: TurnId) -> Turn:
     turn = own_turn(session, principal, turn_id)
-    match rules.cancel_step(turn.status, turn.cancel_requested_at):
+    match cancel_step(turn.status, turn.cancel_requested_at):
         case "end":
             return cancel_waiting(session, turn_id)
         case "mark":
@@ -96,6 +103,14 @@ def request_cancel(session: Session, principal: Principal, turn_id: TurnId) -> T
             return own_turn(session, principal, turn_id)
         case "none":
             return turn
+
+
+def own_turn(session: Session, principal: Principal, turn_id: TurnId) -> Turn:
+    """The principal's turn, on the engine's path."""
+    row = session.row("own_turn", owner_of(principal) | {"turn": turn_id})
+    if row is None:
+        raise no_turn()
+    return to_turn(row)
 
 
 def watch(session: Session, turn_ids: Sequence[TurnId], seconds: float) -> None:
@@ -146,7 +161,7 @@ def promote_next(session: Session, conversation_id: ConversationId) -> TurnId | 
     if found is None:
         return None
     (document,) = found
-    decided = queue.promotion(_promotion_facts(document))
+    decided = promotion(_promotion_facts(document))
     for turn_id in decided.cancels:
         cancel_waiting(session, turn_id)
     if decided.starts is None:
@@ -170,11 +185,12 @@ def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> Non
 
 def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
     """End a turn that never started, and take back the message that was counted for it."""
-    values = {"turn": turn_id, "now": session.now, "error": json_text(queue.CANCELLED)}
+    values = {"turn": turn_id, "now": session.now, "error": json_text(CANCELLED)}
     [(*columns, key_id, org_id)] = session.rows("cancel_waiting", values)
     turn = to_turn(columns)
-    insert_events(session, turn_id, org_id, turn.last_seq - 1, [queue.CANCELLED_EVENT])
-    for scope, scope_id in quota.scopes(turn.workspace_id, turn.user_id, key_id):
+    insert_events(session, turn_id, org_id, turn.last_seq - 1, [CANCELLED_EVENT])
+    write_outbox(session, turn, "cancelled", org_id)
+    for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, key_id):
         which = {"org": org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
         session.run("refund_message", which | one_message(turn.source))
     return turn

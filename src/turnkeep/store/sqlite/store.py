@@ -15,18 +15,16 @@ from turnkeep.store.sqlite.conversations import SqliteConversations
 from turnkeep.store.sqlite.directory import SqliteDirectory
 from turnkeep.store.sqlite.files import SqliteFiles
 from turnkeep.store.sqlite.io.boundary import close_boundary, install_views
-from turnkeep.store.sqlite.io.checkpoints import Checkpoints
-from turnkeep.store.sqlite.io.executors import Readers, Statistics, Writer, ours
+from turnkeep.store.sqlite.io.executors import Checkpoints, Readers, Statistics, Writer, ours
 from turnkeep.store.sqlite.io.migrate import migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
-from turnkeep.store.sqlite.knowledge import SqliteKnowledge
-from turnkeep.store.sqlite.tables import SqliteTables
-from turnkeep.store.sqlite.transfer import SqliteTransfer
+from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
+from turnkeep.store.sqlite.outbox import SqliteOutbox
 from turnkeep.store.sqlite.turns import TurnVerbs
 
 
 class SqliteStore(
-    TurnVerbs, SqliteConversations, SqliteTransfer, SqliteDirectory, SqliteFiles, SqliteKnowledge, SqliteTables
+    TurnVerbs, SqliteConversations, SqliteDirectory, SqliteFiles, SqliteKnowledge, SqliteTables, SqliteOutbox
 ):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
 

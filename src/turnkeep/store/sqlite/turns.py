@@ -1,4 +1,4 @@
-"""Turns on SQLite: claimed, recorded, settled and appended.
+"""Turns on SQLite: claimed, recorded, settled, appended and read.
 
 Each verb checks its input and runs as one job on the writer's thread: it loads facts, lets `store/rules` decide, and
 writes. What a holder writes is turned into columns by the caller's thread (`Entries`), so that the writer's thread has
@@ -13,11 +13,12 @@ from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
-from turnkeep.model.conversations import title_and_preview
+from turnkeep.model.conversations import events_from_rows, title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store import checks
+from turnkeep.store.checks import check_service
 from turnkeep.store.commands import (
     ROW_LIMIT,
     Adopted,
@@ -31,20 +32,38 @@ from turnkeep.store.commands import (
     TurnTrace,
     Window,
 )
-from turnkeep.store.rows import event_values, json_text, message_values, to_turn, turn_values
-from turnkeep.store.rules import appends, claims, fence, quota
-from turnkeep.store.rules.appends import AppendFacts
-from turnkeep.store.rules.attachments import Attachable
-from turnkeep.store.rules.claims import ClaimFacts, NewIds, NewTurn, Repeat
-from turnkeep.store.rules.fence import TurnState
-from turnkeep.store.rules.quota import Scope, call_mark
-from turnkeep.store.rules.refusals import check_service
-from turnkeep.store.sqlite import history, leases
-from turnkeep.store.sqlite.conversations import insert_conversation
+from turnkeep.store.rows import (
+    event_values,
+    json_text,
+    message_values,
+    to_message,
+    to_recorded,
+    to_replayed,
+    to_turn,
+    turn_values,
+)
+from turnkeep.store.rules.claims import (
+    AppendFacts,
+    Attachable,
+    ClaimFacts,
+    NewIds,
+    NewTurn,
+    Repeat,
+    Scope,
+    call_mark,
+    check_appendable,
+    check_limits,
+    counted_scopes,
+    decide,
+    turn_columns,
+)
+from turnkeep.store.rules.conversations import insertion, new_conversation
+from turnkeep.store.rules.turns import TurnState, fence_refusal, no_turn, stand_of
+from turnkeep.store.sqlite import leases
 from turnkeep.store.sqlite.io.executors import StoreThreads
-from turnkeep.store.sqlite.io.session import Session
-from turnkeep.store.sqlite.leases import cancel_waiting, insert_events, one_message, promote_next, show_chain
-from turnkeep.store.sqlite.ownership import owner_of
+from turnkeep.store.sqlite.io.session import Session, owner_of
+from turnkeep.store.sqlite.leases import cancel_waiting, insert_events, one_message, own_turn, promote_next, show_chain
+from turnkeep.store.sqlite.outbox import write_outbox
 from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
@@ -118,13 +137,13 @@ class TurnVerbs(StoreThreads):
 
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
         check_id(turn_id, "turn")
-        return await self._see(principal, history.my_turn, turn_id)
+        return await self._see(principal, _my_turn, turn_id)
 
     async def claimed_turn(self, turn_id: TurnId) -> Turn:
-        return await self._read(history.claimed_turn, check_id(turn_id, "turn"))
+        return await self._read(_claimed_turn, check_id(turn_id, "turn"))
 
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
-        return await self._read(history.running_turn, check_id(turn_id, "turn"), attempt)
+        return await self._read(_running_turn, check_id(turn_id, "turn"), attempt)
 
     async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
         check_id(turn_id, "turn")
@@ -132,26 +151,26 @@ class TurnVerbs(StoreThreads):
         return await self._write(_count_usage, turn_id, attempt, usage, call_mark(turn_id, call_id))
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
-        return await self._read(history.events, check_id(turn_id, "turn"), after, limit)
+        return await self._read(_events, check_id(turn_id, "turn"), after, limit)
 
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
-        return await self._read(history.turn_rows, check_id(turn_id, "turn"))
+        return await self._read(_turn_rows, check_id(turn_id, "turn"))
 
     async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
-        return await self._read(history.window, check_id(conversation_id, "conv"), turns, row_limit)
+        return await self._read(_window, check_id(conversation_id, "conv"), turns, row_limit)
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         check_service(principal)
-        return await self._read(history.trace, principal, check_id(turn_id, "turn"))
+        return await self._read(_trace, principal, check_id(turn_id, "turn"))
 
 
 def _claim(session: Session, claim: Claim) -> Claimed:
     ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
-    decided = claims.decide(claim, _facts_of_claim(session, claim), ids)
+    decided = decide(claim, _facts_of_claim(session, claim), ids)
     if isinstance(decided, Repeat):
-        return decided.claimed(history.claimed_turn(session, decided.turn_id))
+        return decided.claimed(_claimed_turn(session, decided.turn_id))
     _write_claim(session, claim, decided)
-    quota.check(decided.limits, _count_message(session, claim, decided.turn))
+    check_limits(decided.limits, _count_message(session, claim, decided.turn))
     return decided.claimed()
 
 
@@ -181,7 +200,8 @@ def _write_claim(session: Session, claim: Claim, new: NewTurn) -> None:
     """The turn, its question, event 1 and the conversation's counts. A turn that waits counts nothing yet."""
     turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
     if claim.conversation_id is None:
-        insert_conversation(session, claim.principal, claim.new, turn.conversation_id)
+        conversation = new_conversation(claim.principal, claim.new, turn.conversation_id, session.now)
+        session.run("insert_conversation", insertion(conversation, org_id))
     for each in new.attachments:
         session.run(
             "attach_file",
@@ -204,7 +224,7 @@ def _write_claim(session: Session, claim: Claim, new: NewTurn) -> None:
         if new.place.is_branch:
             turns, messages = show_chain(session, turn.conversation_id, new.place.parent)
         turns, messages = turns + 1, messages + 1
-    session.run("insert_turn", turn_values(turn) | claims.turn_columns(claim, new))
+    session.run("insert_turn", turn_values(turn) | turn_columns(claim, new))
     session.run("insert_message", (*message_values(new.question), org_id))
     insert_events(session, turn.id, org_id, 0, [new.began])
     session.run(
@@ -224,7 +244,7 @@ def _count_message(session: Session, claim: Claim, turn: Turn) -> Mapping[Scope,
     """Count the message in every scope; how many there are then. A refusal afterwards takes the count back."""
     principal = claim.principal
     counted: dict[Scope, int] = {}
-    for scope, scope_id in quota.scopes(principal.workspace_id, principal.user_id, principal.key_id):
+    for scope, scope_id in counted_scopes(principal.workspace_id, principal.user_id, principal.key_id):
         which = {"org": principal.org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
         [(counted[scope],)] = session.rows("count_message", which | one_message(claim.source))
     return counted
@@ -249,13 +269,13 @@ def _entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequ
 def _record(session: Session, held: Held, after: int, entries: Entries) -> Receipt:
     """Commit all of it or none, as events `after + 1` …; a repeat is recognised."""
     state = _state_of(session, held.turn_id)
-    stand = fence.stand_of(state, held, after)
+    stand = stand_of(state, held, after)
     if state is None or stand not in {"held", "ahead"}:
-        raise fence.refusal(stand, held, after, None)
+        raise fence_refusal(stand, held, after, None)
     last_seq = state.last_seq
     if not _is_known(session, held, after, entries, last_seq):
         if stand == "ahead":
-            raise fence.refusal(stand, held, after, last_seq)
+            raise fence_refusal(stand, held, after, last_seq)
         _insert(session, held, after, entries, state.org_id)
         last_seq = after + len(entries.events)
         if entries.events:
@@ -268,14 +288,14 @@ def _record(session: Session, held: Held, after: int, entries: Entries) -> Recei
 def _settle(session: Session, held: Held, after: int, settlement: Settlement, entries: Entries) -> Settled:
     """End the turn and let the next one run. The last of `entries.events` is the terminal one."""
     state = _state_of(session, held.turn_id)
-    stand = fence.stand_of(state, held, after)
+    stand = stand_of(state, held, after)
     last = after + len(entries.events)
     if stand == "settled" and state is not None and state.last_seq == last:
         stored = session.rows("events_between", {"turn": held.turn_id, "after": last - 1, "last": last})
         if stored == entries.events[-1:]:
-            return Settled(turn=history.claimed_turn(session, held.turn_id), promoted=None)
+            return Settled(turn=_claimed_turn(session, held.turn_id), promoted=None)
     if state is None or stand != "held":
-        raise fence.refusal(stand, held, after, None if state is None else state.last_seq)
+        raise fence_refusal(stand, held, after, None if state is None else state.last_seq)
     _insert(session, held, after, entries, state.org_id)
     usage, now = settlement.usage, session.now
     [(*columns, key_id)] = session.rows(
@@ -298,6 +318,7 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
         "conversation_settled",
         {"conversation": state.conversation_id, "turn": turn.id, "messages": said, "now": now},
     )
+    write_outbox(session, turn, settlement.status, state.org_id)
     _count_tokens(session, state.org_id, turn, key_id)
     session.run("expire_tokens", {"turn": turn.id, "now": now})
     if state.files_written and settlement.final is not None:
@@ -333,7 +354,7 @@ def _count_tokens(session: Session, org_id: str, turn: Turn, key_id: Any) -> Non
         "count_tokens",
         [
             counted | {"scope": scope, "scope_id": scope_id}
-            for scope, scope_id in quota.scopes(turn.workspace_id, turn.user_id, key_id)
+            for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, key_id)
         ],
     )
 
@@ -391,7 +412,7 @@ def _append(
 ) -> int:
     owner = owner_of(principal)
     row = session.row("append_facts", (conversation_id, owner["org"], owner["workspace"], owner["user"], turn.turn_id))
-    facts = appends.check(None if row is None else AppendFacts(*row), conversation_id)
+    facts = check_appendable(None if row is None else AppendFacts(*row), conversation_id)
     if facts.known_ordinal is not None:
         return facts.known_ordinal
     usage = turn.usage
@@ -423,3 +444,69 @@ def _append(
     visible = sum(not row.internal for row in turn.rows)
     session.run("conversation_appended", (conversation_id, turn.turn_id, visible, session.now, title, preview))
     return facts.next_ordinal
+
+
+ALL = 2**62
+"""More than there ever is of anything."""
+
+
+def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int) -> Window:
+    found = session.rows("window", (conversation_id, turns, row_limit + 1))
+    is_cut = len(found) > row_limit
+    if is_cut:
+        found.pop()
+    found.reverse()
+    return Window(rows=tuple([to_replayed(conversation_id, row) for row in found]), is_cut=is_cut)
+
+
+def _events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[Recorded]:
+    found = session.rows("events_after", (turn_id, after, limit))
+    if found:
+        return [to_recorded(seq, payload, display) for seq, payload, display in found]
+    row = session.row("turn_by_id", {"turn": turn_id})
+    if row is None:
+        return []
+    turn = to_turn(row)
+    if turn.last_seq or not turn.is_settled:
+        return []
+    told = enumerate(events_from_rows(turn, _turn_rows(session, turn_id)), start=1)
+    return [Recorded(seq=seq, event=event) for seq, event in told if seq > after][:limit]
+
+
+def _turn_rows(session: Session, turn_id: TurnId) -> list[Message]:
+    return [to_message(row) for row in session.rows("turn_rows", (turn_id,))]
+
+
+def _running_turn(session: Session, turn_id: TurnId, attempt: int) -> Turn | None:
+    row = session.row("running_turn", {"turn": turn_id, "attempt": attempt})
+    return None if row is None else to_turn(row)
+
+
+def _my_turn(session: Session, turn_id: TurnId) -> Turn:
+    row = session.row("my_turn", {"turn": turn_id})
+    if row is None:
+        raise no_turn()
+    return to_turn(row)
+
+
+def _claimed_turn(session: Session, turn_id: TurnId) -> Turn:
+    row = session.row("turn_by_id", {"turn": turn_id})
+    if row is None:
+        raise no_turn()
+    return to_turn(row)
+
+
+def _trace(session: Session, principal: Principal, turn_id: TurnId) -> TurnTrace:
+    return trace_of(session, own_turn(session, principal, turn_id), _events(session, turn_id, 0, ALL))
+
+
+def trace_of(session: Session, turn: Turn, recorded: list[Recorded]) -> TurnTrace:
+    lines = session.rows("logs_from", {"turn": turn.id, "n": 0})
+    return TurnTrace(
+        turn=turn,
+        rows=tuple(_turn_rows(session, turn.id)),
+        events=tuple(recorded),
+        logs=tuple(
+            LogLine(after_seq=after, level=level, message=message, ts=ts) for after, level, message, ts in lines
+        ),
+    )

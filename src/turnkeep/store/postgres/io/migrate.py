@@ -1,12 +1,12 @@
 """Migrating a PostgreSQL database: tables by numbered files; functions, policies and rights as this release has them.
 
 Everything happens in one transaction, so that a worker sees the old release's database or the new one's. Functions
-hold no data, so they are not migrated but replaced: if any of them changed, all are dropped and made again.
+hold no data, so they are not migrated but replaced: if any of them changed, all are dropped and made again. That is
+also done when a list of columns that is written into them has changed.
 """
 
 import asyncio
 import hashlib
-from importlib.resources import files
 
 import asyncpg
 
@@ -14,6 +14,7 @@ from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.store.migrations import AppliedMigration, load_migrations, pending
 from turnkeep.store.postgres.io.errors import is_retried, translated
 from turnkeep.store.postgres.io.roles import client_login, ensure_groups, ensure_login
+from turnkeep.store.postgres.io.statements import functions
 
 _LOCK = 0x7475726E6B656570
 """`turnkeep`, as the number of an advisory lock: one migration at a time in each database."""
@@ -124,7 +125,7 @@ async def _migrate(
                 migration.name,
                 migration.checksum,
             )
-        texts = _functions()
+        texts = functions()
         await connection.execute(_DROP_FUNCTIONS)
         for text in texts:
             await connection.execute(text)
@@ -140,18 +141,12 @@ async def _is_current(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
     if pending(load_migrations("postgres"), await _applied(connection)):
         return False
     found = await connection.fetchval("SELECT checksum FROM turnkeep.migrations_of_functions")
-    return bool(found == _checksum(_functions()))
+    return bool(found == _checksum(functions()))
 
 
 async def _applied(connection: "asyncpg.Connection[asyncpg.Record]") -> list[AppliedMigration]:
     rows = await connection.fetch("SELECT version, name, checksum FROM turnkeep.migrations ORDER BY version")
     return [AppliedMigration(version=row[0], name=row[1], checksum=row[2]) for row in rows]
-
-
-def _functions() -> list[str]:
-    folder = files("turnkeep.store") / "sql" / "postgres" / "functions"
-    found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [file.read_text(encoding="utf-8") for file in found]
 
 
 def _checksum(texts: list[str]) -> str:

@@ -1,4 +1,5 @@
--- Pages and the text of files. What a search finds is read through the client path.
+-- Pages, the text of files, and tables with their rows. What a search finds is read through the client path. Rows that are
+-- being imported are not visible.
 
 -- name: insert_page
 -- With its passages. The same id again changes nothing. No row if there is no such workspace.
@@ -88,3 +89,153 @@ WITH lost AS (
 )
 DELETE FROM turnkeep.file_texts t USING lost l WHERE t.sha256 = l.sha256 AND t.org_id = l.org_id
 RETURNING t.sha256
+
+-- name: insert_table
+-- The same id again changes nothing. No row if there is no such workspace.
+INSERT INTO turnkeep.tables AS t
+       (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
+SELECT $3, w.org_id, w.id, $4, $5, $6, $7, n.now, n.now
+  FROM turnkeep.workspaces w, (SELECT turnkeep.now_ms() AS now) n WHERE w.org_id = $1 AND w.id = $2
+ON CONFLICT (id) DO UPDATE SET name = excluded.name
+RETURNING {t.table_columns}
+
+-- name: table_for_write
+-- It stays locked. Tables have no serial here.
+SELECT {t.table_columns}, 0 AS serial, t.last_row, t.import_id, t.import_first, t.import_last FROM turnkeep.tables t
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL FOR UPDATE
+
+-- name: table_exists
+SELECT 1 FROM turnkeep.tables t
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL
+
+-- name: update_table
+UPDATE turnkeep.tables t
+   SET name = $2, name_key = $3, description = $4, columns = $5, updated_at = turnkeep.now_ms()
+ WHERE t.id = $1
+RETURNING {t.table_columns}
+
+-- name: table_by_id
+SELECT {t.table_columns} FROM turnkeep.tables t WHERE t.id = $1 AND t.deleted_at IS NULL
+
+-- name: delete_table
+UPDATE turnkeep.tables t SET deleted_at = turnkeep.now_ms(), import_id = NULL, import_at = NULL
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL
+RETURNING t.id
+
+-- name: my_table
+SELECT {t.table_columns} FROM turnkeep.my_table($1, $2, $3, $4) t
+
+-- name: my_tables
+SELECT {t.table_columns} FROM turnkeep.my_tables($1, $2, $3, $4, $5) t
+
+-- name: add_rows
+-- Rows under the next numbers of a table that is locked, and their batch.
+WITH kept AS (
+    INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at)
+    VALUES ($2, $3, $4, $5, $6, turnkeep.now_ms())
+), added AS (
+    INSERT INTO turnkeep.table_rows (table_id, number, org_id, cells, tokens, created_at, updated_at)
+    SELECT $2, $5 + e.n::integer - 1, $1, e.cells::json, e.tokens::tsvector, x.now, x.now
+      FROM unnest($7::text[], $8::text[]) WITH ORDINALITY AS e (cells, tokens, n),
+           (SELECT turnkeep.now_ms() AS now) x
+)
+UPDATE turnkeep.tables t
+   SET row_count = t.row_count + $6::integer, last_row = t.last_row + $6::integer, updated_at = turnkeep.now_ms()
+ WHERE t.id = $2
+
+-- name: batch_of_rows
+SELECT b.first, b.count, b.digest FROM turnkeep.row_batches b WHERE b.table_id = $1 AND b.batch = $2
+
+-- name: add_batch_of_rows
+INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at)
+VALUES ($1, $2, $3, $4, $5, turnkeep.now_ms())
+
+-- name: my_table_rows
+SELECT number, cells, created_at, updated_at FROM turnkeep.my_table_rows($1, $2, $3, $4, $5, $6)
+
+-- name: my_found_rows
+SELECT table_id, number, cells, created_at, updated_at FROM turnkeep.my_found_rows($1, $2, $3, $4, $5)
+
+-- name: change_row
+UPDATE turnkeep.table_rows r SET cells = $5::text::json, tokens = $6::text::tsvector, updated_at = turnkeep.now_ms()
+  FROM turnkeep.tables t
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL
+   AND r.table_id = t.id AND r.number = $4
+RETURNING r.number, r.cells, r.created_at, r.updated_at
+
+-- name: delete_row
+-- The table is locked first, as every other write does.
+WITH found AS (
+    SELECT t.id FROM turnkeep.tables t
+     WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.id = $3 AND t.deleted_at IS NULL FOR UPDATE
+), gone AS (
+    DELETE FROM turnkeep.table_rows r USING found f WHERE r.table_id = f.id AND r.number = $4 RETURNING r.table_id
+)
+UPDATE turnkeep.tables t SET row_count = t.row_count - 1, updated_at = turnkeep.now_ms()
+  FROM gone g WHERE t.id = g.table_id
+RETURNING t.id
+
+-- name: begin_import
+UPDATE turnkeep.tables t
+   SET import_id = $2, import_first = t.last_row + 1, import_last = t.last_row + $3::integer,
+       last_row = t.last_row + $3::integer, import_at = turnkeep.now_ms()
+ WHERE t.id = $1
+
+-- name: import_rows
+-- No row: the import was given up, the table was deleted, or the numbers were not reserved.
+WITH found AS (
+    UPDATE turnkeep.tables t SET import_at = turnkeep.now_ms()
+     WHERE t.id = $1 AND t.import_id = $2 AND t.deleted_at IS NULL
+       AND $3::integer >= t.import_first AND $3::integer + cardinality($4::text[]) - 1 <= t.import_last
+    RETURNING t.id, t.org_id
+), added AS (
+    INSERT INTO turnkeep.table_rows (table_id, number, org_id, cells, tokens, created_at, updated_at)
+    SELECT f.id, $3::integer + e.n::integer - 1, f.org_id, e.cells::json, e.tokens::tsvector, x.now, x.now
+      FROM found f, unnest($4::text[], $5::text[]) WITH ORDINALITY AS e (cells, tokens, n),
+           (SELECT turnkeep.now_ms() AS now) x
+    ON CONFLICT (table_id, number) DO NOTHING
+)
+SELECT f.id FROM found f
+
+-- name: import_under_way
+-- The range of an import that may still write, and whether there is a batch of this name. The table stays locked.
+SELECT t.import_id, t.import_first, t.import_last,
+       EXISTS (SELECT 1 FROM turnkeep.row_batches b WHERE b.table_id = t.id AND b.batch = $3)
+  FROM turnkeep.tables t
+ WHERE t.id = $1 AND t.import_id = $2 AND t.deleted_at IS NULL FOR UPDATE
+
+-- name: finish_import
+UPDATE turnkeep.tables t
+   SET row_count = t.row_count + (t.import_last - t.import_first + 1), import_id = NULL, import_first = NULL,
+       import_last = NULL, import_at = NULL, updated_at = turnkeep.now_ms()
+ WHERE t.id = $1
+RETURNING {t.table_columns}
+
+-- name: abandon_import
+-- From here on it cannot write or finish; its rows stay hidden until they are erased.
+UPDATE turnkeep.tables t SET import_id = 'abandoned', import_at = 0 WHERE t.id = $1 AND t.import_id = $2
+
+-- name: tables_to_erase
+-- Deleted tables, and those with an import that was silent since then. They stay locked.
+SELECT t.id, t.deleted_at IS NOT NULL, t.import_first, t.import_last FROM turnkeep.tables t
+ WHERE t.deleted_at IS NOT NULL OR t.import_at < $1
+ ORDER BY t.id LIMIT 20 FOR UPDATE SKIP LOCKED
+
+-- name: erase_rows
+DELETE FROM turnkeep.table_rows r
+ WHERE r.table_id = $1 AND r.number IN (SELECT x.number FROM turnkeep.table_rows x
+                                         WHERE x.table_id = $1 AND x.number BETWEEN $2 AND $3
+                                         ORDER BY x.number LIMIT $4)
+RETURNING r.number
+
+-- name: end_import
+UPDATE turnkeep.tables t SET import_id = NULL, import_first = NULL, import_last = NULL, import_at = NULL
+ WHERE t.id = $1
+
+-- name: erase_table
+-- With the names of its batches.
+WITH batches AS (DELETE FROM turnkeep.row_batches b WHERE b.table_id = $1)
+DELETE FROM turnkeep.tables t WHERE t.id = $1
+
+-- name: erase_old_batches
+DELETE FROM turnkeep.row_batches b WHERE b.created_at < $1

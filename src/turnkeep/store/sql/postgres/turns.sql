@@ -15,7 +15,7 @@ SELECT turnkeep.append($1, $2, $3, $4, $5, $6) AS ordinals
 SELECT r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
 
 -- name: settle
-SELECT s.outcome, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5) s
+SELECT s.outcome, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5, $6) s
 
 -- name: promotion_facts
 -- Lock the conversation, and load what decides which of its waiting turns runs next.
@@ -25,7 +25,7 @@ SELECT turnkeep.now_ms() AS now, turnkeep.promotion_facts($1) AS facts
 SELECT turnkeep.start_waiting($1, $2, $3, $4, $5)
 
 -- name: cancel_turns
-SELECT turnkeep.cancel_turns($1, $2, $3, $4)
+SELECT turnkeep.cancel_turns($1, $2, $3, $4, $5)
 
 -- name: renew
 SELECT r.turn_id, r.attempt, r.cancel_requested, r.files_written FROM turnkeep.renew($1, $2, $3) r

@@ -1,4 +1,5 @@
--- Pages, the text of files, and the passages by which both are found. What a search finds is read through the client path.
+-- Pages, the text of files, and the passages by which both are found; and tables with their rows. What a search finds is
+-- read through the client path. A row's rowid is `serial << 32 | number`; rows that are being imported are not visible.
 
 -- name: insert_page
 INSERT INTO pages (id, org_id, workspace_id, title, content, created_at, updated_at)
@@ -74,3 +75,126 @@ SELECT t.org_id, t.sha256 FROM file_texts t
 
 -- name: drop_file_text
 DELETE FROM file_texts WHERE org_id = :org AND sha256 = :owner;
+
+-- name: insert_table
+INSERT INTO tables (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
+VALUES (:id, :org, :workspace, :name, :name_key, :description, :columns, :now, :now)
+RETURNING {table_columns}, serial;
+
+-- name: table_name_taken
+SELECT 1 FROM tables WHERE workspace_id = :workspace AND name_key = :key AND deleted_at IS NULL AND id <> :id;
+
+-- name: table_for_write
+SELECT {table_columns}, serial, last_row, import_id, import_first, import_last
+  FROM tables
+ WHERE id = :table AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL;
+
+-- name: update_table
+UPDATE tables
+   SET name = :name, name_key = :name_key, description = :description, columns = :columns, updated_at = :now
+ WHERE id = :table
+RETURNING {table_columns}, serial;
+
+-- name: delete_table
+UPDATE tables SET deleted_at = :now, import_id = NULL, import_at = NULL WHERE id = :table;
+
+-- name: my_table
+SELECT {table_columns}, serial FROM my_tables WHERE id = :table;
+
+-- name: my_tables_page
+SELECT {table_columns}, serial FROM my_tables WHERE (:before IS NULL OR id < :before) ORDER BY id DESC LIMIT :limit;
+
+-- name: batch_of_rows
+SELECT first, count, digest FROM row_batches WHERE table_serial = :serial AND batch = :batch;
+
+-- name: add_batch_of_rows
+INSERT INTO row_batches (table_serial, batch, digest, first, count, created_at)
+VALUES (:serial, :batch, :digest, :first, :count, :now);
+
+-- name: count_rows
+UPDATE tables SET row_count = row_count + :count, last_row = max(last_row, :last), updated_at = :now WHERE serial = :serial;
+
+-- name: insert_row
+INSERT INTO table_rows (n, org_id, cells, created_at, updated_at) VALUES (:n, :org, :cells, :now, :now)
+ON CONFLICT (n) DO NOTHING;
+
+-- name: add_row_tokens
+INSERT OR REPLACE INTO row_tokens (rowid, tokens) VALUES (:n, :tokens);
+
+-- name: my_rows_after
+SELECT n & 4294967295, cells, created_at, updated_at FROM my_table_rows
+ WHERE n > :after AND n <= :last ORDER BY n LIMIT :limit;
+
+-- name: my_rows_by_n
+SELECT n, cells, created_at, updated_at FROM my_table_rows WHERE n IN (SELECT value FROM json_each(:ns));
+
+-- name: row_for_write
+SELECT 1 FROM table_rows WHERE n = :n;
+
+-- name: update_row
+UPDATE table_rows SET cells = :cells, updated_at = :now WHERE n = :n
+RETURNING n & 4294967295, cells, created_at, updated_at;
+
+-- name: delete_row
+DELETE FROM table_rows WHERE n = :n;
+
+-- name: drop_row_tokens
+DELETE FROM row_tokens WHERE rowid = :n;
+
+-- name: tables_to_search
+SELECT id, serial FROM tables WHERE org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL ORDER BY id DESC LIMIT :limit;
+
+-- name: begin_import
+UPDATE tables
+   SET import_id = :import, import_first = last_row + 1, import_last = last_row + :count, last_row = last_row + :count,
+       import_at = :now
+ WHERE serial = :serial
+RETURNING import_first;
+
+-- name: import_under_way
+-- The table and the range of an import that may still write.
+SELECT serial, org_id, import_id, import_first, import_last FROM tables
+ WHERE id = :table AND import_id = :import AND deleted_at IS NULL;
+
+-- name: touch_import
+UPDATE tables SET import_at = :now WHERE serial = :serial;
+
+-- name: finish_import
+UPDATE tables
+   SET row_count = row_count + (import_last - import_first + 1), import_id = NULL, import_first = NULL,
+       import_last = NULL, import_at = NULL, updated_at = :now
+ WHERE id = :table AND import_id = :import AND deleted_at IS NULL
+RETURNING {table_columns}, serial;
+
+-- name: table_by_id
+SELECT {table_columns}, serial FROM tables WHERE id = :table AND deleted_at IS NULL;
+
+-- name: abandon_import
+-- From here on it cannot write or finish; its rows stay hidden until they are erased.
+UPDATE tables SET import_id = 'abandoned', import_at = 0 WHERE id = :table AND import_id = :import;
+
+-- name: abandon_imports
+-- One process has this file, so the imports of an earlier process have ended.
+UPDATE tables SET import_id = 'abandoned', import_at = 0 WHERE import_id IS NOT NULL;
+
+-- name: silent_imports
+SELECT serial, import_first, import_last FROM tables
+ WHERE import_at IS NOT NULL AND import_at < :before AND deleted_at IS NULL LIMIT 20;
+
+-- name: end_import
+UPDATE tables SET import_id = NULL, import_first = NULL, import_last = NULL, import_at = NULL WHERE serial = :serial;
+
+-- name: deleted_tables
+SELECT serial FROM tables WHERE deleted_at IS NOT NULL LIMIT 20;
+
+-- name: rows_to_erase
+SELECT n FROM table_rows WHERE n BETWEEN :first AND :last LIMIT :limit;
+
+-- name: erase_table
+DELETE FROM tables WHERE serial = :serial;
+
+-- name: erase_batches_of_table
+DELETE FROM row_batches WHERE table_serial = :serial;
+
+-- name: erase_old_batches
+DELETE FROM row_batches WHERE created_at < :before;

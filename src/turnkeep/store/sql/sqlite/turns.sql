@@ -46,7 +46,7 @@ SELECT json_object(
          WHERE b.id = :beside AND b.conversation_id = :conversation)));
 
 -- name: attachment_facts
--- The files that a claim may attach, and the names that its conversation has already (`rules.attachments.Attachable`).
+-- The files that a claim may attach, and the names that its conversation has already (`rules.claims.Attachable`).
 SELECT json_object(
     'files', json((
         SELECT json_group_array(json_object(
@@ -130,7 +130,7 @@ INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, p
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, 'succeeded', 1, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18);
 
 -- name: append_facts
--- What an append depends on, in one look (`rules.appends.AppendFacts`, in the order of its fields).
+-- What an append depends on, in one look (`rules.claims.AppendFacts`, in the order of its fields).
 SELECT c.head_turn_id, c.next_ordinal, r.id, r.started_at,
        (SELECT q.id FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued' ORDER BY q.ordinal LIMIT 1),
        k.conversation_id, k.ordinal, c.title IS NULL OR c.preview IS NULL
@@ -206,7 +206,7 @@ UPDATE conversations
 UPDATE one_time_tokens SET expires_at = :now WHERE turn_id = :turn AND used_at IS NULL AND expires_at > :now;
 
 -- name: promotion_facts
--- What decides which waiting turn runs next, as one document (`rules.queue.PromotionFacts`). No row: no turn waits.
+-- What decides which waiting turn runs next, as one document (`rules.turns.PromotionFacts`). No row: no turn waits.
 SELECT json_object(
     'is_deleted', c.deleted_at IS NOT NULL,
     'head_turn_id', c.head_turn_id,
@@ -262,7 +262,7 @@ UPDATE turns INDEXED BY turns_single_flight SET lease_until = 0 WHERE status = '
 
 -- name: expired_turns
 -- Turns to adopt: running, and their leases have ended. The longest abandoned come first. The columns are those of
--- `rules.leases.ExpiredTurn`, in its order.
+-- `rules.turns.ExpiredTurn`, in its order.
 SELECT t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
        t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until

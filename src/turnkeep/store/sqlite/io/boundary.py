@@ -42,6 +42,7 @@ ENGINE_TABLES: Final = frozenset(
         "one_time_tokens",
         "turn_events",
         "turn_logs",
+        "outbox",
         "search_entries",
         "search_tokens",
         "search_tokens_config",

@@ -15,6 +15,7 @@ import apsw
 
 from turnkeep.clock import Clock
 from turnkeep.errors import Defect, Forbidden, InvalidRequest, StorageFull, TurnkeepError, Unavailable
+from turnkeep.model.principals import Principal
 from turnkeep.store import rows
 from turnkeep.store.queries import load_queries
 from turnkeep.store.sqlite.io.boundary import Identity
@@ -76,6 +77,22 @@ class Session:
             yield
         finally:
             self._execute("COMMIT")
+
+
+def in_workspace(principal: Principal) -> dict[str, Any]:
+    """For what everyone in the workspace shares."""
+    return {"org": principal.org_id, "workspace": principal.workspace_id}
+
+
+def owner_of(principal: Principal) -> dict[str, Any]:
+    """`user` is None for a service that acts for no user, which means the whole workspace.
+
+    A missing user is no such service: the empty name owns nothing.
+    """
+    user: str | None = principal.user_id
+    if user is None and principal.role != "service":
+        user = ""
+    return in_workspace(principal) | {"user": user}
 
 
 @cache

@@ -1,6 +1,6 @@
 -- What the verbs of turns share. Every function here runs inside a transaction that holds the conversation's lock.
 
--- A refusal: ends the transaction, so nothing of it is stored. The codes are those of `errors.py` (see pools.py).
+-- A refusal: ends the transaction, so nothing of it is stored. The codes are those of `errors.py` (see `io/errors.py`).
 CREATE FUNCTION turnkeep.refuse(p_code text, p_message text, p_detail text DEFAULT '') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -46,24 +46,36 @@ BEGIN
     RETURN (SELECT count(*) FROM turnkeep.messages m WHERE m.turn_id = p_turn AND NOT m.internal);
 END $$;
 
--- End waiting turns: each with this error and this last event, and with its message taken back from those it was counted
--- for. The counters are locked in the order of their keys.
-CREATE FUNCTION turnkeep.cancel_turns(p_turns text[], p_now bigint, p_error text, p_event text) RETURNS void
-LANGUAGE plpgsql AS $$
+-- Write these entries (`rules.outbox.NewEntry`) of the turns that have ended; those of other turns are left out.
+CREATE FUNCTION turnkeep.write_outbox(p_turns turnkeep.turns[], p_entries json) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO turnkeep.outbox
+           (id, org_id, workspace_id, user_id, type, conversation_id, subject_id, created_at, not_before)
+    SELECT e.id, t.org_id, t.workspace_id, t.user_id, e.type, t.conversation_id, t.id, t.settled_at, t.settled_at
+      FROM unnest(p_turns) t JOIN json_to_recordset(p_entries) AS e (id text, type text, turn_id text) ON e.turn_id = t.id;
+END $$;
+
+-- End waiting turns: each with this error, this last event and its entry of the outbox, and with its message taken back from
+-- those it was counted for. The counters are locked in the order of their keys.
+CREATE FUNCTION turnkeep.cancel_turns(p_turns text[], p_now bigint, p_error text, p_event text, p_outbox json)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_ended turnkeep.turns[];
 BEGIN
     WITH ended AS (
         UPDATE turnkeep.turns t
            SET status = 'cancelled', settled_at = p_now, lease_until = NULL, last_seq = t.last_seq + 1, error = p_error
          WHERE t.id = ANY (p_turns) AND t.status = 'queued'
-        RETURNING t.id, t.last_seq, t.org_id, t.workspace_id, t.user_id, t.key_id, t.source, t.month
-    ), told AS (
-        INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
-        SELECT e.id, e.last_seq, e.org_id, 'error', p_event FROM ended e
+        RETURNING t.*
     )
+    SELECT array_agg(e::turnkeep.turns) INTO v_ended FROM ended e;
+    INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
+    SELECT e.id, e.last_seq, e.org_id, 'error', p_event FROM unnest(v_ended) e;
+    PERFORM turnkeep.write_outbox(v_ended, p_outbox);
     INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
     SELECT e.org_id, s.scope, s.scope_id, e.month, -count(*) FILTER (WHERE e.source = 'ui'),
            -count(*) FILTER (WHERE e.source = 'api')
-      FROM ended e
+      FROM unnest(v_ended) e
      CROSS JOIN LATERAL (VALUES ('key', e.key_id), ('user', e.user_id), ('workspace', e.workspace_id)) AS s (scope, scope_id)
      WHERE s.scope_id IS NOT NULL
      GROUP BY e.org_id, s.scope, s.scope_id, e.month
@@ -72,7 +84,7 @@ BEGIN
        SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages;
 END $$;
 
--- What decides which turn of a conversation runs next, as one document (`rules.queue.PromotionFacts`). The conversation is
+-- What decides which turn of a conversation runs next, as one document (`rules.turns.PromotionFacts`). The conversation is
 -- locked from here to the commit.
 CREATE FUNCTION turnkeep.promotion_facts(p_conversation text) RETURNS json LANGUAGE plpgsql AS $$
 BEGIN

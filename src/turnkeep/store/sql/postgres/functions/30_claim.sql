@@ -92,7 +92,7 @@ BEGIN
                     WHERE a.id = p_agent AND a.org_id = p_org AND a.workspace_id = p_workspace AND a.deleted_at IS NULL);
 END $$;
 
--- The files that a claim may attach, and the names that its conversation has already (`rules.attachments.Attachable`).
+-- The files that a claim may attach, and the names that its conversation has already (`rules.claims.Attachable`).
 CREATE FUNCTION turnkeep.attachable(p_org text, p_workspace text, p_owner text, p_conversation text, p_files text[])
 RETURNS json LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -128,14 +128,11 @@ DECLARE
 BEGIN
     SELECT * INTO v_more FROM json_to_record(p_more) AS m (
         conversation turnkeep.conversations, title text, preview text, attachments json, owner text, cancels text,
-        cancel_error text, cancel_event text, stops text, moves json, is_branch boolean,
+        cancel_error text, cancel_event text, cancel_outbox json, stops text, moves json, is_branch boolean,
         workspace_limit integer, user_limit integer, key_limit integer);
     IF NOT (v_more.conversation IS NULL) THEN  -- a row IS NOT NULL only if all its columns are
-        INSERT INTO turnkeep.conversations
-               (id, org_id, workspace_id, user_id, kind, agent_id, model, workflow_id, title, metadata, created_at, updated_at)
-        SELECT c.id, c.org_id, c.workspace_id, c.user_id, c.kind, c.agent_id, c.model, c.workflow_id, c.title, c.metadata,
-               c.created_at, c.updated_at
-          FROM (SELECT (v_more.conversation).*) c;
+        INSERT INTO turnkeep.conversations ({new_conversation_columns})
+        SELECT {c.new_conversation_columns} FROM (SELECT (v_more.conversation).*) c;
     ELSE
         SELECT * INTO v_conversation FROM turnkeep.conversations c WHERE c.id = p_turn.conversation_id FOR UPDATE;
         IF v_conversation.deleted_at IS NOT NULL
@@ -149,7 +146,8 @@ BEGIN
         PERFORM turnkeep.refuse('40001', 'the files have changed');
     END IF;
     IF v_more.cancels IS NOT NULL THEN
-        PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event);
+        PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event,
+                                      v_more.cancel_outbox);
     END IF;
     IF v_more.stops IS NOT NULL THEN
         UPDATE turnkeep.turns t SET cancel_requested_at = p_turn.created_at

@@ -4,7 +4,7 @@
 -- number of turns, as the work of starting a statement is most of the cost. The conversations are changed first, which
 -- locks them, in the order of the turns: that of the conversations' ids. A turn is inserted by a later statement, and only
 -- if nothing runs or waits there and its id is new. If one of them cannot be appended, TK010 is raised with the facts of the
--- first (`rules.appends.AppendFacts`), which takes everything back; the caller then sends them one by one.
+-- first (`rules.claims.AppendFacts`), which takes everything back; the caller then sends them one by one.
 -- The plans are fixed: loops over the turns that look up each row by its index.
 CREATE FUNCTION turnkeep.append(p_turns turnkeep.turns[], p_owners text[], p_titles text[], p_previews text[],
                                 p_visible integer[], p_rows turnkeep.messages[]) RETURNS integer[]

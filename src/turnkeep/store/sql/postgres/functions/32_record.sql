@@ -6,7 +6,7 @@
 -- that `fence` takes, not a condition on the inserts: what a job writes is decided once its turn is locked, and a job that
 -- has lost its turn leaves the others unharmed.
 
--- Lock a turn and say where its writer stands (`rules.fence.Stand`):
+-- Lock a turn and say where its writer stands (`rules.turns.Stand`):
 --   held       it is the writer's, and the next number is the one that the writer expects
 --   lost       another worker has taken it over, or it does not exist
 --   settled    it has ended

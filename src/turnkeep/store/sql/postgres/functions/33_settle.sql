@@ -1,6 +1,7 @@
--- End turns: rows, events, the terminal event, status, counters, head, usage and tokens, at once.
+-- End turns: rows, events, the terminal event, status, counters, head, usage, tokens and the outbox, at once.
 --
--- The parameters are those of `record`; the terminal event is the last of a job. A job says besides how the turn ends. Jobs
+-- The parameters are those of `record`; the terminal event is the last of a job. A job says besides how the turn ends, and `p_outbox` what
+-- the outside hears of it. Jobs
 -- come in the order of their turn ids, after all their conversations were locked in the order of theirs. A turn of a deleted
 -- conversation ends too.
 --
@@ -8,7 +9,7 @@
 -- caller then settles it in a transaction of its own, in which the rules decide what runs next.
 CREATE FUNCTION turnkeep.settle(
     p_jobs json, p_rows turnkeep.messages[], p_events turnkeep.turn_events[], p_logs turnkeep.turn_logs[],
-    p_promotes boolean
+    p_outbox json, p_promotes boolean
 ) RETURNS TABLE (outcome text, turn turnkeep.turns) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_job    record;
@@ -63,6 +64,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     PERFORM turnkeep.write_entries(v_held, p_rows, p_events, p_logs);
+    PERFORM turnkeep.write_outbox(v_turns, p_outbox);
     PERFORM turnkeep.add_tokens(v_turns);
     IF v_carry <> '{}' THEN
         UPDATE turnkeep.files f SET message_id = m.id

@@ -5,12 +5,26 @@ import pytest
 from turnkeep.errors import ConversationBusy, Defect, LeaseLost, QueueFull, QuotaExceeded, TurnSettled
 from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
 from turnkeep.model.turns import Held
-from turnkeep.store.rules import fence, leases, queue, quota
-from turnkeep.store.rules.branches import Beside, Place
-from turnkeep.store.rules.fence import TurnState
-from turnkeep.store.rules.leases import ExpiredTurn
-from turnkeep.store.rules.queue import Candidate, Move, Promotion, PromotionFacts, Queue, RunningTurn, WaitingTurn
-from turnkeep.store.rules.quota import Limits
+from turnkeep.store.rules.claims import Limits, check_limits
+from turnkeep.store.rules.turns import (
+    Beside,
+    Candidate,
+    ExpiredTurn,
+    Move,
+    Place,
+    Promotion,
+    PromotionFacts,
+    Queue,
+    RunningTurn,
+    TurnState,
+    WaitingTurn,
+    adoption,
+    cancel_step,
+    enter_queue,
+    fence_refusal,
+    promotion,
+    stand_of,
+)
 from turnkeep_client.wire.events import Reset, TurnBegan
 
 A, B, C, R = TurnId("turn_a"), TurnId("turn_b"), TurnId("turn_c"), TurnId("turn_r")
@@ -23,61 +37,61 @@ BUSY = Queue(
 
 class TestEntering:
     def test_an_idle_conversation_starts_the_turn(self) -> None:
-        entry = queue.enter(Queue(next_ordinal=1), if_busy="reject", limit=0, beside=None)
+        entry = enter_queue(Queue(next_ordinal=1), if_busy="reject", limit=0, beside=None)
         assert (entry.ordinal, entry.is_started) == (1, True)
 
     def test_reject_names_the_turn_that_waits_if_none_runs(self) -> None:
         waiting = Queue(next_ordinal=2, waiting=(WaitingTurn(id=A, ordinal=1),))
         with pytest.raises(ConversationBusy) as refused:
-            queue.enter(waiting, if_busy="reject", limit=5, beside=None)
+            enter_queue(waiting, if_busy="reject", limit=5, beside=None)
         assert (refused.value.turn_id, refused.value.started_at) == (A, None)
 
     def test_enqueue_waits_at_the_end_up_to_the_limit(self) -> None:
-        entry = queue.enter(BUSY, if_busy="enqueue", limit=3, beside=None)
+        entry = enter_queue(BUSY, if_busy="enqueue", limit=3, beside=None)
         assert (entry.ordinal, entry.is_started, entry.moves) == (6, False, ())
         with pytest.raises(QueueFull, match="2 turns wait"):
-            queue.enter(BUSY, if_busy="enqueue", limit=2, beside=None)
+            enter_queue(BUSY, if_busy="enqueue", limit=2, beside=None)
 
     def test_interrupt_stops_the_running_turn_and_waits_in_front(self) -> None:
-        entry = queue.enter(BUSY, if_busy="interrupt", limit=2, beside=None)
+        entry = enter_queue(BUSY, if_busy="interrupt", limit=2, beside=None)
         assert (entry.ordinal, entry.stops, entry.cancels) == (3, R, None)
         assert entry.moves == (Move(id=B, ordinal=6), Move(id=A, ordinal=5))
         with pytest.raises(QueueFull):
-            queue.enter(BUSY, if_busy="interrupt", limit=1, beside=None)
+            enter_queue(BUSY, if_busy="interrupt", limit=1, beside=None)
 
     def test_an_edit_of_a_waiting_turn_replaces_it(self) -> None:
-        entry = queue.enter(BUSY, if_busy="interrupt", limit=1, beside=A)
+        entry = enter_queue(BUSY, if_busy="interrupt", limit=1, beside=A)
         assert (entry.ordinal, entry.cancels, entry.moves) == (5, A, (Move(id=B, ordinal=6),))
 
 
 class TestPromotion:
     def test_the_first_waiting_turn_runs_after_the_head(self) -> None:
         facts = PromotionFacts(is_deleted=False, head_turn_id=R, waiting=(Candidate(id=A), Candidate(id=B)))
-        assert queue.promotion(facts) == Promotion(starts=A, place=Place(parent=R))
+        assert promotion(facts) == Promotion(starts=A, place=Place(parent=R))
 
     def test_an_edit_runs_where_its_turn_started(self) -> None:
         beside = Beside(parent_turn_id=C, status="succeeded", started_at=1)
         facts = PromotionFacts(is_deleted=False, head_turn_id=R, waiting=(Candidate(id=A, beside=beside),))
-        assert queue.promotion(facts).place == Place(parent=C, is_branch=True)
+        assert promotion(facts).place == Place(parent=C, is_branch=True)
 
     def test_in_a_deleted_conversation_all_are_cancelled(self) -> None:
         facts = PromotionFacts(is_deleted=True, head_turn_id=R, waiting=(Candidate(id=A), Candidate(id=B)))
-        assert queue.promotion(facts) == Promotion(cancels=(A, B))
+        assert promotion(facts) == Promotion(cancels=(A, B))
 
     def test_nothing_starts_while_a_turn_runs(self) -> None:
         facts = PromotionFacts(is_deleted=False, head_turn_id=R, waiting=(Candidate(id=A),), is_running=True)
-        assert queue.promotion(facts) == Promotion()
+        assert promotion(facts) == Promotion()
 
 
 class TestQuota:
     def test_the_message_at_the_limit_passes_and_the_next_does_not(self) -> None:
-        quota.check(Limits(workspace=3), {"workspace": 3})
+        check_limits(Limits(workspace=3), {"workspace": 3})
         with pytest.raises(QuotaExceeded, match="This workspace has used up its limit of 3 messages"):
-            quota.check(Limits(workspace=3), {"workspace": 4})
+            check_limits(Limits(workspace=3), {"workspace": 4})
 
     def test_a_key_is_called_an_api_key(self) -> None:
         with pytest.raises(QuotaExceeded, match="This API key"):
-            quota.check(Limits(key=1), {"workspace": 9, "key": 2})
+            check_limits(Limits(key=1), {"workspace": 9, "key": 2})
 
 
 class TestTheFence:
@@ -87,16 +101,16 @@ class TestTheFence:
         return TurnState(status, attempt, last_seq, False, self.held.conversation_id, OrgId("org_1"), 0)  # type: ignore[arg-type]
 
     def test_only_the_holder_of_the_attempt_may_write_after_the_last_event(self) -> None:
-        assert fence.stand_of(self.state(), self.held, 5) == "held"
-        assert fence.stand_of(self.state(), self.held, 4) == "ahead"
-        assert fence.stand_of(self.state(attempt=3), self.held, 5) == "lost"
-        assert fence.stand_of(None, self.held, 5) == "lost"
-        assert fence.stand_of(self.state("succeeded"), self.held, 5) == "settled"
+        assert stand_of(self.state(), self.held, 5) == "held"
+        assert stand_of(self.state(), self.held, 4) == "ahead"
+        assert stand_of(self.state(attempt=3), self.held, 5) == "lost"
+        assert stand_of(None, self.held, 5) == "lost"
+        assert stand_of(self.state("succeeded"), self.held, 5) == "settled"
 
     def test_each_refusal_is_an_error_of_its_own(self) -> None:
-        assert isinstance(fence.refusal("lost", self.held, 5, None), LeaseLost)
-        assert isinstance(fence.refusal("settled", self.held, 5, 6), TurnSettled)
-        assert isinstance(fence.refusal("ahead", self.held, 5, 6), Defect)
+        assert isinstance(fence_refusal("lost", self.held, 5, None), LeaseLost)
+        assert isinstance(fence_refusal("settled", self.held, 5, 6), TurnSettled)
+        assert isinstance(fence_refusal("ahead", self.held, 5, 6), Defect)
 
 
 class TestAdoption:
@@ -105,26 +119,26 @@ class TestAdoption:
         return ExpiredTurn(A, conversation, "org_1", message, attempt, failures, last_seq, 5, lease_until)
 
     def test_a_turn_that_got_no_further_has_failed_once_more(self) -> None:
-        decided = leases.adoption(self.turn())
+        decided = adoption(self.turn())
         assert (decided.attempt, decided.failures, decided.last_seq) == (2, 2, 6)
         assert decided.event == Reset(attempt=2, reason="lease_expired")
 
     def test_a_turn_that_got_further_starts_to_count_anew(self) -> None:
-        assert leases.adoption(self.turn(last_seq=6)).failures == 0
+        assert adoption(self.turn(last_seq=6)).failures == 0
 
     def test_a_turn_that_was_let_go_has_not_failed(self) -> None:
-        decided = leases.adoption(self.turn(lease_until=0))
+        decided = adoption(self.turn(lease_until=0))
         assert decided.failures == 1
         assert decided.event == Reset(attempt=2, reason="handover")
 
     def test_a_turn_from_the_queue_begins(self) -> None:
-        decided = leases.adoption(self.turn(attempt=0, lease_until=0))
+        decided = adoption(self.turn(attempt=0, lease_until=0))
         assert decided.is_first_start
         assert isinstance(decided.event, TurnBegan)
 
 
 def test_a_request_to_cancel_ends_a_waiting_turn_and_marks_a_running_one_once() -> None:
-    assert leases.cancel_step("queued", None) == "end"
-    assert leases.cancel_step("running", None) == "mark"
-    assert leases.cancel_step("running", 5) == "none"
-    assert leases.cancel_step("succeeded", None) == "none"
+    assert cancel_step("queued", None) == "end"
+    assert cancel_step("running", None) == "mark"
+    assert cancel_step("running", 5) == "none"
+    assert cancel_step("succeeded", None) == "none"

@@ -1,0 +1,29 @@
+"""Rules of the outbox: which entries the end of a turn writes.
+
+Decision: docs/decisions/0108
+"""
+
+from msgspec import Struct
+
+from turnkeep.ids import OutboxId, TurnId
+from turnkeep.model.outbox import OutboxType
+from turnkeep.model.turns import FinalStatus
+
+_TYPES: dict[FinalStatus, OutboxType] = {
+    "succeeded": "turn.succeeded",
+    "failed": "turn.failed",
+    "cancelled": "turn.cancelled",
+}
+
+
+class NewEntry(Struct, frozen=True, kw_only=True):
+    """An entry about a turn. The database adds tenant, user, conversation and moment, which are those of the turn."""
+
+    id: OutboxId
+    type: OutboxType
+    turn_id: TurnId
+
+
+def ended_turn(entry_id: OutboxId, turn_id: TurnId, status: FinalStatus) -> NewEntry:
+    """The entry of a turn that ends now. Each end has one, however it comes about."""
+    return NewEntry(id=entry_id, type=_TYPES[status], turn_id=turn_id)

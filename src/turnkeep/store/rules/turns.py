@@ -1,0 +1,315 @@
+"""Rules of turns: the branch and the queue that a turn is in, its lease, and the fence in front of its writes.
+
+- Branches: where a turn hangs in the tree of its conversation, and which turns can be replaced or shown.
+- The queue: what a claim does while another turn runs or waits, and which turn runs next.
+- Leases: what an adoption changes, and what a request to cancel does.
+- The fence: only the holder of a turn's current attempt may write to it, and only after the last event it knows.
+
+Decisions: docs/decisions/0201, docs/decisions/0205
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from turnkeep.errors import (
+    ConversationBusy,
+    Defect,
+    InvalidRequest,
+    LeaseLost,
+    NotFound,
+    QueueFull,
+    TurnkeepError,
+    TurnSettled,
+)
+from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
+from turnkeep.model.turns import Held, IfBusy, TurnError, TurnStatus
+from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
+
+
+class Beside(Struct, frozen=True, kw_only=True):
+    """The turn that a new turn replaces (edit, regenerate)."""
+
+    parent_turn_id: TurnId | None
+    status: TurnStatus
+    started_at: int | None
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """The parent of a turn that starts now.
+
+    With `is_branch` the visible chain must first be cut back (or switched) so that it ends with the parent.
+    """
+
+    parent: TurnId | None
+    is_branch: bool = False
+
+
+def check_replaceable(beside: Beside | None) -> None:
+    """Raise unless a new turn may start beside this one. None: it is not a turn of the conversation.
+
+    A turn that has not ended yet may be replaced: it keeps the conversation busy, and `if_busy` says what happens then.
+    """
+    if beside is None:
+        raise no_turn()
+    if beside.started_at is None and beside.status != "queued":
+        raise InvalidRequest("This turn never started, so there is nothing to replace. Send a new one.")
+
+
+def place_of(head: TurnId | None, beside: Beside | None) -> Place:
+    """After the head; or, beside another turn, where that one started.
+
+    A turn that was stopped before it started has no such place, so its successor goes after the head.
+    """
+    if beside is None or beside.started_at is None:
+        return Place(parent=head)
+    return Place(parent=beside.parent_turn_id, is_branch=True)
+
+
+CANCELLED = TurnError(code="cancelled", message="Stopped before it began.")
+"""Why a turn that was cancelled in the queue ended."""
+CANCELLED_EVENT = Failure(code=CANCELLED.code, message=CANCELLED.message)
+"""Its terminal event."""
+
+
+class RunningTurn(Struct, frozen=True, kw_only=True):
+    id: TurnId
+    started_at: int | None
+
+
+class WaitingTurn(Struct, frozen=True, kw_only=True):
+    id: TurnId
+    ordinal: int
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """The turns of a conversation that have not ended. `waiting` is in the order of the ordinals.
+
+    `next_ordinal` is the ordinal that no turn has yet.
+    """
+
+    next_ordinal: int
+    running: RunningTurn | None = None
+    waiting: tuple[WaitingTurn, ...] = ()
+
+    @property
+    def is_busy(self) -> bool:
+        return self.running is not None or bool(self.waiting)
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    """A waiting turn gets another ordinal."""
+
+    id: TurnId
+    ordinal: int
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """How a new turn enters the conversation.
+
+    It runs at once, or waits at `ordinal`. `cancels` is a waiting turn that it replaces, `stops` the running turn that
+    is asked to stop for it. `moves` come in an order in which no two turns ever have the same ordinal.
+    """
+
+    ordinal: int
+    is_started: bool
+    cancels: TurnId | None = None
+    stops: TurnId | None = None
+    moves: tuple[Move, ...] = ()
+
+
+def enter_queue(queue: Queue, *, if_busy: IfBusy, limit: int, beside: TurnId | None) -> Entry:
+    """Refuse, wait at the end of the queue, or stop the running turn and wait in front.
+
+    Raises ConversationBusy for `reject`, and QueueFull at the limit. A full queue has one more place, for a turn that
+    interrupts.
+    """
+    if not queue.is_busy:
+        return Entry(ordinal=queue.next_ordinal, is_started=True)
+    check_idle(queue, if_busy=if_busy)
+    waiting = queue.waiting
+    if if_busy == "enqueue":
+        _check_room(len(waiting), limit)
+        return Entry(ordinal=queue.next_ordinal, is_started=False)
+    # An edit of a waiting turn replaces it. Every other turn goes on waiting.
+    others = tuple(turn for turn in waiting if turn.id != beside)
+    _check_room(len(others), limit + 1)
+    moves, first = _moved_back(others, queue.next_ordinal)
+    return Entry(
+        ordinal=first,
+        is_started=False,
+        cancels=beside if len(others) < len(waiting) else None,
+        stops=None if queue.running is None else queue.running.id,
+        moves=moves,
+    )
+
+
+def check_idle(queue: Queue, *, if_busy: IfBusy = "reject") -> None:
+    """Raise ConversationBusy if a turn runs or waits and the caller does not want to wait."""
+    if if_busy != "reject" or not queue.is_busy:
+        return
+    if queue.running is not None:
+        raise ConversationBusy(queue.running.id, queue.running.started_at)
+    raise ConversationBusy(queue.waiting[0].id, None)
+
+
+def _check_room(waiting: int, limit: int) -> None:
+    if waiting >= limit:
+        raise QueueFull(
+            f"{waiting} turns wait in this conversation, which is the limit. Wait for one of them, or cancel some."
+        )
+
+
+def _moved_back(waiting: Sequence[WaitingTurn], free: int) -> tuple[tuple[Move, ...], int]:
+    """Each waiting turn takes the place of the one behind it, the last one the free ordinal; and the first place."""
+    moves = []
+    for turn in reversed(waiting):
+        moves.append(Move(id=turn.id, ordinal=free))
+        free = turn.ordinal
+    return tuple(moves), free
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A waiting turn, and the turn that it will replace."""
+
+    id: TurnId
+    beside: Beside | None = None
+
+
+class PromotionFacts(Struct, frozen=True, kw_only=True):
+    """A conversation, and the turns that wait in it, in order."""
+
+    is_deleted: bool
+    head_turn_id: TurnId | None
+    waiting: tuple[Candidate, ...]
+    is_running: bool = False
+
+
+class Promotion(Struct, frozen=True, kw_only=True):
+    """The turn that runs next and its place, or the waiting turns that end instead; nothing where none waits."""
+
+    starts: TurnId | None = None
+    place: Place = Place(parent=None)
+    cancels: tuple[TurnId, ...] = ()
+
+
+def promotion(facts: PromotionFacts) -> Promotion:
+    """Let the first waiting turn run. In a deleted conversation nothing starts: all waiting turns are cancelled."""
+    if facts.is_running or not facts.waiting:
+        return Promotion()
+    if facts.is_deleted:
+        return Promotion(cancels=tuple(turn.id for turn in facts.waiting))
+    first = facts.waiting[0]
+    return Promotion(starts=first.id, place=place_of(facts.head_turn_id, first.beside))
+
+
+LET_GO = 0
+"""The lease of a turn whose holder gave it up on purpose (hand-over, release, promotion)."""
+
+
+class ExpiredTurn(Struct, frozen=True):
+    """A running turn whose lease has ended."""
+
+    id: TurnId
+    conversation_id: ConversationId
+    org_id: str
+    user_message_id: MessageId
+    attempt: int
+    failures: int
+    last_seq: int
+    seq_at_adoption: int
+    lease_until: int
+
+
+class Adoption(Struct, frozen=True, kw_only=True):
+    """The turn's next attempt. `event` gets the number `last_seq`."""
+
+    attempt: int
+    failures: int
+    last_seq: int
+    event: TurnEvent
+    is_first_start: bool
+
+
+def adoption(turn: ExpiredTurn) -> Adoption:
+    """Raise the attempt and tell the readers.
+
+    A turn that got no further since its last adoption has failed once more, and one that did starts to count anew. A
+    turn that was let go on purpose has not failed.
+    """
+    attempt = turn.attempt + 1
+    is_first_start = turn.attempt == 0
+    was_let_go = turn.lease_until == LET_GO
+    failures = turn.failures
+    event: TurnEvent
+    if is_first_start:
+        failures = 0
+        event = TurnBegan(
+            turn_id=turn.id,
+            conversation_id=turn.conversation_id,
+            user_message_id=turn.user_message_id,
+            status="running",
+            attempt=attempt,
+        )
+    else:
+        if not was_let_go:
+            failures = 0 if turn.last_seq > turn.seq_at_adoption else failures + 1
+        event = Reset(attempt=attempt, reason="handover" if was_let_go else "lease_expired")
+    return Adoption(
+        attempt=attempt, failures=failures, last_seq=turn.last_seq + 1, event=event, is_first_start=is_first_start
+    )
+
+
+def cancel_step(status: TurnStatus, cancel_requested_at: int | None) -> Literal["end", "mark", "none"]:
+    """What a request to cancel does: a waiting turn ends at once, a running one is marked for its holder."""
+    if status == "queued":
+        return "end"
+    if status == "running" and cancel_requested_at is None:
+        return "mark"
+    return "none"
+
+
+Stand = Literal["held", "known", "lost", "settled", "ahead"]
+"""Where a writer stands: it may write; its write is stored already; another worker has the turn; the turn has ended; or
+the turn has events that the writer does not know."""
+
+
+class TurnState(Struct, frozen=True):
+    """A turn as a write of its holder finds it. The fence looks at the first three fields."""
+
+    status: TurnStatus
+    attempt: int
+    last_seq: int
+    is_cancel_requested: bool
+    conversation_id: ConversationId
+    org_id: OrgId
+    files_written: int
+
+
+def stand_of(state: TurnState | None, held: Held, after: int) -> Stand:
+    """Where a holder stands that wants to write event `after + 1`. Only a look at what is stored can tell `known`."""
+    if state is None or state.attempt != held.attempt:
+        return "lost"
+    if state.status == "queued":
+        return "lost"
+    if state.status != "running":
+        return "settled"
+    return "held" if state.last_seq == after else "ahead"
+
+
+def fence_refusal(stand: Stand, held: Held, after: int, last_seq: int | None) -> TurnkeepError:
+    """The error for a writer that may not write."""
+    match stand:
+        case "lost":
+            return LeaseLost(f"Turn {held.turn_id} is not held by attempt {held.attempt} any more.")
+        case "settled":
+            return TurnSettled(f"Turn {held.turn_id} has ended.")
+        case _:
+            return Defect(
+                f"Two writers for turn {held.turn_id}: it is at event {last_seq}, but the next write says {after}."
+            )
+
+
+def no_turn() -> NotFound:
+    return NotFound("No such turn.")
