@@ -6,7 +6,8 @@ which it can end, and `recorder.py`, the only writer of a turn. `engine.py` is w
 
 A claim is built in `claims.py`. What a model is sent is put together in `assembly.py`. A tool call becomes an outcome
 in `tool_calls.py`. A turn that was interrupted is read by `recovery.py` and ended by `endings.py`. Turns whose loop
-runs in a sandbox are in `sandbox/`. `services.py` holds what all parts share.
+runs in a sandbox are in `sandbox/`. `outbox.py` tells the outside which turns have ended.
+`services.py` holds what all parts share.
 
 The engine knows the store, providers, tools and the hub only through their ports. It knows nothing of HTTP, of wire
 formats, or of where settings come from.
