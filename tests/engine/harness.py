@@ -9,6 +9,7 @@ from msgspec import structs
 
 from tests.store.factories import Tenant, a_tenant
 from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question, Services
+from turnkeep.engine.outbox import AuditLog, OutboxSink
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
@@ -59,6 +60,7 @@ class Cluster:
         settings: EngineSettings | None = None,
         observer: Observer | None = None,
         hub: LocalHub | None = None,
+        outbox_sink: OutboxSink | None = None,
         start: bool = True,
     ) -> Engine:
         provider: Any = ScriptedProvider(scripts) if callable(scripts) or isinstance(scripts, Sequence) else scripts
@@ -71,6 +73,7 @@ class Cluster:
                 tools=ToolRegistry(tools, offered_to_all=[tool.spec.name for tool in tools]),
                 settings=settings or (QUICK if start else DYING),
                 observer=observer or FailOnDefect(),
+                outbox_sink=outbox_sink or AuditLog(),
             ),
             worker=f"worker-{self._workers}",
         )

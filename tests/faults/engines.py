@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import structs
 
-from tests.faults.journal import Journal, tools
+from tests.faults.journal import Journal, JournalSink, tools
 from tests.faults.script import model
 from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question, Services
 from turnkeep.ids import ConversationId, TurnId
@@ -49,6 +49,7 @@ def build_engine(
             tools=ToolRegistry(offered, offered_to_all=[each.spec.name for each in offered]),
             settings=structs.replace(QUICK, lease_seconds=lease_seconds),
             observer=observer,
+            outbox_sink=JournalSink(journal),
         ),
         worker=name,
     )

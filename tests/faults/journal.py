@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.ids import CallId, TurnId
+from turnkeep.model.outbox import OutboxEntry
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import CallContext, Tool
 
@@ -45,6 +46,23 @@ class Journal:
         if not self.path.exists():
             return []
         return [msgspec.json.decode(line, type=Entry) for line in self.path.read_bytes().splitlines()]
+
+
+class JournalSink:
+    """Takes the entries of the outbox to a file beside the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._path = journal.path.with_name("outbox")
+
+    async def send(self, entry: OutboxEntry) -> None:
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(entry) + b"\n")
+
+    def sent(self) -> list[OutboxEntry]:
+        """What all workers have sent, in order."""
+        if not self._path.exists():
+            return []
+        return [msgspec.json.decode(line, type=OutboxEntry) for line in self._path.read_bytes().splitlines()]
 
 
 def tools(journal: Journal, running: Callable[[TurnId], None] = lambda _: None) -> list[Tool]:

@@ -6,6 +6,7 @@ import pytest
 from msgspec import Struct
 
 from tests.faults.invariants import Examined
+from tests.faults.journal import JournalSink
 from tests.faults.processes import WorkerDied, WorkerProcess
 from tests.faults.script import question
 from tests.faults.sites import Site
@@ -170,3 +171,16 @@ async def give_up(site: Site) -> Examined:
     examined = await site.examine()
     assert examined.violations == ()
     return examined
+
+
+class TestTheOutboxOfAWorkerThatIsKilled:
+    @pytest.mark.parametrize("waiting", [0, 2])
+    async def test_is_delivered_by_the_next_one(self, site: Site, waiting: int) -> None:
+        turns = await kill_during(site, Case("settled", waiting=waiting))
+        sink = JournalSink(site.journal)
+        assert sink.sent() == []
+        await recover(site)
+        sent = [(entry.type, entry.subject_id) for entry in sink.sent()]
+        assert sorted(sent) == sorted(("turn.succeeded", turn_id) for turn_id in turns)
+        async with site.store() as store:
+            assert await store.take_entries(lease_seconds=1) == []

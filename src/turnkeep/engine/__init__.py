@@ -6,7 +6,7 @@ which it can end, and `recorder.py`, the only writer of a turn. `engine.py` is w
 
 What a model is sent is put together in `assembly.py`. A tool call becomes an outcome in `outcomes.py`. Leases,
 recovery and the endings of interrupted turns are in `held_turn.py`. Turns whose loop runs in a sandbox are in
-`sandbox/`. `services.py` holds what all parts share.
+`sandbox/`. `outbox.py` tells the outside which turns have ended. `services.py` holds what all parts share.
 
 The engine knows the store, providers, tools and the hub only through their ports. It knows nothing of HTTP, of wire
 formats, or of where settings come from.

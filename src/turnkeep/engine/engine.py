@@ -18,6 +18,7 @@ from msgspec import Struct
 from turnkeep.config import EngineSettings
 from turnkeep.engine.held_turn import Leases
 from turnkeep.engine.observer import Observer
+from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
 from turnkeep.engine.worker import Sweeper, Worker
@@ -85,7 +86,8 @@ class Engine:
         self.draining = asyncio.Event()
         self._leases = Leases(services.store, services.settings, services.observer)
         self._readers = AttachedReaders(services.store, services.settings, services.observer)
-        self._worker = Worker(services, self._leases, name=worker)
+        self._outbox = OutboxDelivery(services.store, services.outbox_sink, services.observer)
+        self._worker = Worker(services, self._leases, self._outbox, name=worker)
         self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
         self._sweeper = Sweeper(services, self._worker)
         self._background: list[asyncio.Task[None]] = []
@@ -100,11 +102,13 @@ class Engine:
         return len(self._leases)
 
     async def start(self) -> None:
-        """Start to renew leases, to report readers, and to adopt turns that other workers left."""
+        """Start to renew leases, to report readers, to adopt turns that other workers left, and to deliver the
+        outbox."""
         self._background = [
             asyncio.create_task(self._leases.keep(), name="renew leases"),
             asyncio.create_task(self._readers.report(), name="report readers"),
             asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
+            asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
         ]
 
     async def drain(self, *, seconds: float = 10.0) -> None:
@@ -112,6 +116,7 @@ class Engine:
         use."""
         self.draining.set()
         await self._worker.drain(seconds=seconds)
+        await self._outbox.finish()
 
     async def close(self) -> None:
         for task in self._background:
@@ -186,6 +191,7 @@ class Engine:
         """
         turn = await self._store.request_cancel(principal, turn_id)
         if turn.is_settled:
+            self._outbox.wake()
             self._hub.publish(turn_id, (await self._store.events(turn_id, after=turn.last_seq - 1))[-1:])
             return turn
         self._worker.stop(turn_id)

@@ -14,6 +14,7 @@ from turnkeep.clock import Clock, system_clock
 from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import FileReader
 from turnkeep.engine.observer import Observer
+from turnkeep.engine.outbox import AuditLog, OutboxSink
 from turnkeep.engine.sandbox.runner_client import RunnerClient
 from turnkeep.model.agents import AgentSpec
 from turnkeep.providers.ports import Providers
@@ -48,6 +49,8 @@ class Services(LoopServices, frozen=True, kw_only=True):
     files: FileReader | None = None
     """Reads the attachments of a history; without it they are only named."""
     file_cleanup: FileCleanup | None = None
+    outbox_sink: OutboxSink = field(default_factory=AuditLog)
+    """Takes the entries of the outbox to the outside."""
     sandboxes: RunnerClient | None = None
     """The runner of turns in sandboxes, if one is known."""
 

@@ -19,6 +19,7 @@ from turnkeep.engine.held_turn import (
     settle_failed,
 )
 from turnkeep.engine.loop import LocalTurn, StopReason
+from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import SandboxFailed
@@ -63,8 +64,9 @@ class Hold:
 class Worker:
     """Runs turns. `_drive` ends every one of them: it is settled, or let go so that another worker can adopt it."""
 
-    def __init__(self, services: Services, leases: Leases, *, name: str) -> None:
+    def __init__(self, services: Services, leases: Leases, outbox: OutboxDelivery, *, name: str) -> None:
         self.name = name
+        self._outbox = outbox
         self._services = services
         self._store = services.store
         self._hub = services.hub
@@ -214,6 +216,7 @@ class Worker:
             self._hub.forget(turn.id)
         if active is not None and active.settled is not None:
             self._observer.turn_ended(active.settled.turn)
+            self._outbox.wake()
             if active.settled.promoted is not None and not self._is_draining:
                 await self._adopt_promoted(active.settled.promoted)
 
@@ -241,6 +244,7 @@ class Worker:
         settlement = Settlement(status="failed", terminal=failure, usage=turn.usage, error=error)
         settled = await self._store.settle(held, after=turn.last_seq, settlement=settlement)
         self._observer.turn_ended(settled.turn)
+        self._outbox.wake()
         self._hub.publish(turn.id, [Recorded(seq=settled.turn.last_seq, event=failure)])
 
     async def _adopt_promoted(self, turn_id: TurnId) -> None:

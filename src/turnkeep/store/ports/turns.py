@@ -59,7 +59,7 @@ class TurnStore(Protocol):
         """
 
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
-        """End the turn: rows, display, tokens, counters, head, usage, status and the terminal event, at once.
+        """End the turn: rows, display, tokens, counters, head, usage, status, terminal event and outbox, at once.
 
         Promotes the next waiting turn in the same transaction, with a lease that has already ended. Repeats and
         errors as for `record`.

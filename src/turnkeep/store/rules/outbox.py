@@ -1,7 +1,4 @@
-"""Rules of the outbox: which entries the end of a turn writes.
-
-Decision: docs/decisions/0108
-"""
+"""Rules of the outbox: which entry the end of a turn writes."""
 
 from msgspec import Struct
 

@@ -1,0 +1,132 @@
+"""The delivery of the outbox: each worker takes entries from the store and hands them to a sink.
+
+An entry is written in the transaction that ends its turn, so none is lost. It is erased only after the sink took it, so
+a crash in between delivers it again: at least once. Several workers deliver side by side, because an entry is leased
+to one of them.
+
+A worker delivers a moment after one of its own turns has ended, many entries at a time. It also looks every few
+seconds, for entries of workers that died and for those whose time to be tried again has come.
+"""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import Protocol
+
+from turnkeep.engine.observer import Observer
+from turnkeep.errors import WorldError
+from turnkeep.ids import OutboxId
+from turnkeep.model.outbox import OutboxEntry
+from turnkeep.store.ports import OutboxStore
+
+PERIOD_SECONDS = 5.0
+"""How often a worker looks for entries when none of its own turns ends."""
+GATHER_SECONDS = 0.5
+"""How long a worker waits after the end of a turn, so that the ends of many turns cost one delivery."""
+BATCH = 100
+LEASE_SECONDS = 60.0
+LONGEST_RETRY_SECONDS = 3_600.0
+LAST_SECONDS = 2.0
+
+_audit = logging.getLogger("turnkeep.audit")
+
+
+class OutboxSink(Protocol):
+    """Takes entries to the outside."""
+
+    async def send(self, entry: OutboxEntry) -> None:
+        """The outside has the entry when this returns. If it raises, the entry is tried again later. The same entry may
+        come again: its id tells."""
+
+
+class AuditLog:
+    """A sink that writes one line per entry to the log `turnkeep.audit`."""
+
+    async def send(self, entry: OutboxEntry) -> None:
+        fields = {
+            "id": entry.id,
+            "type": entry.type,
+            "org_id": entry.org_id,
+            "workspace_id": entry.workspace_id,
+            "conversation_id": entry.conversation_id,
+            "turn_id": entry.subject_id,
+            "user_id": entry.user_id,
+            "at": entry.created_at,
+        }
+        _audit.info(entry.type, extra={"fields": fields})
+
+
+class OutboxDelivery:
+    """Delivers entries for one worker."""
+
+    def __init__(self, store: OutboxStore, sink: OutboxSink, observer: Observer) -> None:
+        self._store = store
+        self._sink = sink
+        self._observer = observer
+        self._wanted = asyncio.Event()
+        self._delivering = asyncio.Lock()
+
+    def wake(self) -> None:
+        """A turn has ended here: deliver soon."""
+        self._wanted.set()
+
+    async def deliver_for_ever(self) -> None:
+        while True:
+            try:
+                await self.deliver()
+            except WorldError:
+                pass  # the database is away; the entries wait
+            except Exception as exc:  # a delivery that fails must not end all deliveries
+                self._observer.defect(None, exc)
+            await self._pause()
+
+    async def deliver(self) -> None:
+        """Deliver every entry that is due. A delivery that is under way is waited for."""
+        async with self._delivering:
+            while await self._deliver_some() == BATCH:
+                pass
+
+    async def finish(self) -> None:
+        """Deliver what the last turns of this worker left. What cannot be delivered quickly is left to another worker
+        or to the next start."""
+        with suppress(WorldError, TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await self.deliver()
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PERIOD_SECONDS):
+                await self._wanted.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+        self._wanted.clear()
+
+    async def _deliver_some(self) -> int:
+        """Deliver one batch; return how many entries it had."""
+        entries = await self._store.take_entries(limit=BATCH, lease_seconds=LEASE_SECONDS)
+        ends_at = time.monotonic() + LEASE_SECONDS / 2
+        delivered: list[OutboxId] = []
+        try:
+            for entry in entries:
+                if time.monotonic() > ends_at:
+                    break  # the sink is slow; the rest is due again when the lease has ended
+                if await self._is_sent(entry):
+                    delivered.append(entry.id)
+        finally:
+            await self._store.mark_delivered(delivered)
+        return len(entries)
+
+    async def _is_sent(self, entry: OutboxEntry) -> bool:
+        try:
+            await self._sink.send(entry)
+        except Exception as exc:
+            if not isinstance(exc, WorldError):
+                self._observer.defect(None, exc)
+            await self._store.postpone_entry(entry.id, seconds=retry_seconds(entry.attempts))
+            return False
+        return True
+
+
+def retry_seconds(attempts: int) -> float:
+    """The pause before the next try, after so many tries: 5 seconds, then twice as long each time, up to an hour."""
+    return min(LONGEST_RETRY_SECONDS, 5.0 * 2.0 ** min(attempts - 1, 20))
