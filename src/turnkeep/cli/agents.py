@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.file_io import read_text
-from turnkeep.cli.names import find_agent
+from turnkeep.cli.lookup import find_agent
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, print_text, remark, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest

@@ -17,8 +17,8 @@ import msgspec
 import typer
 from msgspec import Struct
 
+from turnkeep.cli.lookup import find_agent
 from turnkeep.cli.markdown import message_as_markdown, step_in_words
-from turnkeep.cli.names import find_agent
 from turnkeep.cli.output import (
     clean_line,
     is_clean_line,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from turnkeep.cli.file_io import read_text, whole_file
-from turnkeep.cli.names import find_page
+from turnkeep.cli.lookup import find_page
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest

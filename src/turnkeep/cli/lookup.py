@@ -1,4 +1,4 @@
-"""Names that people give on the command line for agents, pages and tables: an id, or what the thing is called."""
+"""Lookup of agents, pages and tables by what people type on the command line: an id, or a name."""
 
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
