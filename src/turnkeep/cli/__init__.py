@@ -4,8 +4,7 @@
 Every other module imports what is slow (a database driver, the API, Rich) where it is used.
 
 - Commands that talk to a server: `chat`, `conversations`, `transfer` (export, import), `agents`, `pages`, `tables`,
-  `account` (models, usage). `server_options.py` gives them their options and a client; `lookup.py` finds things by
-  name.
+  `account` (models, usage). `server_options.py` gives them options and a client; `lookup.py` finds things by name.
 - Commands of the operator: `serve`, `sandbox`, `doctor`, `database` (status, migrate), `tenants` (orgs, keys).
   `database.py` also opens the database for them, or asks the server that owns it; `setting_options.py` makes an option
   of each setting; `doctor_checks.py` checks each part of an installation.
