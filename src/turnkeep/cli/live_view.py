@@ -2,8 +2,6 @@
 
 Text is printed one Markdown block at a time, as soon as later text cannot change its rendering. If the model starts
 again, printed text is void. A terminal cannot take it back, so a note says so, and that part is printed again.
-
-Decision: docs/decisions/1002
 """
 
 import time

@@ -2,7 +2,7 @@
 
 It names the turn and the attempt, and is worth nothing once either has ended.
 
-Decision: docs/decisions/0903
+Decision: docs/decisions/0902
 """
 
 from collections.abc import Sequence
