@@ -116,7 +116,7 @@ class TestLimits:
         chat = await ChatPage.open(harness)
         await expect(chat.page.get_by_role("button", name="Up to 2 files of 9.8 kB each")).to_be_visible()
         await attach_file(chat.page, "big.bin", "application/zip", b"x" * 10_001)
-        await expect(chat.page.get_by_role("alert")).to_contain_text("big.bin is 9.8 kB. Files may have up to 9.8 kB.")
+        await expect(chat.page.get_by_role("alert")).to_contain_text("big.bin is 9.8 kB. The limit for one file is 9.8 kB.")
         for name in ("a.txt", "b.txt", "c.txt"):
             await attach_file(chat.page, name, "text/plain", b"small")
         await expect(chat.page.get_by_text("A message takes up to 2 files.")).to_be_visible()

@@ -165,7 +165,7 @@ describe("an edit", () => {
     vi.mocked(routes.announceFile).mockReturnValue(new Promise(() => undefined));
     branches.openEdit("conv_1", question);
     branches.attachFiles("conv_1", "t1", [new File([], "c.txt"), new File(["d"], "d.txt")]);
-    expect(notes).toContain("A message takes up to 3 files. The others were left out.");
+    expect(notes).toContain("A message can have up to 3 files. The others were not added.");
     expect(store.get().uploads["conv_1"]).toBeUndefined();
   });
 });
