@@ -253,9 +253,7 @@ class TestConversationSource:
         await sources.page.goto(
             f"{sources.harness.server.url}/c/{conversation}#quote=the+lighthouse+keeper+of+Brest+sleeps"
         )
-        await expect(
-            sources.page.get_by_text("The cited message is not in this conversation any more.")
-        ).to_be_visible()
+        await expect(sources.page.get_by_text("The cited message was not found in this conversation.")).to_be_visible()
         await expect(sources.chat.answers.last).to_be_in_viewport()
 
 
