@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import environment, serving
+from tests.server_process import environment, serving
 from turnkeep.client import Turnkeep
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ class TestTheDeclaration:
 
 class TestWithoutExtras:
     def test_the_server_starts_and_keeps_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tests.serving.TURNKEEP", TURNKEEP)
+        monkeypatch.setattr("tests.server_process.TURNKEEP", TURNKEEP)
         env = environment(tmp_path, TURNKEEP_SANDBOX_URL="off")
         note = tmp_path / "note.txt"
         note.write_text("saffron")

@@ -11,7 +11,7 @@ import apsw
 import msgspec
 import pytest
 
-from tests.serving import SECONDS, clean_environment, serving
+from tests.server_process import SECONDS, clean_environment, serving
 from turnkeep.client import Turnkeep
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec

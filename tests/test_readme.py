@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import SECONDS, TURNKEEP, clean_environment, serving
+from tests.server_process import SECONDS, TURNKEEP, clean_environment, serving
 
 README = Path(__file__).parents[1] / "README.md"
 ADDRESS = "http://127.0.0.1:8787"

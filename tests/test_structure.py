@@ -17,6 +17,13 @@ FIELD = frozenset(Path(__file__).with_name("technical_words.txt").read_text(enco
 """Words in common use among engineers, which need no entry in the glossary."""
 
 
+FILE_WORDS = frozenset(Path(__file__).with_name("file_words.txt").read_text(encoding="utf-8").split())
+"""More words of the same kind, for names of tests and of the page's files."""
+
+NOT_GERUNDS = frozenset({"ranking", "reasoning", "rolling"})
+"""More nouns of the field in -ing, and one adjective: a rolling restart."""
+
+
 @pytest.fixture(scope="module")
 def measure() -> Any:
     """The script as a module."""
@@ -49,6 +56,21 @@ class TestModuleNames:
 
     def test_no_class_is_named_by_a_metaphor(self, measure: Any, tree: Any) -> None:
         assert measure.metaphors(tree) == []
+
+
+class TestFileNames:
+    """Tests, the page and the manual use the same words as the modules."""
+
+    @pytest.mark.parametrize("folder", ["tests", "web/src", "web/test", "docs"])
+    def test_none_has_a_gerund(self, measure: Any, folder: str) -> None:
+        nouns = measure.NOUNS_OF_THE_FIELD | NOT_GERUNDS
+        assert [name for name, words in file_words(folder) if any(is_gerund(word, nouns) for word in words)] == []
+
+    @pytest.mark.parametrize("folder", ["tests", "web/src", "web/test", "docs/reference", "docs/explanation"])
+    def test_each_word_is_in_the_glossary_or_in_common_use(self, folder: str) -> None:
+        known = FIELD | FILE_WORDS | glossary()
+        unknown = {word: name for name, words in file_words(folder) for word in words if not is_known(word, known)}
+        assert unknown == {}, "Choose a common word, or explain it in docs/glossary.md."
 
 
 class TestRooms:
@@ -95,6 +117,22 @@ def glossary() -> frozenset[str]:
     text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
     return frozenset(word for cell in cells for word in re.findall(r"[a-z]+", cell.lower()))
+
+
+def file_words(folder: str) -> list[tuple[str, list[str]]]:
+    """The files of a folder that people write (not data, not what is generated), each with the words of its name."""
+    paths = sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".ts", ".tsx", ".css", ".md"})
+    names = [str(path.relative_to(ROOT)) for path in paths if path.name not in {"__init__.py", "README.md"}]
+    return [(name, words_of(Path(name).name.partition(".")[0])) for name in names]
+
+
+def words_of(name: str) -> list[str]:
+    """`useAutoScroll`, `test_auto_scroll` and `auto-scroll` have the words auto and scroll."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name.removeprefix("test_").removeprefix("use"))]
+
+
+def is_gerund(word: str, nouns: frozenset[str]) -> bool:
+    return word.endswith("ing") and word not in nouns
 
 
 def is_known(word: str, known: frozenset[str]) -> bool:

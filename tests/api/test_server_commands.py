@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests import servers
-from tests.serving import Serving, environment, run_turnkeep, serving
+from tests.server_process import Serving, environment, run_turnkeep, serving
 from turnkeep.api.identity.service_keys import make_key, make_org
 from turnkeep.cli.main import COMMANDS
 from turnkeep.config import VARIABLES, Settings

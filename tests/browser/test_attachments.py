@@ -116,10 +116,11 @@ class TestLimits:
         chat = await ChatPage.open(harness)
         await expect(chat.page.get_by_role("button", name="Up to 2 files of 9.8 kB each")).to_be_visible()
         await attach_file(chat.page, "big.bin", "application/zip", b"x" * 10_001)
-        await expect(chat.page.get_by_role("alert")).to_contain_text("big.bin is 9.8 kB. Files may have up to 9.8 kB.")
+        refusal = "big.bin is 9.8 kB. The limit for one file is 9.8 kB."
+        await expect(chat.page.get_by_role("alert")).to_contain_text(refusal)
         for name in ("a.txt", "b.txt", "c.txt"):
             await attach_file(chat.page, name, "text/plain", b"small")
-        await expect(chat.page.get_by_text("A message takes up to 2 files.")).to_be_visible()
+        await expect(chat.page.get_by_text("A message can have up to 2 files.")).to_be_visible()
         await expect(chat.page.locator(".uploads .chip")).to_have_count(2)
         assert sum(url.endswith("/v1/files") for url in requests) == 2
 

@@ -218,7 +218,8 @@ class TestMembers:
         stranger = await harness.server.client(operator.key, turnkeep_workspace=elsewhere)
         made = (await stranger.post("/v1/pages", json={"title": "Secret", "content": "Nobody knows."})).json()
         await member.goto(f"{harness.server.url}/settings/pages/{made['id']}")
-        await expect(member.locator(".settings-body").get_by_role("status")).to_contain_text("This page is not there.")
+        notice = member.locator(".settings-body").get_by_role("status")
+        await expect(notice).to_contain_text("This page does not exist any more")
         await expect(member.get_by_text("Secret")).to_have_count(0)
 
 

@@ -150,14 +150,14 @@ class TestPageSource:
         await expect(sources.panel.get_by_role("heading", name="Refunds")).to_be_in_viewport()
         await sources.client.patch(f"/v1/pages/{page_id}", json={"content": "Short."})
         await sources.page.reload()
-        await expect(sources.panel.get_by_role("status")).to_contain_text("The cited passage is not here any more")
+        await expect(sources.panel.get_by_role("status")).to_contain_text("The cited passage was not found")
         await expect(sources.panel.get_by_text("Short.")).to_be_visible()
 
     async def test_says_that_the_page_was_deleted(self, sources: SourcesPage) -> None:
         page_id, conversation = await cite_page(sources)
         await sources.client.delete(f"/v1/pages/{page_id}")
         await sources.source("Handbook").click()
-        await expect(sources.panel.get_by_role("status")).to_contain_text("This page is not there.")
+        await expect(sources.panel.get_by_role("status")).to_contain_text("This page does not exist any more")
         await sources.panel.get_by_role("button", name="Close the source").click()
         await sources.expect_path(f"/c/{conversation}")
 
@@ -216,7 +216,7 @@ class TestRowSource:
         for number in range(100, 208):
             await sources.client.delete(f"/v1/tables/{table_id}/rows/{number}")
         await sources.source("Planets").first.click()
-        await expect(sources.panel.get_by_role("status")).to_contain_text("Row 207 is not there any more.")
+        await expect(sources.panel.get_by_role("status")).to_contain_text("Row 207 does not exist any more.")
         numbers = sources.panel.get_by_role("rowheader")
         await expect(numbers.first).to_have_text("208")
         await sources.panel.get_by_role("button", name="Earlier rows").click()
@@ -225,7 +225,7 @@ class TestRowSource:
         await expect(numbers.nth(3)).to_have_text("208")
         await sources.client.delete(f"/v1/tables/{table_id}")
         await sources.page.reload()
-        await expect(sources.panel.get_by_role("status")).to_contain_text("This table is not there.")
+        await expect(sources.panel.get_by_role("status")).to_contain_text("This table does not exist any more")
 
 
 class TestConversationSource:
@@ -253,9 +253,7 @@ class TestConversationSource:
         await sources.page.goto(
             f"{sources.harness.server.url}/c/{conversation}#quote=the+lighthouse+keeper+of+Brest+sleeps"
         )
-        await expect(
-            sources.page.get_by_text("The cited message is not in this conversation any more.")
-        ).to_be_visible()
+        await expect(sources.page.get_by_text("The cited message was not found in this conversation.")).to_be_visible()
         await expect(sources.chat.answers.last).to_be_in_viewport()
 
 
@@ -283,7 +281,7 @@ class TestFileSource:
         assert (await download.value).suggested_filename == "almanac.pdf"
         await sources.client.delete(f"/v1/files/{file['id']}")
         await sources.page.reload()
-        await expect(sources.panel.get_by_role("status")).to_contain_text("This file is not there.")
+        await expect(sources.panel.get_by_role("status")).to_contain_text("This file does not exist any more")
 
 
 class TestKeyboard:

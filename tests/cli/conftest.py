@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.terminal import Terminal
 from tests.client.site import Model, Site
-from tests.serving import SECONDS, TURNKEEP, environment, run_turnkeep
+from tests.server_process import SECONDS, TURNKEEP, environment, run_turnkeep
 from turnkeep.cli.database import remember_server
 from turnkeep.cli.main import main
 from turnkeep.config import Settings

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.serving import environment, run_turnkeep, serving
+from tests.server_process import environment, run_turnkeep, serving
 from turnkeep.client import Turnkeep
 
 WEATHER = """

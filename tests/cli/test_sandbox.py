@@ -5,7 +5,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.serving import clean_environment, run_turnkeep
+from tests.server_process import clean_environment, run_turnkeep
 
 
 def run(*arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":

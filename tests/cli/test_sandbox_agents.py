@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import environment, run_turnkeep, serving
+from tests.server_process import environment, run_turnkeep, serving
 from turnkeep.client import Step, Turnkeep
 from turnkeep_client.agents import RunFailed, RunResult
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiler.tape import row
+from tests.compiler.histories import row
 from turnkeep.compiler import Compiled, Contents, Gone, PictureContent, TextContent, compile, wanted
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.ids import FileId, TurnId

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from tests.compiler.tape import answered, asked, called, decode, said, tapes
+from tests.compiler.histories import answered, asked, called, decode, said, tapes
 from turnkeep.compiler import Compiled, compile
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiler.tape import answered, asked, called, row, said
+from tests.compiler.histories import answered, asked, called, row, said
 from turnkeep.compiler import Compiled, Contents, Gone, PictureContent, Target, TextContent, compile
 from turnkeep.ids import CallId, FileId, TurnId
 from turnkeep.model.messages import Legacy, Message

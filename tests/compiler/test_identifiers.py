@@ -5,7 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compiler.tape import answered, asked, called
+from tests.compiler.histories import answered, asked, called
 from turnkeep.compiler import compile, safe_name
 from turnkeep.compiler.provider_formats import CallNames
 from turnkeep.ids import TurnId, new_call_id

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.compiler.tape import CONTENTS, Case, answered, asked, decode, decode_honest, tapes
+from tests.compiler.histories import CONTENTS, Case, answered, asked, decode, decode_honest, tapes
 from turnkeep.compiler import Budget, Compiled, Target, compile
 from turnkeep.compiler.exchange import NO_ANSWER, repair
 from turnkeep.compiler.judge import Violation, judge_anthropic, judge_openai_chat, judge_openai_responses

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.compiler.tape import answered, asked, row, said
+from tests.compiler.histories import answered, asked, row, said
 from turnkeep.compiler import Compiled, Target, compile
 from turnkeep.ids import CallId, TurnId
 from turnkeep.model.messages import Message

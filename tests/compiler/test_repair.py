@@ -1,6 +1,6 @@
 """The repair of one turn: every call is answered once, directly after it, in order; no utterance is empty."""
 
-from tests.compiler.tape import answered, asked, called, row, said
+from tests.compiler.histories import answered, asked, called, row, said
 from turnkeep.compiler.exchange import EMPTY_MESSAGE, NO_OUTPUT, OUTCOME_UNKNOWN, Exchange, Repair, repair
 from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.ids import CallId, TurnId

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.compiler.tape import answered, asked, called, row, said
+from tests.compiler.histories import answered, asked, called, row, said
 from turnkeep.compiler import Budget, TextContent, compile
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.messages import Message

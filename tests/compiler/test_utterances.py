@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiler.tape import row
+from tests.compiler.histories import row
 from turnkeep.compiler.utterances import arguments_from, blocks_of, read
 from turnkeep.ids import CallId, FileId
 from turnkeep.model.messages import Legacy

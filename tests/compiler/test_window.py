@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiler.tape import answered, asked, called, row, said
+from tests.compiler.histories import answered, asked, called, row, said
 from turnkeep.compiler import Budget, Compiled, budget_for, compile
 from turnkeep.compiler.exchange import BEGAN_EARLIER, EMPTY_MESSAGE, NO_ANSWER, PLEASE_CONTINUE
 from turnkeep.compiler.window import CONTEXT_CHARS, measure_for

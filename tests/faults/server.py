@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.faults.fault_observer import FaultObserver, report
 from tests.faults.journal import Journal, tools
-from tests.faults.saboteur import Saboteur, report
 from tests.faults.script import model
 from tests.faults.worker_protocol import ORDERS, Orders, Serving
 from turnkeep.api.app import Server, bind, create_app
@@ -24,15 +24,15 @@ from turnkeep.tools.registry import ToolRegistry
 
 
 async def serve(orders: Orders, settings: Settings) -> None:
-    saboteur = Saboteur(orders.fault)
-    offered = tools(Journal(Path(orders.journal)), lambda _: saboteur.arrive("tool_running"))
+    observer = FaultObserver(orders.fault)
+    offered = tools(Journal(Path(orders.journal)), lambda _: observer.arrive("tool_running"))
     with bind(settings) as listener:
         port = listener.getsockname()[1]
         async with open_runtime(
             settings,
             providers=ProviderRegistry([ScriptedProvider(model(pace=orders.pace))]),
             tools=ToolRegistry(offered, offered_to_all=[each.spec.name for each in offered]),
-            observer=saboteur,
+            observer=observer,
         ) as runtime:
             server = Server(create_app(runtime), runtime, on_ready=lambda: report(Serving(port=port)))
             watching = asyncio.create_task(_stop_at_end_of_input(server))

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from tests.faults.engines import build_engine
+from tests.faults.fault_observer import FaultObserver, report
 from tests.faults.journal import Journal
-from tests.faults.saboteur import Saboteur, report
 from tests.faults.stores import open_store
 from tests.faults.worker_protocol import (
     ORDERS,
@@ -37,10 +37,10 @@ from turnkeep_client.wire.blocks import Text
 class Worker:
     """Carries out commands."""
 
-    def __init__(self, orders: Orders, engine: Engine, saboteur: Saboteur, gate: asyncio.Event) -> None:
+    def __init__(self, orders: Orders, engine: Engine, observer: FaultObserver, gate: asyncio.Event) -> None:
         self._orders = orders
         self._engine = engine
-        self._saboteur = saboteur
+        self._observer = observer
         self._gate = gate
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -53,7 +53,7 @@ class Worker:
             case Go():
                 self._gate.set()
             case Arm():
-                self._saboteur.arm(command.fault)
+                self._observer.arm(command.fault)
                 report(Armed())
 
     async def finish(self) -> None:
@@ -81,22 +81,22 @@ class Worker:
 async def serve(orders: Orders) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    saboteur = Saboteur(orders.fault)
+    observer = FaultObserver(orders.fault)
     gate = asyncio.Event()
     store = await open_store(orders.url)
     engine = build_engine(
         store,
         Journal(Path(orders.journal)),
         name=orders.name,
-        observer=saboteur,
-        running=lambda _: saboteur.arrive("tool_running"),
+        observer=observer,
+        running=lambda _: observer.arrive("tool_running"),
         gate=gate.wait if orders.is_gated else None,
         pace=orders.pace,
         lease_seconds=orders.lease_seconds,
     )
     try:
         await engine.start()
-        worker = Worker(orders, engine, saboteur, gate)
+        worker = Worker(orders, engine, observer, gate)
         reading = asyncio.create_task(_obey_input(worker, stop))
         report(Ready())
         await stop.wait()

@@ -19,7 +19,7 @@ from msgspec import structs
 from tests.sandbox_runner.box_processes import eventually, mounts, processes_called
 from tests.sandbox_runner.fake_server import FakeServer, FakeTurn, zip_of
 from tests.sandbox_runner.harness import SMALL, ending, site
-from tests.serving import TURNKEEP
+from tests.server_process import TURNKEEP
 from turnkeep.providers.scripted import Call, Until
 from turnkeep.sandbox.boxes.limits import family_of
 

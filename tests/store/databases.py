@@ -11,7 +11,7 @@ import apsw
 import asyncpg
 
 from tests import servers
-from tests.store.pg_clock import set_test_clock
+from tests.store.postgres_clock import set_test_clock
 from turnkeep.clock import FakeClock
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec import structs
 
+from tests.store.conversation_invariants import check_invariants
 from tests.store.databases import BEGINNING, Database, PostgresDatabase, SqliteDatabase, make_postgres_database
 from tests.store.factories import (
     Tenant,
@@ -33,7 +34,6 @@ from tests.store.factories import (
     step,
     stopped,
 )
-from tests.store.promises import check_promises
 from turnkeep.errors import ConversationBusy, IdempotencyConflict, TurnkeepError
 from turnkeep.ids import (
     PREFIXES,
@@ -154,7 +154,7 @@ class TwoStores(RuleBasedStateMachine):
         for side in self.sides:
             for conversation_id in side.conversations:
                 if await _is_there(side, conversation_id):
-                    await check_promises(side.store, side.tenant, conversation_id)
+                    await check_invariants(side.store, side.tenant, conversation_id)
 
     def both(self, command: Command[Answer], *, again: bool = True) -> list[Answer] | None:
         """The answers of both sides, seen to be the same; None if both refused in the same way."""

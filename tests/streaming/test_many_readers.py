@@ -16,12 +16,12 @@ KIB_EACH = 48
 
 
 class Server:
-    """`idle_site` in a process of its own, so that its memory is its own."""
+    """`idle_server` in a process of its own, so that its memory is its own."""
 
     def __init__(self) -> None:
         self.turn_id = new_turn_id()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.streaming.idle_site", self.turn_id],
+            [sys.executable, "-m", "tests.streaming.idle_server", self.turn_id],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

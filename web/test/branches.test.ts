@@ -150,7 +150,7 @@ describe("an edit", () => {
   test("takes no files while it is being sent, and is sent once", () => {
     const { branches, store } = opened();
     vi.mocked(routes.edit).mockReturnValue(new Promise(() => undefined));
-    vi.mocked(routes.promiseFile).mockReturnValue(new Promise(() => undefined));
+    vi.mocked(routes.announceFile).mockReturnValue(new Promise(() => undefined));
     branches.openEdit("conv_1", question);
     void branches.sendEdit("conv_1", "t1", "enqueue");
     void branches.sendEdit("conv_1", "t1", "enqueue");
@@ -162,10 +162,10 @@ describe("an edit", () => {
 
   test("counts its kept files against the limit", () => {
     const { branches, store, notes } = opened();
-    vi.mocked(routes.promiseFile).mockReturnValue(new Promise(() => undefined));
+    vi.mocked(routes.announceFile).mockReturnValue(new Promise(() => undefined));
     branches.openEdit("conv_1", question);
     branches.attachFiles("conv_1", "t1", [new File([], "c.txt"), new File(["d"], "d.txt")]);
-    expect(notes).toContain("A message takes up to 3 files. The others were left out.");
+    expect(notes).toContain("A message can have up to 3 files. The others were not added.");
     expect(store.get().uploads["conv_1"]).toBeUndefined();
   });
 });

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
 import { newTurn, reduceTurn, type TurnDisplay } from "../src/state/turn";
-import { Decoder } from "../src/stream/decode";
+import { Decoder } from "../src/stream/decoder";
 import type { StreamEvent } from "../src/stream/events";
 import { SseParser } from "../src/stream/sse";
 import type { Part } from "../src/wire/types";

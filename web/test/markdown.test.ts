@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 
 import { joined } from "../src/effects/turnStream";
-import { decodeEntities, parse, type Parsed, parseGrowing, safeHref } from "../src/ui/markdown/parse";
+import { decodeEntities, parse, type Parsed, parseGrowing, safeHref } from "../src/ui/markdown/parser";
 
 const TEXT = `# Title
 

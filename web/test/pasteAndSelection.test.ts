@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 
 import { pastedFiles } from "../src/ui/composer/attachments";
-import { pieces } from "../src/ui/markdown/parse";
+import { pieces } from "../src/ui/markdown/parser";
 import { between } from "../src/ui/thread/useMountedRows";
 
 test("a growing text keeps its pieces except the last", () => {

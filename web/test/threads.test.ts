@@ -16,7 +16,7 @@ vi.mock("../src/effects/turnStream", () => ({
       this.turnId = turnId;
     }
     close() {}
-    hurry() {}
+    reconnect() {}
   },
 }));
 

@@ -3,8 +3,6 @@
 Final parts of a running turn are printed once; parts that may still change are redrawn in place. Text is printed one
 Markdown block at a time, as soon as later text cannot change its rendering. If the model starts again, printed text is
 void. A terminal cannot take it back, so a note says so, and that part is printed again.
-
-Decision: docs/decisions/1002
 """
 
 import time

@@ -9,7 +9,7 @@ A budget counts characters, or tokens if an agent names a tokenizer. The rest of
 and does not know which of the two it is. The budget does not include the system prompt and the answer: the caller
 leaves room for them.
 
-Decision: docs/decisions/0302
+Decision: docs/decisions/0301
 """
 
 from collections.abc import Callable, Sequence

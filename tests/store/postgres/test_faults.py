@@ -25,7 +25,7 @@ from tests.store.factories import (
     kinds,
     step,
 )
-from tests.store.postgres.cutting import CuttingProxy
+from tests.store.postgres.proxy import CuttingProxy
 from turnkeep.errors import Unavailable
 from turnkeep.ids import TurnId, new_call_id, new_file_id
 from turnkeep.model.agents import AgentSpec

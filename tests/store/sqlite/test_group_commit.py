@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from tests.store.factories import Tenant, a_claim, a_conversation, begin, elsewhere, held_of, step
-from tests.store.invariants import broken, sqlite_tables
+from tests.store.table_invariants import broken, sqlite_tables
 from turnkeep.errors import ConversationBusy, LeaseLost, StorageFull, Unavailable
 from turnkeep.ids import new_turn_id
 from turnkeep.model.turns import Held

@@ -18,8 +18,8 @@ from tests.store.factories import (
     tool_answered,
     tool_calls,
 )
-from tests.store.invariants import broken, sqlite_tables
 from tests.store.sqlite.disks import Image, RecordingDisk, power_cuts
+from tests.store.table_invariants import broken, sqlite_tables
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import TurnId, new_call_id, new_turn_id
 from turnkeep.model.turns import Held

@@ -170,7 +170,7 @@ export class Threads {
 
   /** Open a broken stream again at once, without waiting for its next try. */
   reconnect(): void {
-    this.#stream?.hurry();
+    this.#stream?.reconnect();
   }
 
   /** The server has accepted a turn that this page asked for: follow it if it is in view, and read the conversation. */

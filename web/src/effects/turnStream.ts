@@ -2,7 +2,7 @@
  * The event stream of one turn. When the connection breaks, it connects again at the cursor, for as long as it takes.
  * Events are handed over in batches, about thirty times a second at most. Decision: docs/decisions/1003
  */
-import { Decoder } from "../stream/decode";
+import { Decoder } from "../stream/decoder";
 import { isTerminal, type StreamEvent } from "../stream/events";
 import { SseParser } from "../stream/sse";
 import { ApiError, send } from "../wire/client";
@@ -50,7 +50,7 @@ export class TurnStream {
   }
 
   /** Connect again at once: the network is back, or the tab is visible again. */
-  hurry(): void {
+  reconnect(): void {
     this.#wake?.();
   }
 

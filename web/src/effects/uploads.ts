@@ -115,15 +115,15 @@ async function uploadToConversation(conversationId: string, file: File, progress
 }
 
 /**
- * For a conversation that does not exist yet: the file is promised, put and completed, and joins the conversation with the
+ * For a conversation that does not exist yet: the file is announced, put and completed, and joins the conversation with the
  * turn that attaches it. Null if the server wants it in a bucket of another origin, which the page never talks to.
  */
 async function uploadWithoutConversation(file: File, progress: Progress): Promise<StoredFile | null> {
-  const promised = await routes.promiseFile({ name: file.name, size: file.size, mime_type: file.type || "application/octet-stream" });
-  const url = new URL(promised.upload.url, location.href);
+  const announced = await routes.announceFile({ name: file.name, size: file.size, mime_type: file.type || "application/octet-stream" });
+  const url = new URL(announced.upload.url, location.href);
   if (url.origin !== location.origin) return null;
-  await transfer(promised.upload.method, url.href, promised.upload.headers, file, progress);
-  return await routes.completeFile(promised.file.id);
+  await transfer(announced.upload.method, url.href, announced.upload.headers, file, progress);
+  return await routes.completeFile(announced.file.id);
 }
 
 /** XMLHttpRequest, because fetch does not tell how much was sent. */

@@ -68,7 +68,7 @@ export interface PromisedFile {
   file: StoredFile;
   upload: { method: string; url: string; headers: Record<string, string>; expires_at: number };
 }
-export const promiseFile = (body: { name: string; size: number; mime_type: string; conversation_id?: string }) =>
+export const announceFile = (body: { name: string; size: number; mime_type: string; conversation_id?: string }) =>
   request<PromisedFile>("POST", "/v1/files", { body });
 export const completeFile = (id: string) => request<StoredFile>("POST", `/v1/files/${id}/complete`);
 export const deleteFile = (id: string) => request<undefined>("DELETE", `/v1/files/${id}`);

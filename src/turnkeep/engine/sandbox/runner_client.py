@@ -150,7 +150,7 @@ class GatewayTokens:
     A token is a signed value, since every model call shows it. It names the turn and the attempt, and is worth nothing
     once either has ended. One set of secrets signs and verifies: the first signs, all verify.
 
-    Decision: docs/decisions/0903
+    Decision: docs/decisions/0902
     """
 
     def __init__(self, secrets: Sequence[str], *, clock: Clock = system_clock) -> None:

@@ -4,7 +4,7 @@ import { createElement, Fragment, memo, type ReactNode, useEffect, useMemo, useR
 
 import { words } from "../../words";
 import { CopyButton } from "../CopyButton";
-import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, pieces, safeHref } from "./parse";
+import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, pieces, safeHref } from "./parser";
 
 export interface Cites {
   /** The element for `[number]`, or null if no source has this number; then it stays plain text. */
@@ -219,13 +219,13 @@ function useColoured(text: string, language: string, isOpen: boolean): { nodes: 
   return { nodes: coloured.nodes, rest: text.slice(coloured.text.length) };
 }
 
-/** A formula: its source until the typesetter has been loaded, and also where it cannot be set. */
+/** A formula: its source until the code for formulas has been loaded, and also where it cannot be set. */
 const Maths = memo(function Maths({ text, isBlock }: { text: string; isBlock: boolean }) {
   const element = useRef<HTMLSpanElement>(null);
   useEffect(() => {
     let isCurrent = true;
-    void import("./typeset").then(({ typeset }) => {
-      if (isCurrent && element.current) typeset(element.current, text, isBlock);
+    void import("./formulas").then(({ drawFormula }) => {
+      if (isCurrent && element.current) drawFormula(element.current, text, isBlock);
     });
     return () => {
       isCurrent = false;

@@ -6,7 +6,7 @@ import { numberOf, plainSnippet, targetOf, type Target } from "../../state/sourc
 import type { Source } from "../../wire/types";
 import { words } from "../../words";
 import { Icon, type IconName } from "../Icon";
-import { safeHref } from "../markdown/parse";
+import { safeHref } from "../markdown/parser";
 import { RouteLink } from "../RouteLink";
 
 export const anchorOf = (turnId: string, number: number) => `source-${turnId}-${number}`;

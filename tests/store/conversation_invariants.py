@@ -10,7 +10,7 @@ from turnkeep.store.ports import Store
 from turnkeep_client.wire.events import Failure, Result, TurnBegan
 
 
-async def check_promises(store: Store, tenant: Tenant, conversation_id: ConversationId) -> None:
+async def check_invariants(store: Store, tenant: Tenant, conversation_id: ConversationId) -> None:
     """Raises AssertionError where a conversation that is there breaks a promise."""
     exported = await store.export_conversation(tenant.service, conversation_id)
     _one_turn_runs_at_most(exported)

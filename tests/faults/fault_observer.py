@@ -1,4 +1,4 @@
-"""The observer of a worker process: reports to the test, and strikes its own process where the fault says so."""
+"""The observer of a worker process: reports to the test, and sends a signal to its process where the fault says so."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 
 
-class Saboteur(Observer):
-    """Reports what the engine does, and strikes its own process at the place that the fault names."""
+class FaultObserver(Observer):
+    """Reports what the engine does. At the place that the fault names, it sends its own process a signal."""
 
     def __init__(self, fault: Fault | None) -> None:
         self._fault = fault
