@@ -59,6 +59,10 @@ _SETTINGS = {
     "timezone": "UTC",
 }
 
+# No test cuts the power of the shared server, and what it has written outlives its own processes without being flushed.
+# Dropping a database took a second with flushes, and autovacuum visits each of many databases once in this time.
+_SHARED_SETTINGS = {"fsync": "off", "full_page_writes": "off", "autovacuum_naptime": "60s"}
+
 # Waits until its standard input ends, which happens however the owner dies; then stops what the owner left.
 # If the owner stopped the server itself there is nothing left to do, and every step is a no-op.
 _GUARD = """
@@ -264,7 +268,7 @@ def start_shared_postgres(config: pytest.Config) -> None:
         return
     server = PostgresServer()
     config.stash[_SHARED] = server
-    os.environ[SHARED_URI] = server.start().uri()
+    os.environ[SHARED_URI] = server.start(settings=_SHARED_SETTINGS).uri()
 
 
 def stop_shared_postgres(config: pytest.Config) -> None:
