@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import buckets, servers
+from tests import buckets, property_tests, servers
 from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
 from tests.store.factories import Tenant, a_tenant
 from turnkeep.store.ports import Store
@@ -19,7 +19,7 @@ from turnkeep.store.ports import Store
 # No deadline for an example, as the machine may be busy; and the same examples in every run, so that what a commit is
 # told depends on the commit. The nightly run searches anew (docs/decisions/1102).
 settings.load_profile("ci")
-settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False)
+settings.register_profile(property_tests.NIGHTLY, settings.get_profile("ci"), derandomize=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:

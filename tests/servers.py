@@ -5,7 +5,7 @@ socket in a private directory, so it needs no free port and disturbs no other se
 run as root; for root the server therefore runs as the system user `pgserver`.
 
 One server is shared by the whole test session. The controller of pytest-xdist starts it, and the workers
-learn its address from the environment. A `conftest.py` wires it like this:
+find its address in a folder that the environment names. A `conftest.py` wires it like this:
 
     def pytest_configure(config: pytest.Config) -> None:
         servers.start_shared_postgres(config)
@@ -25,6 +25,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
@@ -33,11 +35,12 @@ import asyncpg
 import psutil
 import pytest
 
-SHARED_URI = "TURNKEEP_TEST_POSTGRES"
+SHARED_FOLDER = "TURNKEEP_TEST_POSTGRES"
 SUPERUSER = "postgres"
 
 StopMode = Literal["fast", "immediate"]
 
+_START_SECONDS = 150
 _PORT = 5432  # only names the socket file; nothing listens on TCP
 _SOCKET_PATH_LIMIT = 100  # the kernel allows 107 bytes
 _SYSTEM_USER = "pgserver"
@@ -58,6 +61,10 @@ _SETTINGS = {
     "log_line_prefix": "%m [%p] %u@%d ",
     "timezone": "UTC",
 }
+
+# No test cuts the power of the shared server, and what it has written outlives its own processes without being flushed.
+# Dropping a database took a second with flushes, and autovacuum visits each of many databases once in this time.
+_SHARED_SETTINGS = {"fsync": "off", "full_page_writes": "off", "autovacuum_naptime": "60s"}
 
 # Waits until its standard input ends, which happens however the owner dies; then stops what the owner left.
 # If the owner stopped the server itself there is nothing left to do, and every step is a no-op.
@@ -258,26 +265,64 @@ class PostgresServer:
                 raise PostgresFailed(f"{program} ended with {done.returncode}\n{said}\n{log}")
 
 
+class SharedPostgres:
+    """The session's server. It starts in a thread, while pytest starts its workers and they collect the tests.
+
+    Its address is written to a folder that the workers know. So is the reason if it does not start.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="turnkeep-pg-session-"))
+        self._server = PostgresServer()
+        self._starting = threading.Thread(target=self._start, name="start-postgres")
+        self._starting.start()
+
+    def close(self) -> None:
+        self._starting.join()
+        self._server.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        try:
+            name, text = "uri", self._server.start(settings=_SHARED_SETTINGS).uri()
+        except Exception as exc:  # the tests that need the server fail with it
+            name, text = "error", str(exc)
+        written = self.folder / "written"
+        written.write_text(text, encoding="utf-8")
+        written.rename(self.folder / name)
+
+
 def start_shared_postgres(config: pytest.Config) -> None:
-    """Start the session's server, once, in the controller. Call it from `pytest_configure`."""
+    """Let the session's server start, once, in the controller. Call it from `pytest_configure`."""
     if hasattr(config, "workerinput") or config.option.collectonly or config.option.help:
         return
-    server = PostgresServer()
-    config.stash[_SHARED] = server
-    os.environ[SHARED_URI] = server.start().uri()
+    shared = SharedPostgres()
+    config.stash[_SHARED] = shared
+    os.environ[SHARED_FOLDER] = str(shared.folder)
 
 
 def stop_shared_postgres(config: pytest.Config) -> None:
     """Stop it. Call it from `pytest_unconfigure`, which pytest runs after Ctrl-C too."""
-    server = config.stash.get(_SHARED, None)
-    if server is not None:
-        os.environ.pop(SHARED_URI, None)
-        server.close()
+    shared = config.stash.get(_SHARED, None)
+    if shared is not None:
+        os.environ.pop(SHARED_FOLDER, None)
+        shared.close()
 
 
 def shared_postgres_uri() -> str:
-    """The superuser's address of the session's server, in the controller and in every worker."""
-    return os.environ[SHARED_URI]
+    """The superuser's address of the session's server, in the controller and in every worker. Waits until it is up.
+
+    Raises PostgresFailed if it did not start.
+    """
+    folder = Path(os.environ[SHARED_FOLDER])
+    deadline = time.monotonic() + _START_SECONDS
+    while not (folder / "uri").exists():
+        if (folder / "error").exists():
+            raise PostgresFailed((folder / "error").read_text(encoding="utf-8"))
+        if time.monotonic() > deadline:
+            raise PostgresFailed(f"the server did not start within {_START_SECONDS} seconds")
+        time.sleep(0.02)
+    return (folder / "uri").read_text(encoding="utf-8")
 
 
 def of_this_worker(name: str) -> str:
@@ -317,7 +362,7 @@ async def drop_database(uri: str, name: str) -> None:
     await execute(uri, f"DROP DATABASE IF EXISTS {_identifier(name)} WITH (FORCE)")
 
 
-_SHARED = pytest.StashKey[PostgresServer]()
+_SHARED = pytest.StashKey[SharedPostgres]()
 
 
 def _identifier(name: str) -> str:

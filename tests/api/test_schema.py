@@ -21,10 +21,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.api.harness import ApiServer, settings_for
+from tests.property_tests import examples
 from tests.sandbox.scripted_runner import scripted_runner
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES = 5
+EXAMPLES = examples(3, at_night=25)
 """For each operation and each way to try it."""
 
 
@@ -97,7 +98,6 @@ def try_operation(server: ThreadedServer, operation: Any, mode: GenerationMode, 
         max_examples=EXAMPLES,
         deadline=None,
         database=None,
-        derandomize=True,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
@@ -113,6 +113,7 @@ def try_operation(server: ThreadedServer, operation: Any, mode: GenerationMode, 
     try_it()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(
     "is_known, mode",
     [(True, GenerationMode.POSITIVE), (True, GenerationMode.NEGATIVE), (False, GenerationMode.POSITIVE)],

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 from tests.api.harness import ApiServer, settings_for
-from tests.browser.harness import CHROMIUM, FLAGS, ROOT, Harness, make_tools
+from tests.browser.harness import FLAGS, ROOT, Harness, find_chromium, make_tools
 from turnkeep.config import Settings
 
 
@@ -34,7 +34,7 @@ def built_page() -> Path:
 def chromium() -> str:
     """Debian's Chromium, installed if it is missing."""
     subprocess.run([ROOT / "scripts" / "system", "chromium"], check=True)
-    return CHROMIUM
+    return find_chromium()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -1,6 +1,7 @@
 """What the browser tests share: a server that serves the page, a browser profile, and the actions of a user."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +16,6 @@ from turnkeep.tools.registry import ToolRegistry
 from turnkeep_client.wire.events import Source
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -29,6 +29,13 @@ TIMEOUT_MS = 60_000
 """Ten times longer than any test needs, for a busy machine."""
 
 expect.set_options(timeout=TIMEOUT_MS)
+
+
+def find_chromium() -> str:
+    """Chromium for programs, which takes half of the processor time, or else the one for desktops."""
+    found = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    assert found is not None, "Chromium is not installed; run scripts/system chromium"
+    return found
 
 
 class Harness:

@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.api.harness import ApiServer, settings_for
-from tests.browser.harness import CHROMIUM, FLAGS, ROOT, ChatPage, Harness
+from tests.browser.harness import FLAGS, ROOT, ChatPage, Harness, find_chromium
 from turnkeep.providers.scripted import Call, Pause, Script, Think
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
@@ -146,7 +146,7 @@ async def _wait_still(page: Page) -> None:
 async def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         try:
             await take_screenshots(browser, folder)
         finally:

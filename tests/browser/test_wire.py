@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.browser.harness import ROOT
 
 
@@ -13,18 +15,22 @@ def make_types(file: Path) -> None:
     )
 
 
-def test_the_types_of_the_page_are_made_from_the_current_api(tmp_path: Path) -> None:
-    file = tmp_path / "schema.ts"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Types that were of another API, and were made anew."""
+    file = tmp_path_factory.mktemp("wire") / "schema.ts"
     file.write_text("// Made from another API\n", encoding="utf-8")
     make_types(file)
-    made = file.read_text(encoding="utf-8")
-    assert "export interface components" in made
-    assert "NewTurn: {" in made
+    return file
 
 
-def test_types_that_are_current_are_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "schema.ts"
-    make_types(file)
-    before = file.stat().st_mtime_ns
-    make_types(file)
-    assert file.stat().st_mtime_ns == before
+def test_the_types_of_the_page_are_made_from_the_current_api(made: Path) -> None:
+    types = made.read_text(encoding="utf-8")
+    assert "export interface components" in types
+    assert "NewTurn: {" in types
+
+
+def test_types_that_are_current_are_left_alone(made: Path) -> None:
+    before = made.stat().st_mtime_ns
+    make_types(made)
+    assert made.stat().st_mtime_ns == before

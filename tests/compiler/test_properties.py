@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.compiler.histories import CONTENTS, Case, answered, asked, decode, decode_honest, tapes
+from tests.property_tests import examples
 from turnkeep.compiler import Budget, Compiled, Target, compile
 from turnkeep.compiler.exchange import NO_ANSWER, repair
 from turnkeep.compiler.judge import Violation, judge_anthropic, judge_openai_chat, judge_openai_responses
@@ -19,9 +20,14 @@ Judge = Callable[[dict[str, Any]], list[Violation]]
 
 TARGETS: tuple[Target, ...] = ("anthropic", "openai_chat", "openai_responses")
 
-many = settings(max_examples=2_000, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(
+    max_examples=examples(500, at_night=2_000),
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 nightly = settings(many, max_examples=10_000)
-few = settings(many, max_examples=500)
+few = settings(many, max_examples=examples(150, at_night=1_000))
 
 
 def request_of(compiled: Compiled, thinking: str = "off") -> dict[str, Any]:

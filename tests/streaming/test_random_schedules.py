@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from tests.property_tests import examples
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, encoder_for
@@ -51,7 +52,10 @@ moves = st.lists(st.builds(Move, acts, fates, st.integers(0, 3), words), max_siz
 connections = st.lists(st.builds(Connection, st.integers(0, 700), st.integers(0, 2)), max_size=12)
 
 thoroughly = settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=examples(100, at_night=1_000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
 )
 
 

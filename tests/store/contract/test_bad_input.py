@@ -1,13 +1,18 @@
-"""Bad input: a clear error from our tree, and nothing written. Every verb, every field that holds text."""
+"""Bad input: a clear error from our tree, and nothing written. Every verb, every field that holds text.
+
+Each test proves that its refusal leaves every table as it was. So all of them share one database of each kind, and one
+event loop with it.
+"""
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import pytest
+import pytest_asyncio
 from msgspec import structs
 
-from tests.store.databases import Database
+from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
 from tests.store.factories import (
     Tenant,
     a_claim,
@@ -37,6 +42,41 @@ from turnkeep_client.wire.blocks import FileRef, Image, Reasoning, Text, TextPar
 from turnkeep_client.wire.events import LogLine, Reset, Source, Sources
 
 TEN_MEGABYTES = 10_000_000
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="session")
+def bad_input_uri() -> str:
+    return make_postgres_database("bad_input")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def opening(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], Awaitable[Database]]:
+    if request.param == "sqlite":
+        path = tmp_path_factory.mktemp("bad_input") / "turnkeep.db"
+        return lambda: SqliteDatabase.open(path)
+    uri: str = request.getfixturevalue("bad_input_uri")
+    return lambda: PostgresDatabase.open(uri)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def database(opening: Callable[[], Awaitable[Database]]) -> AsyncIterator[Database]:
+    opened = await opening()
+    yield opened
+    await opened.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tenant(database: Database) -> Tenant:
+    return await a_tenant(database.store)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(database: Database, tenant: Tenant) -> "Stage":
+    return await Stage.set_up(database.store, tenant)
 
 
 class Stage:
@@ -186,9 +226,8 @@ class TestTexts:
     @pytest.mark.parametrize("hostile", list(HOSTILE))
     @pytest.mark.parametrize("field", list(TEXT_FIELDS))
     async def test_that_cannot_be_kept_are_refused_wherever_they_stand(
-        self, store: Store, tenant: Tenant, database: Database, field: str, hostile: str
+        self, stage: Stage, database: Database, field: str, hostile: str
     ) -> None:
-        stage = await Stage.set_up(store, tenant)
         async with nothing_written(database):
             with pytest.raises(CallerError):
                 await TEXT_FIELDS[field](stage, HOSTILE[hostile])
@@ -281,10 +320,7 @@ def _endless() -> dict[str, Any]:
 
 class TestTypes:
     @pytest.mark.parametrize("wrong", list(WRONG_TYPES))
-    async def test_that_are_wrong_are_refused(
-        self, store: Store, tenant: Tenant, database: Database, wrong: str
-    ) -> None:
-        stage = await Stage.set_up(store, tenant)
+    async def test_that_are_wrong_are_refused(self, stage: Stage, database: Database, wrong: str) -> None:
         async with nothing_written(database):
             with pytest.raises(CallerError):
                 await WRONG_TYPES[wrong](stage)
@@ -328,10 +364,7 @@ BY_ID: dict[str, tuple[str, Callable[[Stage, Any], Awaitable[object]]]] = {
 
 class TestIds:
     @pytest.mark.parametrize("verb", list(BY_ID))
-    async def test_of_the_wrong_kind_or_no_id_at_all(
-        self, store: Store, tenant: Tenant, database: Database, verb: str
-    ) -> None:
-        stage = await Stage.set_up(store, tenant)
+    async def test_of_the_wrong_kind_or_no_id_at_all(self, stage: Stage, database: Database, verb: str) -> None:
         kind, attempt = BY_ID[verb]
         wrong = [
             ("msg_" if kind != "msg" else "turn_") + "0" * 32,
@@ -352,9 +385,8 @@ class TestIds:
 
     @pytest.mark.parametrize("verb", [verb for verb, (kind, _) in BY_ID.items() if kind in {"conv", "turn", "file"}])
     async def test_of_another_tenant_do_not_exist(
-        self, store: Store, tenant: Tenant, database: Database, verb: str
+        self, store: Store, stage: Stage, database: Database, verb: str
     ) -> None:
-        stage = await Stage.set_up(store, tenant)
         stranger = await a_tenant(store, "Other")
         theirs = await finish(store, stranger.ann)
         file = await a_file(store, stranger.ann)
