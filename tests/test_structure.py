@@ -77,11 +77,11 @@ class TestRooms:
     """The two numbers may only fall, until they reach 270 and 40."""
 
     def test_modules_are_few(self, tree: Any) -> None:
-        assert len(tree.modules) <= 300
+        assert len(tree.modules) <= 270
 
     def test_hardly_any_has_a_single_importer(self, measure: Any, tree: Any) -> None:
         fragments = measure.with_one_importer(tree)
-        assert len(fragments) <= 84, "\n".join(["A fragment belongs into its only importer:", *fragments])
+        assert len(fragments) <= 40, "\n".join(["A fragment belongs into its only importer:", *fragments])
 
     def test_the_api_has_rooms(self, measure: Any) -> None:
         assert len(measure.files_of_api()) <= 10
