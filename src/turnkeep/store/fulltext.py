@@ -24,7 +24,7 @@ TITLE_WEIGHT = 10.0
 _QUOTED = re.compile(r"[\\']")
 
 
-class Place(Struct, frozen=True):
+class PassageMatch(Struct, frozen=True):
     """A passage that matches: whose it is, and where it stands there."""
 
     owner: str
@@ -65,15 +65,15 @@ def loose(query: SearchQuery, found: int) -> SearchQuery | None:
     return loosened(query)
 
 
-def best_of_each(places: Iterable[Place]) -> list[Place]:
-    """The best place of each owner, in the order of their best."""
-    best: dict[str, Place] = {}
-    for place in places:
-        best.setdefault(place.owner, place)
+def best_of_each(matches: Iterable[PassageMatch]) -> list[PassageMatch]:
+    """The best match of each owner, in the order of their best."""
+    best: dict[str, PassageMatch] = {}
+    for match in matches:
+        best.setdefault(match.owner, match)
     return list(best.values())
 
 
-def joined(strict: Sequence[Place], by_any_word: Sequence[Place]) -> list[Place]:
+def joined(strict: Sequence[PassageMatch], by_any_word: Sequence[PassageMatch]) -> list[PassageMatch]:
     """First what holds every word, then the rest."""
     return list(dict.fromkeys([*strict, *by_any_word]))
 

@@ -77,7 +77,7 @@ class SqliteStore(
         self._checkpoints = Checkpoints(session.connection, None if is_alone else str(path))
         writer = Writer(session, self._checkpoints.after_commit)
         if is_alone:
-            install_views(session.connection, session.texts, session.identity)
+            install_views(session.connection, session.texts, session.current_principal)
             super().__init__(writer, writer, writer)
         else:
             super().__init__(
@@ -115,7 +115,7 @@ class SqliteStore(
 
     def _client_session(self) -> Session:
         session = self._engine_session()
-        inner = install_views(session.connection, session.texts, session.identity)
+        inner = install_views(session.connection, session.texts, session.current_principal)
         close_boundary(session.connection, inner)
         return session
 

@@ -240,15 +240,15 @@ class StoreThreads:
 
 
 def as_principal(principal: Principal, job: Callable[..., T], *values: Any) -> Job[T]:
-    """The job as that principal. The identity is unset again after it."""
+    """The job as that principal. The principal is unset again after it."""
 
     def seen(session: Session) -> T:
-        identity = session.identity
-        identity.set(principal)
+        current = session.current_principal
+        current.set(principal)
         try:
             return job(session, *values)
         finally:
-            identity.unset()
+            current.unset()
 
     return seen
 

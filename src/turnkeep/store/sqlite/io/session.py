@@ -18,7 +18,7 @@ from turnkeep.errors import Defect, Forbidden, InvalidRequest, StorageFull, Turn
 from turnkeep.model.principals import Principal
 from turnkeep.store import rows
 from turnkeep.store.queries import load_queries
-from turnkeep.store.sqlite.io.boundary import Identity
+from turnkeep.store.sqlite.io.boundary import CurrentPrincipal
 
 Values = Sequence[Any] | Mapping[str, Any]
 Row = tuple[Any, ...]
@@ -33,14 +33,14 @@ _PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)_(columns|values|changes)\}")
 class Session:
     """One connection.
 
-    `now` is the moment at which the present job began, the same for all it writes. `identity` is who asks, on a
+    `now` is the moment at which the present job began, the same for all it writes. `current_principal` is set on a
     connection that serves principals.
     """
 
     def __init__(self, connection: apsw.Connection, texts: Mapping[str, str], clock: Clock) -> None:
         self.connection = connection
         self.clock = clock
-        self.identity = Identity()
+        self.current_principal = CurrentPrincipal()
         self.now = 0
         self._execute = connection.execute
         self._executemany = connection.executemany
