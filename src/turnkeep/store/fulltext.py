@@ -25,7 +25,7 @@ _QUOTED = re.compile(r"[\\']")
 
 
 class PassageMatch(Struct, frozen=True):
-    """A passage that matches: whose it is, and where it stands there."""
+    """A passage that matches: its owner (a page or a file), and its range in the text."""
 
     owner: str
     start: int
@@ -44,12 +44,12 @@ class Indexed(Struct, frozen=True):
 
 
 def tokens_of_row(cells: Sequence[Cell]) -> list[str]:
-    """What a row is found by: all of its cells but the yes and no."""
+    """The tokens by which a row is found: those of all cells, except booleans."""
     return all_tokens_of("\n".join(str(cell) for cell in cells if cell is not None and not isinstance(cell, bool)))
 
 
 def index_of(title: str, text: str, *, unit: str = "page") -> list[Indexed]:
-    """The passages of a text with their tokens. A text of nothing is found by its title."""
+    """The passages of a text with their tokens. An empty text is found by its title."""
     titled = all_tokens_of(title)
     passages = split_passages(text, unit=unit) or [TextPassage(start=0, stop=0)]
     return [
@@ -59,7 +59,7 @@ def index_of(title: str, text: str, *, unit: str = "page") -> list[Indexed]:
 
 
 def loose(query: SearchQuery, found: int) -> SearchQuery | None:
-    """What to look for next, by any of its words, where all of them together gave too little."""
+    """The next query, for any of the words, if too few results have all of them."""
     if found >= ENOUGH or len(query.words) + len(query.prefixes) < 2:
         return None
     return loosened(query)
@@ -74,7 +74,7 @@ def best_of_each(matches: Iterable[PassageMatch]) -> list[PassageMatch]:
 
 
 def joined(strict: Sequence[PassageMatch], by_any_word: Sequence[PassageMatch]) -> list[PassageMatch]:
-    """First what holds every word, then the rest."""
+    """First the matches with every word, then the others."""
     return list(dict.fromkeys([*strict, *by_any_word]))
 
 

@@ -58,14 +58,14 @@ from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 _CLAIM_TRIES = 100
-"""So often another request may change the conversation between the two statements of a claim."""
+"""How often another request may change the conversation between the two statements of a claim."""
 
 _claim_facts = msgspec.json.Decoder(ClaimFacts).decode
 _append_facts = msgspec.json.Decoder(AppendFacts | None).decode
 
 
 ALL = 2**31 - 1
-"""More than there ever is of anything."""
+"""Larger than any real count."""
 _place = itemgetter("ordinal", "turn_sequence")
 
 # fmt: off

@@ -156,7 +156,7 @@ def _check_distinct(names: list[str]) -> None:
 
 
 def check_columns_stay(before: KnowledgeTable, columns: Sequence[Column]) -> None:
-    """Rows hold what their columns once were; what no longer fits must not be left behind unseen."""
+    """Rows hold cells of their former columns. A cell that no longer fits must not stay in a row unseen."""
     if not before.row_count:
         return
     kept = {column.key: column for column in columns}

@@ -1,6 +1,6 @@
 """Rules of turns: the branch and the queue that a turn is in, its lease, and the fence in front of its writes.
 
-- Branches: where a turn hangs in the tree of its conversation, and which turns can be replaced or shown.
+- Branches: the parent of a turn in the tree of its conversation, and which turns can be replaced or shown.
 - The queue: what a claim does while another turn runs or waits, and which turn runs next.
 - Leases: what an adoption changes, and what a request to cancel does.
 - The fence: only the holder of a turn's current attempt may write to it, and only after the last event it knows.
@@ -237,8 +237,8 @@ class Adoption(Struct, frozen=True, kw_only=True):
 def adoption(turn: ExpiredTurn) -> Adoption:
     """Raise the attempt and tell the readers.
 
-    A turn that got no further since its last adoption has failed once more, and one that did starts to count anew. A
-    turn that was let go on purpose has not failed.
+    A turn that got no further since its last adoption has failed once more. For a turn that did, the count starts
+    at 0. A turn that was let go on purpose has not failed.
     """
     attempt = turn.attempt + 1
     is_first_start = turn.attempt == 0

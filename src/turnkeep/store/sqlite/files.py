@@ -185,7 +185,7 @@ def _delete(session: Session, principal: Principal, file_id: FileId) -> None:
 
 
 def _free_name(session: Session, conversation_id: ConversationId, name: str) -> str:
-    """The first of `name`, `name-1`, … that no file of the bag has. The one writer makes this a promise."""
+    """The first of `name`, `name-1`, … that no file of the bag has. There is one writer, so the name stays free."""
     offered = OFFERED
     while True:
         keys = json_text(names_to_look_up([name], offered))

@@ -102,7 +102,7 @@ class SqliteStore(
         return await self._see(principal, _any_query, sql, values)
 
     async def close(self) -> None:
-        """Finish what was asked for, then let the file go. Closing twice is fine."""
+        """Finish what was asked for, then let the file go. It may be called twice."""
         await self._client.close()
         await self._engine.close()
         await self._writer.close()
@@ -144,7 +144,7 @@ class FileLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let go. Once more does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -447,7 +447,7 @@ def _append(
 
 
 ALL = 2**62
-"""More than there ever is of anything."""
+"""Larger than any real count."""
 
 
 def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int) -> Window:
