@@ -49,7 +49,7 @@ async def is_over(source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor
     if len(here) > 1 and cursor.offset != WHOLE and cursor.offset > _max_preview_length(here[1]):
         raise InvalidRequest(f"The turn has not reached the cursor {cursor}: less text followed event {cursor.seq}.")
     if len(here) == 1 and cursor.offset != WHOLE and cursor.offset > _preview_length(hub, turn_id, cursor.seq):
-        raise InvalidRequest(f"The turn has not reached the cursor {cursor}.")
+        raise InvalidRequest(f"The turn has not reached the cursor {cursor}: its text is still shorter.")
     return ended
 
 

@@ -116,7 +116,7 @@ async def write_back(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         call.headers.get("content-type", ""),
         body_chunks(call.receive),
         max_files=OUTPUT_FILES,
-        advice="Nothing was stored, and the token is still valid: send fewer files, or pack them into an archive.",
+        advice="Nothing was stored. The token is still valid, for one form: send fewer files, or pack them into a zip.",
     )
     files = await call.runtime.bag.write_back(token_hash, folder, parts)
     return json_response(file_wire.Files(data=[file.as_wire() for file in files]), status=201)
