@@ -3,7 +3,9 @@
 `scripts/measure-structure` prints the same figures as a table.
 """
 
+import ast
 import re
+from copy import copy
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -54,8 +56,42 @@ class TestModuleNames:
         }
         assert unknown == {}, "Choose a common word, or explain it in docs/glossary.md."
 
-    def test_no_class_is_named_by_a_metaphor(self, measure: Any, tree: Any) -> None:
+
+class TestClassNames:
+    def test_none_is_a_metaphor(self, measure: Any, tree: Any) -> None:
         assert measure.metaphors(tree) == []
+
+    def test_none_stands_for_two_different_things(self, measure: Any, tree: Any) -> None:
+        """A name may be shared only by the wire shape and the stored value or command of one concept, or by the same
+        module of the two databases."""
+        assert measure.homonyms(tree) == [], "Give one of them another name."
+
+    @pytest.mark.parametrize(
+        "modules",
+        [
+            ["turnkeep_client.wire.files", "turnkeep.model.files"],
+            ["turnkeep_client.wire.conversations", "turnkeep.store.commands"],
+            ["turnkeep.store.sqlite.turns", "turnkeep.store.postgres.turns"],
+        ],
+    )
+    def test_one_concept_may_have_two_definitions(self, measure: Any, tree: Any, modules: list[str]) -> None:
+        assert measure.homonyms(with_classes(tree, modules)) == []
+
+    @pytest.mark.parametrize(
+        "modules",
+        [
+            ["turnkeep.files.bag", "turnkeep.store.rules.files"],
+            ["turnkeep_client.wire.agents", "turnkeep.store.rules.claims"],
+            ["turnkeep_client.wire.agents", "turnkeep_client.wire.files"],
+            ["turnkeep.model.agents", "turnkeep.model.files"],
+            ["turnkeep.model.files", "turnkeep.store.commands"],
+            ["turnkeep.store.sqlite.turns", "turnkeep.store.postgres.files"],
+            ["turnkeep.store.sqlite.turns", "turnkeep.store.sqlite.files"],
+            ["turnkeep_client.wire.files", "turnkeep.model.files", "turnkeep.store.commands"],
+        ],
+    )
+    def test_any_other_pair_is_found(self, measure: Any, tree: Any, modules: list[str]) -> None:
+        assert measure.homonyms(with_classes(tree, modules)) == [f"Same: {', '.join(modules)}"]
 
 
 class TestFileNames:
@@ -117,6 +153,13 @@ class TestDecisions:
         index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
         listed = set(re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", index)) - {"0000-template.md"}
         assert listed == {record.name for record in measure.decision_records()}
+
+
+def with_classes(tree: Any, modules: list[str]) -> Any:
+    """A tree in which each of these modules defines a class `Same`, and nothing else."""
+    small = copy(tree)
+    small.trees = {module: ast.parse("class Same: ...") for module in modules}
+    return small
 
 
 def glossary() -> frozenset[str]:

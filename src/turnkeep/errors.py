@@ -77,7 +77,7 @@ __all__ = [
 
 
 class Fenced(TurnkeepError):
-    """The turn is not this worker's any more. Nothing was written; drop what is in hand."""
+    """This worker no longer holds the turn. Nothing was written; stop working on it."""
 
     code = "fenced"
 

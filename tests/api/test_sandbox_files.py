@@ -293,7 +293,7 @@ class TestWritingBack:
         token = await running.token()
         refused = await running.write(token, *((f"{n}.txt", b"x") for n in range(OUTPUT_FILES + 1)))
         assert code_of(refused) == (422, "too_many_files")
-        assert "the token is still good, for one form" in refused.json()["detail"]
+        assert "The token is still valid, for one form" in refused.json()["detail"]
         assert "next request" not in refused.json()["detail"]
         assert (await running.write(token, ("all.txt", b"x"))).status_code == 201
         await running.end()

@@ -1,4 +1,4 @@
-"""Signed addresses: good for one thing, one tenant, a while; worth nothing when a single byte is another."""
+"""Signed addresses: good for one thing, one tenant, a while; invalid when a single byte differs."""
 
 import pytest
 

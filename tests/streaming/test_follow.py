@@ -111,7 +111,7 @@ class TestImpossibleCursors:
         hub.preview(worker.say("Hello"))
         for offset in (1, 5):
             assert not await is_over(source, hub, worker.turn_id, Cursor(1, offset))
-        with pytest.raises(InvalidRequest, match="has not been said yet"):
+        with pytest.raises(InvalidRequest, match="its text is still shorter"):
             await is_over(source, hub, worker.turn_id, Cursor(1, 6))
         hub.preview(worker.say("!"))
         assert not await is_over(source, hub, worker.turn_id, Cursor(1, 6))

@@ -1,6 +1,6 @@
 """The HTTP API: parse a request, call the runtime, answer.
 
-Rooms:
+Packages and modules:
 
 - `http/`       how a request becomes a call and a value a response: endpoints, middleware,
                 problem details, downloads. Starlette is used here and in `app.py`.

@@ -40,20 +40,20 @@ _STREAM_EVENTS: dict[str, type] = {
     "error": events.Failure,
 }
 _HEADERS = {
-    "Idempotency-Key": "Up to 255 characters. The same key with the same body does nothing twice and answers the same.",
+    "Idempotency-Key": "Up to 255 characters. A repeat with the same body changes nothing and gets the same answer.",
     "If-None-Match": "The `ETag` of what you have: 304 if it is still the same.",
     "If-Range": "The `ETag` that the range belongs to; without a match the whole file is sent.",
-    "Range": "One range of bytes, as `bytes=0-1023`; several are passed over.",
-    "Last-Event-ID": "The cursor to go on after, as a browser sends it; wins over `after`.",
-    "Turnkeep-User": "Act for this user of the host (service keys only); made on first sight.",
+    "Range": "One range of bytes, as `bytes=0-1023`; several are ignored.",
+    "Last-Event-ID": "The cursor to continue after, as a browser sends it; overrides `after`.",
+    "Turnkeep-User": "Act for this user of the host (service keys only); created at the first request.",
     "Turnkeep-Workspace": "The workspace, where it is not the default one (service keys only).",
 }
 _EVERY = ("Turnkeep-User", "Turnkeep-Workspace")
 _ERROR_HEADERS = {
     401: {"WWW-Authenticate": "How to identify"},
-    409: {"x-should-retry": "Always `false`: trying again does not help"},
-    429: {"Retry-After": "Seconds after which there is room again, where that is known"},
-    503: {"Retry-After": "Seconds after which to try again"},
+    409: {"x-should-retry": "Always `false`: a retry does not help"},
+    429: {"Retry-After": "Seconds to wait before a retry, if known"},
+    503: {"Retry-After": "Seconds to wait before a retry"},
 }
 
 
@@ -159,8 +159,8 @@ def _always_there(schema: dict[str, Any], struct: type[msgspec.Struct]) -> dict[
 
 
 def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema as people and generators of types read it: a default is told in words, because generators take a field
-    with a default for one that is always there."""
+    """The schema as people and generators of types read it: a default is described in words, because generators
+    take a field with a default for one that is always there."""
     properties = {name: _without_default(each) for name, each in schema["properties"].items()}
     tidied = {name: value for name, value in schema.items() if name != "title"} | {"properties": properties}
     if "description" in tidied:

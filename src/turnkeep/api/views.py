@@ -27,7 +27,7 @@ Shape = TypeVar("Shape", bound=Struct)
 
 
 def turn_of(turn: Turn, events: Sequence[Recorded] = ()) -> wire.Turn:
-    """The turn with what its events say it came to."""
+    """The turn, with the result from its events."""
     return _view(
         wire.Turn,
         turn,

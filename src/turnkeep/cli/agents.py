@@ -202,7 +202,7 @@ def run(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run an agent once in a sandbox, without a conversation. To leave is to stop it.
+    """Run an agent once in a sandbox, without a conversation. Ctrl-C stops the run.
 
     The result goes to standard output, steps to standard error; with --json every line that the sandbox writes.
 

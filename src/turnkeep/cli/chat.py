@@ -55,11 +55,9 @@ BOLD, PLAIN = "\001\033[1;36m\002", "\001\033[0m\002"
 def chat(
     server: ServerOptions,
     message: Annotated[
-        str | None, typer.Argument(help="Ask this one thing and leave. Without it, and with a terminal, a chat begins.")
+        str | None, typer.Argument(help="Ask one question and exit. Without it, and with a terminal, a chat begins.")
     ] = None,
-    conversation: Annotated[
-        str | None, typer.Option("--conversation", "-c", help="Go on with conv_…, or with the `last` one.")
-    ] = None,
+    conversation: Annotated[str | None, typer.Option("--conversation", "-c", help="Continue conv_… or `last`.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="As `turnkeep models` lists it.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", "-a", help="agent_…, or the name of an agent.")] = None,
     attach: Annotated[
@@ -75,9 +73,9 @@ def chat(
 ) -> None:
     """Talk to a model or an agent. The answer is streamed; steps are shown while they run.
 
-    Ctrl-C stops the answer and keeps what was said; a second one leaves. A lost connection is taken up again. In the
-    chat `/help` lists what else there is: `/attach`, `/download`, `/model`, `/agent`, `/history`, `/open`, `/retry`,
-    `/new` and `/quit`.
+    Ctrl-C stops the answer and keeps what was said; a second one exits. The chat reconnects after a lost
+    connection. In the chat `/help` lists the commands: `/attach`, `/download`, `/model`, `/agent`, `/history`, `/open`,
+    `/retry`, `/new` and `/quit`.
 
     **Examples**
 
@@ -192,7 +190,7 @@ def _conversation(turnkeep: Turnkeep, wanted: str | None) -> str | None:
         return wanted
     latest = next(iter(turnkeep.conversations.list(limit=1)), None)
     if latest is None:
-        raise NotFound("There is no conversation yet to go on with.")
+        raise NotFound("There is no conversation yet to continue.")
     return latest.id
 
 
@@ -223,7 +221,7 @@ class ChatSession:
                 "/agent [NAME]: use this agent in a new conversation; without one, list them",
             ),
             "history": (self._show_history, "/history [WORDS]: your conversations, or those with these words"),
-            "open": (self._open, "/open NUMBER: go on with a conversation of the list (or conv_…)"),
+            "open": (self._open, "/open NUMBER: continue a conversation of the list (or conv_…)"),
             "retry": (self._retry, "/retry: ask the last question again"),
             "new": (self._begin, "/new: start another conversation"),
             "help": (self._help, "/help: this list"),
@@ -246,7 +244,7 @@ class ChatSession:
                 self._guarded(partial(self._handle_line, line))
         self._prompt.save()
         if self._conversation_id is not None:
-            self._print_note(f"Go on with it: turnkeep chat -c {self._conversation_id}")
+            self._print_note(f"Continue it: turnkeep chat -c {self._conversation_id}")
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run this. An error is printed as one line, and the chat goes on."""
@@ -384,7 +382,7 @@ class ChatSession:
         ]
         self._list(lines, "No conversation has these words." if words else "There are no conversations yet.")
         if lines:
-            self._print_note("/open NUMBER goes on with one.")
+            self._print_note("/open NUMBER continues one.")
 
     def _open(self, which: str) -> None:
         if which.isdigit() and 0 < int(which) <= len(self._listed):

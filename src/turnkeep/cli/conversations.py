@@ -50,7 +50,9 @@ def list_conversations(
 def show(
     server: ServerOptions,
     conversation: Id,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the last so many messages.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of messages; the last ones are shown.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a conversation as it reads, with its steps.

@@ -62,7 +62,7 @@ def status(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: 
 
 
 def migrate(
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; fail if something is to do.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; fail if a migration is needed.")] = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:

@@ -68,7 +68,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON, for scripts.")] = False,
     form: Annotated[
         str | None,
-        typer.Option(help="anthropic, openai_chat, openai_responses or plain, where the file does not show it."),
+        typer.Option(help="anthropic, openai_chat, openai_responses or plain, if it cannot be detected."),
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -78,7 +78,7 @@ def doctor(
     """Check the installation: server, database, roles, bucket, files, Redis, runner, models, clock. With a FILE: say
     why a provider would refuse that transcript, and write one that it accepts.
 
-    Leaves with 1 if something does not work (or, with --check, if the transcript is broken).
+    Exits with 1 if something does not work (or, with --check, if the transcript is broken).
 
     **Examples**
 

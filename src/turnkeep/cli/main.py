@@ -77,7 +77,7 @@ COMPLETE_VARIABLE = "_TURNKEEP_COMPLETE"
 EXAMPLES = (
     ("turnkeep serve", "run the server on this machine"),
     ("turnkeep chat", "talk to it here"),
-    ('turnkeep chat "What is in it?" --attach report.pdf', "ask one thing and leave"),
+    ('turnkeep chat "What is in it?" --attach report.pdf', "ask one question and exit"),
     ("turnkeep doctor", "see whether everything works"),
     ("turnkeep export --all -o backup.jsonl", "take your conversations with you"),
 )
@@ -150,7 +150,7 @@ def overview(groups: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
         f"  {'--help':<{NAME_WIDTH}}Show this page; after a command, that command's own, with examples.",
         "",
         "Commands that talk to a server find the one on this machine, or the one that TURNKEEP_URL and",
-        "TURNKEEP_KEY name. --json makes any of them speak to scripts.",
+        "TURNKEEP_KEY name. --json makes them print JSON for scripts.",
     ]
     return "\n".join(lines)
 

@@ -22,7 +22,7 @@ Text = Annotated[Path, typer.Argument(metavar="FILE", help="A Markdown file; - r
 def list_pages(
     server: ServerOptions,
     q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Only pages that these words find.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of results.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List pages, newest first; with words, those that they find, best first.
@@ -76,10 +76,10 @@ def write(
     title: Annotated[
         str | None, typer.Option("--title", help="By default the first heading, or the file's name.")
     ] = None,
-    page: Annotated[str | None, typer.Option("--page", help="Write this page (page_… or its title) anew.")] = None,
+    page: Annotated[str | None, typer.Option("--page", help="Replace this page (page_… or its title).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a page from a Markdown file, or write one anew.
+    """Make a page from a Markdown file, or replace one.
 
     **Examples**
 

@@ -56,7 +56,7 @@ def rows(
         list[str] | None, typer.Option("--where", help="A condition, as Price>=10, Name~salt or Since<2024-06-01.")
     ] = None,
     sort: Annotated[str | None, typer.Option("--sort", help="A column; -Column: greatest first.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of results.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show rows of a table: all, those that words find, or those that fit conditions.
@@ -86,10 +86,10 @@ def import_(
     table: Annotated[str | None, typer.Option("--table", help="Add to this table (its name or table_…).")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The name of a new table; by default the file's.")] = None,
     charset: Annotated[str | None, typer.Option("--charset", help="The file's encoding, if it is not UTF-8.")] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="What separates cells; else found out.")] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="The separator; detected by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import a CSV file: all of it, or nothing. Ctrl-C takes it back.
+    """Import a CSV file: all of it, or nothing. Ctrl-C undoes it.
 
     **Examples**
 

@@ -24,7 +24,7 @@ def create_org(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a tenant, and print its first service key. The key is shown only this once.
+    """Make a tenant, and print its first service key. The key is shown only once.
 
     **Example**
 
@@ -80,7 +80,7 @@ def create_key(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a service key, and print it. It is shown only this once.
+    """Make a service key, and print it. It is shown only once.
 
     **Examples**
 
@@ -150,7 +150,7 @@ def revoke_key(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Revoke a service key. It is worth nothing from then on.
+    """Revoke a service key. The key is invalid from now on.
 
     **Example**
 

@@ -41,7 +41,7 @@ def export(
     """Write conversations to a file or to standard output.
 
     JSON holds everything (all branches, rows, events and logs), one document per line for each conversation;
-    `turnkeep import` takes it back. The bytes of files are not in it: download those apart.
+    `turnkeep import` reads it. The bytes of files are not in it: download them separately.
 
     **Examples**
 
@@ -86,7 +86,7 @@ def import_(
     ],
     title: Annotated[str | None, typer.Option("--title", help="The title, where one file is imported.")] = None,
     form: Annotated[
-        Form | None, typer.Option("--form", help="The form of a foreign history, where it does not show it.")
+        Form | None, typer.Option("--form", help="The form of the messages, if it cannot be detected.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -149,7 +149,7 @@ def read_documents(path: Path) -> list[bytes]:
     if all(exports):
         return lines
     if any(exports):
-        raise InvalidRequest(f"{path} mixes exports with other lines. Import them apart.")
+        raise InvalidRequest(f"{path} mixes exports with other lines. Import them separately.")
     return [json.dumps(parsed, ensure_ascii=False).encode()]
 
 

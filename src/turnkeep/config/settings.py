@@ -1,8 +1,8 @@
 """The settings of a server and of a sandbox runner: each is declared here once, with default, parser and meaning.
 
-Those of a server are one frozen value, read once from flags and environment: a flag wins over the environment, the
-environment over the default. `EngineSettings` is the section that the engine reads; `Settings` extends it by everything
-else.
+Those of a server are one frozen value, read once from flags and environment: a flag overrides the environment, the
+environment overrides the default. `EngineSettings` is the section that the engine reads; `Settings` extends it by
+everything else.
 
 Those of a runner are `RunnerSection`. Their environment variables begin with `TURNKEEP_SANDBOX_`; the flags of
 `turnkeep sandbox` do not repeat that.
@@ -133,7 +133,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     max_running: int = 2_000
     """Maximum number of turns that one worker runs at once. It adopts no more of them, so that other workers can."""
     max_failures: int = 3
-    """A turn whose workers were lost so many times is settled as failed."""
+    """After this number of lost workers the turn fails."""
     sweep_seconds: float = 1.0
 
     def within(self, limits: AgentLimits) -> Self:

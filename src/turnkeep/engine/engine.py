@@ -1,4 +1,4 @@
-"""The engine's public face: a question comes in, is claimed as a turn, and the turn runs here or on another worker.
+"""The engine's public interface: a question is claimed as a turn, and the turn runs here or on another worker.
 
 `ClaimBuilder` makes the claim of a question, with the agent as it is at this moment.
 
@@ -232,7 +232,7 @@ class Engine:
                 await self._next_event(turn_id, subscription, after=head, seconds=every)
 
     async def _next_event(self, turn_id: TurnId, subscription: Subscription, *, after: int, seconds: float) -> None:
-        """Wait for an event later than `after`, until this worker gives the turn up, or for so many seconds."""
+        """Wait for an event later than `after`, at most `seconds`, or until this worker gives the turn up."""
         now = asyncio.get_running_loop().time
         until = now() + seconds
         while subscription.head <= after and now() < until and not self._has_given_up(turn_id):

@@ -95,7 +95,7 @@ class LocalTurn(HeldTurn):
         return self.settings.tool_rounds - self._iteration
 
     async def note_missing_tools(self) -> None:
-        """Log the tools that this turn cannot have. They stand in the trace; the model is not told of them."""
+        """Log the tools that this turn cannot have. The trace shows them; the model does not see them."""
         seq, now = len(self.recorder.events), self._clock()
         lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in self._toolbox.notes]
         if lines:
@@ -195,7 +195,7 @@ class LocalTurn(HeldTurn):
         return () if self.announcer is None else await self.announcer.unannounced()
 
     async def _listen(self, request: ModelRequest) -> Reply:
-        """Preview each piece of the reply; the time limit starts anew with each of them."""
+        """Preview each piece of the reply; the time limit starts again with each of them."""
         loop = asyncio.get_running_loop()
         limit = request.timeout_seconds
         try:

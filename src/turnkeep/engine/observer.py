@@ -83,4 +83,4 @@ class SafeObserver(Observer):
         except Exception:
             if tell.__name__ not in self._failed:
                 self._failed.add(tell.__name__)
-                _logger.exception("the observer failed at %s; this is said once", tell.__name__)
+                _logger.exception("the observer failed at %s; this is logged only once", tell.__name__)

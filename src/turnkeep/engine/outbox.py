@@ -128,5 +128,5 @@ class OutboxDelivery:
 
 
 def retry_seconds(attempts: int) -> float:
-    """The pause before the next try, after so many tries: 5 seconds, then twice as long each time, up to an hour."""
+    """The pause before the next try: 5 seconds, then twice as long each time, up to an hour."""
     return min(LONGEST_RETRY_SECONDS, 5.0 * 2.0 ** min(attempts - 1, 20))

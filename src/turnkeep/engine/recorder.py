@@ -1,7 +1,7 @@
 """The recorder: the only writer of one turn while this worker holds it.
 
 It numbers rows and events, keeps one write in flight, and publishes what is durable. Previews go out at once and are
-kept only as the text of the iteration now being spoken.
+kept only as the text of the current iteration.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Recorder:
         return fold(self._events)
 
     def preview(self, iteration: int, kind: Literal["text", "reasoning"], text: str) -> None:
-        """Show these characters at once; they are not a fact yet."""
+        """Show these characters at once; they are not durable yet."""
         piece = PreviewPiece(
             turn_id=self.held.turn_id,
             attempt=self.held.attempt,

@@ -35,7 +35,7 @@ class LoopServices(Struct, frozen=True, kw_only=True):
 
     settings: EngineSettings
     observer: Observer = field(default_factory=Observer)
-    """Told of what happens to turns, here and in sandboxes."""
+    """Gets reports of what happens to turns, here and in sandboxes."""
     clock: Clock = system_clock
 
 

@@ -1,4 +1,4 @@
-"""The worker runs the turns that this process holds, each in a task of its own; the sweeper finds it more of them."""
+"""The worker runs the turns that this process holds, each in a task of its own; the sweeper adopts turns for it."""
 
 import asyncio
 import time
@@ -399,8 +399,8 @@ class Sweeper:
 
     @property
     def _pause_seconds(self) -> float:
-        """The pause between two sweeps. It is shorter than a lease, so that a silent database can be told from a
-        pause."""
+        """The pause between two sweeps. It is shorter than a lease, so that the sweeper can distinguish a
+        silent database from a pause."""
         return min(self._settings.sweep_seconds, self._settings.lease_seconds / 4)
 
     def _database_answered(self) -> None:

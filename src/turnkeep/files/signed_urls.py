@@ -4,7 +4,7 @@
 
 The signature is an HMAC-SHA256 over method, path and every byte of the query before it, so nothing in an address can
 be changed, added, repeated or spelled differently. `kid` names the secret: the first one signs, all verify, and an
-address whose secret was retired is worth nothing.
+address whose secret was removed is invalid.
 """
 
 import re

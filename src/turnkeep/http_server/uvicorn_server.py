@@ -281,7 +281,7 @@ class BoundedProtocol(WatchedProtocol):
             self._refuse(RequestTimeout("The request came too slowly. Send it again, faster or in smaller parts."))
 
     def _owed(self) -> Owed:
-        """Nothing is owed while it is the server that is slow: it answers another request first, or does not read."""
+        """The client is not late while the server is slow: it answers another request first, or does not read."""
         cycle = self._latest()
         if cycle is None:
             return "head"

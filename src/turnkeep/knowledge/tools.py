@@ -46,7 +46,7 @@ NAMED = 8
 
 Arguments = TypeVar("Arguments", bound=Struct)
 Words = Annotated[str, Meta(min_length=1, max_length=500, description="Words to look for")]
-Offset = Annotated[int, Meta(ge=0, le=10_000, description="Pass over so many results: for the next ones")]
+Offset = Annotated[int, Meta(ge=0, le=10_000, description="Number of results to skip")]
 TableName = Annotated[str, Meta(max_length=200, description="The table's name or id")]
 
 
@@ -295,7 +295,7 @@ def _row_text(hit: RowHit, chars: int) -> str:
 
 class FileRead(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: Annotated[str, Meta(min_length=1, max_length=300, description="The file's name or id")]
-    offset: Annotated[int, Meta(ge=0, description="Begin at this character: for the next part")] = 0
+    offset: Annotated[int, Meta(ge=0, description="The character at which to begin")] = 0
 
 
 class VisibleFiles:

@@ -10,7 +10,7 @@ from turnkeep_client.wire.files import File as WireFile
 from turnkeep_client.wire.files import FileSource
 
 NAME_BYTES = 240
-"""The longest name, in UTF-8. Most systems take 255; the rest is left to those who put something behind it."""
+"""The longest name, in bytes of UTF-8. Most systems allow 255; the rest leaves room for a suffix."""
 FileStatus = Literal["pending", "ready"]
 """`pending`: promised, its bytes not yet complete; no message may name it."""
 

@@ -1,4 +1,4 @@
-"""Messages: the rows of a turn, and the public face of those that a reader may see.
+"""Messages: the rows of a turn, and the form in which readers get the visible ones.
 
 One POST leaves 1 user row (sequence 0), N assistant rows (all `internal` but the final one) and 0..N rows of tool
 results (internal, role `user`), numbered +1 per row under one turn id.
@@ -44,7 +44,7 @@ class Message(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     legacy: Legacy | None = None
     provider: str | None = None
-    """Who said it, as `provider/model`: what it thought (signatures) means something only to the same one."""
+    """The model that wrote it, as `provider/model`. Signatures of its reasoning are valid only there."""
 
 
 class PublicMessage(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The outbox: what the outside must hear of, kept from the moment it became true until it is delivered."""
+"""The outbox: reports to other systems, kept from the moment of the event until they are delivered."""
 
 from typing import Literal
 

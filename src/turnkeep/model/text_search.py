@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 INDEXED_CHARS = 100_000
-"""So much of one message is searchable; the rest is stored and shown, but not found."""
+"""Maximum number of characters of one message that are searchable. The rest is stored and shown, but not found."""
 TOKEN_CHARS = 64
 QUERY_TOKENS = 20
 SNIPPET_CHARS = 160

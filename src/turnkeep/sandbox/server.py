@@ -144,7 +144,7 @@ class RunnerApp:
         if self._is_closing:
             raise SandboxUnavailable("This sandbox runner is shutting down.")
         if self._limit.is_full:
-            raise SandboxUnavailable("The sandbox runner has no place free, and as many turns wait as may.")
+            raise SandboxUnavailable("The sandbox runner and its queue are full.")
         request: SandboxRequest = read_shape(body, SandboxRequest, origin="The body")
         server = self._settings.server
         if server and not (request.agent_url == server or request.agent_url.startswith(f"{server}/")):
@@ -243,7 +243,7 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> 
 
 
 class RunnerBusy(SandboxUnavailable):
-    """As many turns run and wait as may. Try again later, or start another runner."""
+    """The runner and its queue are full. Try again later, or start another runner."""
 
 
 class WaitedTooLong(SandboxUnavailable):
@@ -279,7 +279,7 @@ class ConcurrencyLimit:
         Raises RunnerBusy, WaitedTooLong.
         """
         if self.is_full:
-            raise RunnerBusy("The sandbox runner has no place free, and as many turns wait as may.")
+            raise RunnerBusy("The sandbox runner and its queue are full.")
         if self._free:
             self._free -= 1
         else:

@@ -34,7 +34,7 @@ FULL_RATE_LINES = 120
 """Lines of one step at the full rate. After that, each line waits twice as long as the one before."""
 
 Path = Annotated[str, Meta(description="Relative to /workspace, or absolute.")]
-Seconds = Annotated[float, Meta(gt=0, description="Stop after so long. Left out: as long as one step may take.")]
+Seconds = Annotated[float, Meta(gt=0, description="Stop after this many seconds. Default: the limit of one step.")]
 
 _LIMITS = {
     "time": "the time limit",

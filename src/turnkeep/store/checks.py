@@ -31,12 +31,12 @@ from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import Failure, LogLine, Result, TurnEvent
 
 MAX_BYTES = 4 * 1024 * 1024
-"""So much JSON may one write hold. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""
+"""Maximum size of the JSON of one write. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""
 NAME_CHARS = 200
 KEY_CHARS = 255
 STORAGE_KEY_CHARS = 1_024
 AFTER_ALL_FILES = "file_g"
-"""Behind every id of a file."""
+"""Sorts after every id of a file."""
 MAX_PAGE = 100
 
 Value = TypeVar("Value")

@@ -81,7 +81,7 @@ class Claimed(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What was recorded: the number of the last event, and what others have left for the holder to know.
+    """What was recorded: the number of the last event, and what the holder must know of the turn.
 
     That is whether a stop was requested, and how many files its sandbox has written back so far.
     """

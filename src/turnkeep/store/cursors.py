@@ -1,4 +1,4 @@
-"""Cursors of pages: opaque to clients, a JSON list inside. Its first item tells the list that the cursor is of.
+"""Cursors of pages: opaque to clients, a JSON list inside. Its first item names the list to which the cursor belongs.
 
 Decision: docs/decisions/0402
 """
@@ -24,7 +24,7 @@ def encode_cursor(of: str, *key: int | str) -> str:
 
 
 def decode_cursor(cursor: str, of: str, key: type[Key]) -> Key:
-    """The key that was encoded, as that type; InvalidRequest for anything that we never handed out for this list."""
+    """The key that was encoded, as that type; InvalidRequest for anything that is not a cursor of this list."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         mark, *rest = msgspec.json.decode(raw, type=tuple[int | str, ...])

@@ -77,7 +77,7 @@ class _Header(Struct, frozen=True, kw_only=True):
 
 
 def exported_from_rows(rows: Sequence[Message], *, title: str | None = None) -> Exported:
-    """A conversation made of rows from elsewhere, in which every turn has ended well.
+    """A conversation made of rows from elsewhere, in which every turn has succeeded.
 
     Rows of one turn stand side by side. The final row of a turn gets the display that a live turn would have left.
     """

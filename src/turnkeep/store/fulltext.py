@@ -24,8 +24,8 @@ TITLE_WEIGHT = 10.0
 _QUOTED = re.compile(r"[\\']")
 
 
-class Place(Struct, frozen=True):
-    """A passage that matches: whose it is, and where it stands there."""
+class PassageMatch(Struct, frozen=True):
+    """A passage that matches: its owner (a page or a file), and its range in the text."""
 
     owner: str
     start: int
@@ -44,12 +44,12 @@ class Indexed(Struct, frozen=True):
 
 
 def tokens_of_row(cells: Sequence[Cell]) -> list[str]:
-    """What a row is found by: all of its cells but the yes and no."""
+    """The tokens by which a row is found: those of all cells, except booleans."""
     return all_tokens_of("\n".join(str(cell) for cell in cells if cell is not None and not isinstance(cell, bool)))
 
 
 def index_of(title: str, text: str, *, unit: str = "page") -> list[Indexed]:
-    """The passages of a text with their tokens. A text of nothing is found by its title."""
+    """The passages of a text with their tokens. An empty text is found by its title."""
     titled = all_tokens_of(title)
     passages = split_passages(text, unit=unit) or [TextPassage(start=0, stop=0)]
     return [
@@ -59,22 +59,22 @@ def index_of(title: str, text: str, *, unit: str = "page") -> list[Indexed]:
 
 
 def loose(query: SearchQuery, found: int) -> SearchQuery | None:
-    """What to look for next, by any of its words, where all of them together gave too little."""
+    """The next query, for any of the words, if too few results have all of them."""
     if found >= ENOUGH or len(query.words) + len(query.prefixes) < 2:
         return None
     return loosened(query)
 
 
-def best_of_each(places: Iterable[Place]) -> list[Place]:
-    """The best place of each owner, in the order of their best."""
-    best: dict[str, Place] = {}
-    for place in places:
-        best.setdefault(place.owner, place)
+def best_of_each(matches: Iterable[PassageMatch]) -> list[PassageMatch]:
+    """The best match of each owner, in the order of their best."""
+    best: dict[str, PassageMatch] = {}
+    for match in matches:
+        best.setdefault(match.owner, match)
     return list(best.values())
 
 
-def joined(strict: Sequence[Place], by_any_word: Sequence[Place]) -> list[Place]:
-    """First what holds every word, then the rest."""
+def joined(strict: Sequence[PassageMatch], by_any_word: Sequence[PassageMatch]) -> list[PassageMatch]:
+    """First the matches with every word, then the others."""
     return list(dict.fromkeys([*strict, *by_any_word]))
 
 

@@ -30,7 +30,7 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 
 class AppliedMigration(Struct, frozen=True, kw_only=True):
-    """What a database remembers of one."""
+    """The record of an applied migration."""
 
     version: int
     name: str

@@ -35,21 +35,21 @@ _logger = logging.getLogger(__name__)
 async def is_over(source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor) -> bool:
     """Whether nothing will ever follow this cursor. For a caller that must respond before a stream begins.
 
-    Raises InvalidRequest if the turn has not come that far, NotFound if it has no events at all. A preview is counted
+    Raises InvalidRequest if the turn has not reached it, NotFound if it has no events at all. A preview is counted
     only if this worker runs the turn; another worker may be ahead of what is known here.
     """
     here = await source.events(turn_id, after=max(cursor.seq - 1, 0), limit=2 if cursor.offset else 1)
     if not here and not cursor.seq:
         raise NotFound(f"Turn {turn_id} has no events.")
     if not here:
-        raise InvalidRequest(f"The cursor {cursor} lies in the future: this turn has not come that far.")
+        raise InvalidRequest(f"The turn has not reached the cursor {cursor}.")
     ended = cursor.seq > 0 and event_frame(here[0]).is_terminal
     if ended and cursor.offset:
-        raise InvalidRequest(f"The cursor {cursor} lies in the future: the turn ended with event {cursor.seq}.")
+        raise InvalidRequest(f"The turn has not reached the cursor {cursor}: it ended with event {cursor.seq}.")
     if len(here) > 1 and cursor.offset != WHOLE and cursor.offset > _max_preview_length(here[1]):
-        raise InvalidRequest(f"The cursor {cursor} lies in the future: so much was not said after event {cursor.seq}.")
+        raise InvalidRequest(f"The turn has not reached the cursor {cursor}: less text followed event {cursor.seq}.")
     if len(here) == 1 and cursor.offset != WHOLE and cursor.offset > _preview_length(hub, turn_id, cursor.seq):
-        raise InvalidRequest(f"The cursor {cursor} lies in the future: so much has not been said yet.")
+        raise InvalidRequest(f"The turn has not reached the cursor {cursor}: its text is still shorter.")
     return ended
 
 

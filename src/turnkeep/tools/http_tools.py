@@ -295,8 +295,8 @@ def open_session(guard: AddressGuard) -> aiohttp.ClientSession:
     """A client that connects only to addresses that the guard accepts. Close it.
 
     Send requests with `allow_redirects=False`: a redirect must be checked as a new address. Bodies come as the server
-    sent them, still compressed if they are. Cookies are dropped: what a server told one tenant must not reach it again
-    with a call of another.
+    sent them, still compressed if they are. Cookies are dropped: a cookie that a server set for one tenant must not be
+    sent with a call of another.
     """
     connector = aiohttp.TCPConnector(
         resolver=GuardedResolver(guard),

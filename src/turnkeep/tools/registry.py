@@ -82,7 +82,7 @@ class ToolRegistry:
         return tuple(sorted(self._tools))
 
     async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
-        """Names of tools that no longer exist are skipped; if the model calls one, it is told so.
+        """Names of tools that no longer exist are skipped; if the model calls one, it gets an error.
 
         If two tools have the same name, the first is used: native, HTTP, then the MCP servers in the agent's order.
         """

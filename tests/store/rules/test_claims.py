@@ -22,24 +22,24 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.commands import Claim, NewConversation
 from turnkeep.store.rules import claims
 from turnkeep.store.rules.claims import (
+    AcceptedClaim,
     Attachable,
     ClaimedConversation,
     ClaimFacts,
     FileFacts,
     KnownTurn,
-    Limits,
+    MessageLimits,
     NewIds,
-    NewTurn,
     Repeat,
 )
-from turnkeep.store.rules.turns import Beside, Queue, RunningTurn
+from turnkeep.store.rules.turns import Beside, CurrentTurn, Queue
 from turnkeep_client.wire.blocks import Text
 
 ANN = Principal(org_id=OrgId("org_1"), workspace_id=WorkspaceId("ws_1"), user_id=UserId("user_1"), role="member")
 HEAD = TurnId("turn_head")
 IDLE = ClaimFacts(
     now=1_750_000_000_000,
-    limits=Limits(),
+    limits=MessageLimits(),
     conversation=ClaimedConversation(head_turn_id=HEAD, queue=Queue(next_ordinal=4)),
 )
 
@@ -56,7 +56,7 @@ def a_claim(**fields: object) -> Claim:
     return Claim(**(values | fields))  # type: ignore[arg-type]
 
 
-def decide(claim: Claim, facts: ClaimFacts, *, is_repeat: bool = False) -> Repeat | NewTurn:
+def decide(claim: Claim, facts: ClaimFacts, *, is_repeat: bool = False) -> Repeat | AcceptedClaim:
     ids = NewIds(
         conversation_id=claim.conversation_id or new_conversation_id(),
         message_id=new_message_id(),
@@ -64,9 +64,9 @@ def decide(claim: Claim, facts: ClaimFacts, *, is_repeat: bool = False) -> Repea
     return claims.decide(claim, facts, ids, is_repeat=is_repeat)
 
 
-def new_turn(claim: Claim, facts: ClaimFacts) -> NewTurn:
+def new_turn(claim: Claim, facts: ClaimFacts) -> AcceptedClaim:
     decided = decide(claim, facts)
-    assert isinstance(decided, NewTurn)
+    assert isinstance(decided, AcceptedClaim)
     return decided
 
 
@@ -78,24 +78,24 @@ class TestANewTurn:
         assert decided.lease_until == IDLE.now + 30_000
 
     def test_makes_its_own_conversation(self) -> None:
-        decided = new_turn(a_claim(conversation_id=None), ClaimFacts(now=1, limits=Limits()))
+        decided = new_turn(a_claim(conversation_id=None), ClaimFacts(now=1, limits=MessageLimits()))
         assert (decided.turn.parent_turn_id, decided.turn.ordinal) == (None, 1)
 
     def test_waits_without_a_place_while_another_runs(self) -> None:
         busy = ClaimedConversation(
-            head_turn_id=HEAD, queue=Queue(next_ordinal=4, running=RunningTurn(id=TurnId("turn_r"), started_at=7))
+            head_turn_id=HEAD, queue=Queue(next_ordinal=4, running=CurrentTurn(id=TurnId("turn_r"), started_at=7))
         )
         decided = new_turn(a_claim(if_busy="enqueue"), structs.replace(IDLE, conversation=busy))
         assert (decided.turn.status, decided.turn.attempt, decided.turn.started_at) == ("queued", 0, None)
-        assert decided.place is None
+        assert decided.position is None
         assert decided.claimed().held is None
 
     def test_starts_where_the_turn_started_that_it_replaces(self) -> None:
         beside = Beside(parent_turn_id=TurnId("turn_p"), status="succeeded", started_at=5)
         decided = new_turn(a_claim(beside=HEAD), structs.replace(IDLE, beside=beside))
         assert decided.turn.parent_turn_id == "turn_p"
-        assert decided.place is not None
-        assert decided.place.is_branch
+        assert decided.position is not None
+        assert decided.position.is_branch
 
 
 class TestARefusal:
@@ -108,7 +108,7 @@ class TestARefusal:
             decide(a_claim(conversation_id=None), ClaimFacts(now=1))
         asked = a_claim(conversation_id=None, new=NewConversation())
         with pytest.raises(NotFound, match="No such agent"):
-            decide(asked, ClaimFacts(now=1, limits=Limits(), has_agent=False))
+            decide(asked, ClaimFacts(now=1, limits=MessageLimits(), has_agent=False))
 
     def test_of_an_edit_of_a_turn_that_never_started(self) -> None:
         beside = Beside(parent_turn_id=None, status="cancelled", started_at=None)
@@ -116,7 +116,7 @@ class TestARefusal:
             decide(a_claim(beside=HEAD), structs.replace(IDLE, beside=beside))
 
     def test_of_a_busy_conversation_names_the_turn_that_runs(self) -> None:
-        running = Queue(next_ordinal=4, running=RunningTurn(id=TurnId("turn_r"), started_at=7))
+        running = Queue(next_ordinal=4, running=CurrentTurn(id=TurnId("turn_r"), started_at=7))
         busy = ClaimedConversation(head_turn_id=HEAD, queue=running)
         with pytest.raises(ConversationBusy) as refused:
             decide(a_claim(), structs.replace(IDLE, conversation=busy))

@@ -5,17 +5,17 @@ import pytest
 from turnkeep.errors import ConversationBusy, Defect, LeaseLost, QueueFull, QuotaExceeded, TurnSettled
 from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
 from turnkeep.model.turns import Held
-from turnkeep.store.rules.claims import Limits, check_limits
+from turnkeep.store.rules.claims import MessageLimits, check_limits
 from turnkeep.store.rules.turns import (
     Beside,
     Candidate,
+    CurrentTurn,
     ExpiredTurn,
     Move,
-    Place,
     Promotion,
     PromotionFacts,
     Queue,
-    RunningTurn,
+    TurnPosition,
     TurnState,
     WaitingTurn,
     adoption,
@@ -30,7 +30,7 @@ from turnkeep_client.wire.events import Reset, TurnBegan
 A, B, C, R = TurnId("turn_a"), TurnId("turn_b"), TurnId("turn_c"), TurnId("turn_r")
 BUSY = Queue(
     next_ordinal=6,
-    running=RunningTurn(id=R, started_at=7),
+    running=CurrentTurn(id=R, started_at=7),
     waiting=(WaitingTurn(id=A, ordinal=3), WaitingTurn(id=B, ordinal=5)),
 )
 
@@ -67,12 +67,12 @@ class TestEntering:
 class TestPromotion:
     def test_the_first_waiting_turn_runs_after_the_head(self) -> None:
         facts = PromotionFacts(is_deleted=False, head_turn_id=R, waiting=(Candidate(id=A), Candidate(id=B)))
-        assert promotion(facts) == Promotion(starts=A, place=Place(parent=R))
+        assert promotion(facts) == Promotion(starts=A, position=TurnPosition(parent=R))
 
     def test_an_edit_runs_where_its_turn_started(self) -> None:
         beside = Beside(parent_turn_id=C, status="succeeded", started_at=1)
         facts = PromotionFacts(is_deleted=False, head_turn_id=R, waiting=(Candidate(id=A, beside=beside),))
-        assert promotion(facts).place == Place(parent=C, is_branch=True)
+        assert promotion(facts).position == TurnPosition(parent=C, is_branch=True)
 
     def test_in_a_deleted_conversation_all_are_cancelled(self) -> None:
         facts = PromotionFacts(is_deleted=True, head_turn_id=R, waiting=(Candidate(id=A), Candidate(id=B)))
@@ -85,13 +85,13 @@ class TestPromotion:
 
 class TestQuota:
     def test_the_message_at_the_limit_passes_and_the_next_does_not(self) -> None:
-        check_limits(Limits(workspace=3), {"workspace": 3})
+        check_limits(MessageLimits(workspace=3), {"workspace": 3})
         with pytest.raises(QuotaExceeded, match="This workspace has used up its limit of 3 messages"):
-            check_limits(Limits(workspace=3), {"workspace": 4})
+            check_limits(MessageLimits(workspace=3), {"workspace": 4})
 
     def test_a_key_is_called_an_api_key(self) -> None:
         with pytest.raises(QuotaExceeded, match="This API key"):
-            check_limits(Limits(key=1), {"workspace": 9, "key": 2})
+            check_limits(MessageLimits(key=1), {"workspace": 9, "key": 2})
 
 
 class TestTheFence:

@@ -18,7 +18,7 @@ from turnkeep.store.sqlite.io.boundary import (
     ENGINE_TABLES,
     TENANT_TABLES,
     VIEWS,
-    Identity,
+    CurrentPrincipal,
     close_boundary,
     install_views,
 )
@@ -127,7 +127,7 @@ class TestAttacks:
         self, store: SqliteStore, tenant: Tenant
     ) -> None:
         connection = open_reading(str(store.path))
-        inner = install_views(connection, load_texts(), Identity())
+        inner = install_views(connection, load_texts(), CurrentPrincipal())
         close_boundary(connection, inner)
         hidden = inner["my_messages"]
         for name in (hidden, hidden.upper(), f'"{hidden}"', f"[{hidden}]"):
@@ -190,10 +190,10 @@ class TestWhatIsSeen:
         session = store._client_session()
         for view in VIEWS:
             assert session.connection.execute(f"SELECT * FROM {view}").fetchall() == []
-        session.identity.set(tenant.ann)
+        session.current_principal.set(tenant.ann)
         for view in VIEWS:
             assert session.connection.execute(f"SELECT * FROM {view}").fetchall() != []
-        session.identity.unset()
+        session.current_principal.unset()
         for view in VIEWS:
             assert session.connection.execute(f"SELECT * FROM {view}").fetchall() == []
         session.connection.close()

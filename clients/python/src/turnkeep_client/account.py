@@ -39,7 +39,7 @@ class Keys(Resource):
         requests_per_minute: int | None = None,
         allowed_tools: Sequence[str] | None = None,
     ) -> Key:
-        """A new key; `key.key` is the secret, shown this once."""
+        """A new key; `key.key` is the secret, shown only once."""
         body = {
             "name": name,
             "monthly_message_limit": monthly_message_limit,

@@ -25,7 +25,7 @@ from turnkeep_client.wire.sandbox import DeltaLine, ErrorLine, Line, ResultLine,
 
 NDJSON = {"accept": "application/x-ndjson"}
 MOST_BYTES = 2 * 1024 * 1024
-"""What the server takes. A folder that was named by mistake is not read to its end."""
+"""Limits of the server. A folder that was named by mistake is not read to its end."""
 SKILL_FILE = "SKILL.md"
 
 
@@ -106,7 +106,7 @@ class RunStream:
         self._path = path
         self._body = body
         self.turn_id: str | None = None
-        """Known once the run has begun; `turns.get` shows what it came to, and its files."""
+        """Known once the run has begun; `turns.get` shows its result and its files."""
         self.status: Literal["running", "succeeded", "failed"] = "running"
 
     async def __aiter__(self) -> AsyncGenerator[RunLine, None]:
@@ -129,7 +129,7 @@ class RunStream:
                 await self._transport.after(exc, retry, is_safe=False)
 
     async def result(self) -> str:
-        """Run to the end; the words of the result. Raises RunFailed where there is none."""
+        """Run to the end; the text of the result. Raises RunFailed if there is none."""
         message = ""
         async for line in self:
             if isinstance(line, RunError):

@@ -23,7 +23,7 @@ class AsyncTurnkeep:
 
     Without `base_url` and `key` it looks at `TURNKEEP_URL` and `TURNKEEP_KEY`, then for a server on this machine. With
     a service key, `user` makes it act for that user of yours. `patience_seconds` is how long it tries, without any
-    progress, to reach a server that has gone away; `on_trouble` is told of every such try.
+    progress, to reach a server that does not answer; `on_trouble` is called before every such retry.
     """
 
     def __init__(

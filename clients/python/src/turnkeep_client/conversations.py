@@ -92,8 +92,8 @@ class Conversations(Resource):
     async def import_(self, document: bytes, *, title: str | None = None, form: str | None = None) -> Imported:
         """Make a conversation of an export, or of a history from elsewhere (service keys only).
 
-        `form` names the shape of a foreign history (`anthropic`, `openai_chat`, `openai_responses`, `plain`) where
-        it does not show it.
+        `form` names the shape of a foreign history (`anthropic`, `openai_chat`, `openai_responses`, `plain`) if
+        it cannot be detected.
         """
         return await self._transport.call_raw(
             "POST", "/v1/conversations/import", Imported, query={"title": title, "form": form}, content=document

@@ -24,14 +24,14 @@ DEFAULT = "the default address"
 
 
 class RunningServer(Struct, frozen=True, kw_only=True):
-    """The server that runs on a data directory, as it wrote itself down."""
+    """The server of a data directory, as recorded there."""
 
     url: str
     pid: int
 
 
 class ServerAddress(Struct, frozen=True, kw_only=True):
-    """A server and a way in. `key` is None where none was found: only public routes will answer."""
+    """A server and a key for it. `key` is None if none was found: then only public routes answer."""
 
     url: str
     key: str | None
@@ -57,7 +57,7 @@ def find_server(
     data_dir: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ServerAddress:
-    """The place to talk to. Raises InvalidRequest for an address that is none."""
+    """The server to call. Raises InvalidRequest for a malformed address."""
     environ = os.environ if environ is None else environ
     folder = Path(data_dir or environ.get("TURNKEEP_DATA_DIR") or DATA_DIR)
     running = running_server(folder)
@@ -76,7 +76,7 @@ def find_server(
 
 
 def running_server(data_dir: Path) -> RunningServer | None:
-    """The server that wrote itself down in this directory, if its process lives."""
+    """The server that is recorded in this directory, if its process is alive."""
     try:
         server = msgspec.json.decode((data_dir / SERVER_FILE).read_bytes(), type=RunningServer)
         os.kill(server.pid, 0)

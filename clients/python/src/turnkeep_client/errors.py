@@ -1,4 +1,4 @@
-"""What can go wrong for a client: the server's problems as the error tree, and what only a client can meet.
+"""Errors of the client: those of the server as classes, and those that only a client can have.
 
     CallerError (turnkeep_client.wire.errors)
     └── Refused                a refusal with a code that this release does not know
@@ -87,7 +87,7 @@ DEFAULT_RETRY_SECONDS = 1
 
 
 class ConnectionLost(Unavailable):
-    """The server cannot be reached. A turn that was accepted goes on without you: follow it again by its id."""
+    """The server cannot be reached. An accepted turn continues: follow it again by its id."""
 
     def __init__(self, detail: str, *, turn_id: str | None = None, cursor: str = "") -> None:
         super().__init__(detail)
@@ -122,12 +122,12 @@ class TurnStopped(TurnFailed):
 
 
 def failed(answer: Answer) -> TurnFailed:
-    """The error for an answer that is none."""
+    """The error for a response that is not an answer."""
     return TurnStopped(answer) if answer.status == "cancelled" else TurnFailed(answer)
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepError:
-    """The error that the server meant. What does not come from Turnkeep itself (a proxy) is told by its status."""
+    """The error that the server meant. Only the status counts if the response comes from a proxy."""
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:

@@ -1,6 +1,6 @@
 """Files: upload, list, read, save, delete. Bytes are streamed both ways; neither way holds a whole file in memory.
 
-An upload is promised, sent and completed, each of which can be repeated, so a cut connection never leaves a file twice.
+An upload is promised, sent and completed. Each step can be repeated, so a lost connection never creates a file twice.
 `upload_here` sends several small ones in one request instead.
 """
 
@@ -79,7 +79,7 @@ class FileResource(Resource):
         return b"".join([chunk async for chunk in self.chunks(file_id)])
 
     async def chunks(self, file_id: str, *, start: int = 0) -> AsyncGenerator[bytes, None]:
-        """The content as it comes, from that byte on. A cut connection is taken up again at the next byte."""
+        """The content as it comes, from that byte on. After a lost connection it continues at the next byte."""
         retry = self._transport.retry()
         path, place, end = f"/v1/files/{part(file_id)}/content", start, -1
         while place != end:
@@ -169,7 +169,7 @@ async def _chunks(source: Source) -> AsyncIterator[bytes]:
 
 
 def _target(name: str, to: str | os.PathLike[str] | None) -> Path:
-    """The server's name is a name, never a path: whatever it holds, the file lands where the caller said."""
+    """The server sends a name, never a path: whatever it contains, the file is written where the caller said."""
     own = Path(name.replace("\\", "/")).name.lstrip(".") or "file"
     if to is None:
         return Path(own)

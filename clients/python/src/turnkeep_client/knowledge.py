@@ -14,11 +14,11 @@ from turnkeep_client.wire.errors import CallerError, Defect
 from turnkeep_client.wire.knowledge import Added, KnowledgePage, PageItem, Row, Table, TableColumn
 
 OnSent = Callable[[int], None]
-"""Hears how many bytes have been sent."""
+"""Called with the number of bytes that have been sent."""
 
 
 class ImportStep(Struct, frozen=True, kw_only=True):
-    """How an import goes on. The last step has the table."""
+    """The progress of an import. The last step has the table."""
 
     type: Literal["progress", "result"]
     rows: int = 0
@@ -129,10 +129,10 @@ class Tables(Resource):
         delimiter: str | None = None,
         on_sent: OnSent | None = None,
     ) -> AsyncGenerator[ImportStep, None]:
-        """Send a CSV file into a table, or into a new one of that name, whose columns are found out.
+        """Send a CSV file into a table, or into a new one of that name, whose columns are detected.
 
-        Yields how it goes on; the last step has the table. A caller that stops reading before it takes the import back.
-        Raises ImportRefused, naming the line, for what does not fit; nothing of the file is there then.
+        Yields the progress; the last step has the table. The import is undone if the caller stops reading before.
+        Raises ImportRefused, naming the line, for what does not fit; then nothing of the file is stored.
         """
         size, _, _ = _described(source, "rows.csv", "text/csv")
         path = "/v1/tables" if table_id is None else f"{_path(table_id)}/rows"

@@ -14,7 +14,7 @@ from turnkeep_client.wire.errors import TurnkeepError
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 STRANGER_SECONDS = 2.0
-"""How long a server is waited for that has never answered: rather a wrong address than a restart."""
+"""How long to wait for a server that has never answered. Its address is probably wrong."""
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ OnTrouble = Callable[[Trouble], None]
 
 
 class Retry:
-    """Pauses that grow, up to a total without progress. `progress` starts it anew."""
+    """Pauses that grow, up to a total without progress. `progress` restarts the total."""
 
     def __init__(
         self, seconds: float, *, on_trouble: OnTrouble | None = None, chance: random.Random | None = None
@@ -40,12 +40,12 @@ class Retry:
         self._pause = FIRST_PAUSE_SECONDS
 
     def progress(self) -> None:
-        """Something arrived: from here the time counts again."""
+        """Something arrived: the total time starts again."""
         self._began = self._now()
         self._pause = FIRST_PAUSE_SECONDS
 
     def heard(self) -> None:
-        """The server is there, if no further: the next pause is short again."""
+        """The server answers again: the next pause is short."""
         self._pause = FIRST_PAUSE_SECONDS
 
     async def wait(self, error: TurnkeepError, *, at_least: float = 0.0, limit: float | None = None) -> None:

@@ -1,7 +1,7 @@
 """One turn as its reader follows it: typed events, once each and in order, whatever happens to the connection.
 
 A stream remembers its cursor. When the connection breaks, the server restarts or leaves, another worker takes the turn
-over, or not even a heartbeat comes any more, it connects again and goes on behind the last event that it handed out.
+over, or not even a heartbeat comes any more, it reconnects and continues after the last event that it returned.
 A question whose answer was lost is asked again under the same idempotency key, so it is never asked twice.
 """
 
@@ -69,7 +69,7 @@ TURN_HEADER = "turnkeep-turn"
 
 
 class Unknown(Struct, frozen=True, kw_only=True):
-    """An event that a later server has and this release does not know. It is passed on, and changes nothing."""
+    """An event of a newer server that this release does not know. It is returned, and changes nothing."""
 
     event: str
     data: JsonObject
@@ -92,7 +92,7 @@ _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(ki
 
 
 def decode_event(frame: ServerSentEvent) -> Event:
-    """The event of a frame. Raises Defect if a known one has another shape than we know."""
+    """The event of a frame. Raises Defect if a known event has an unknown shape."""
     decoder = _DECODERS.get(frame.event)
     try:
         if decoder is None:
@@ -110,7 +110,7 @@ def is_terminal(event: Event) -> bool:
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What a turn came to. `text` is what was said last; `content` is everything a reader sees, in order."""
+    """The result of a turn. `text` is the last text of the turn; `content` is everything a reader sees, in order."""
 
     conversation_id: str
     turn_id: str
@@ -130,7 +130,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 class TurnView:
     """Add events in order; read at any time.
 
-    Words of a preview stand until the event comes that makes them true (`tool_calls`, `result`) or void (`reset`).
+    Text of a preview is shown until an event confirms it (`tool_calls`, `result`) or drops it (`reset`).
     """
 
     def __init__(self) -> None:
@@ -170,14 +170,14 @@ class TurnView:
 
     @property
     def text(self) -> str:
-        """What is being said, or was said last; at the end the final answer's words."""
+        """The text that is being streamed, or the last one; at the end the text of the answer."""
         if isinstance(self.ending, Result):
             return self.ending.message
         return "".join(self._preview["text"]) or self._said
 
     @property
     def is_speaking(self) -> bool:
-        """Whether there are words that no event has made true yet."""
+        """Whether there is text that no event has confirmed yet."""
         return any(self._preview.values())
 
     @property
@@ -188,13 +188,13 @@ class TurnView:
 
     @property
     def display(self) -> Display:
-        """The same without the words that are just being said."""
+        """The same without the text that is being streamed."""
         if self._display is None:
             self._display = fold(self._events)
         return self._display
 
     def answer(self, *, turn_id: str, conversation_id: str) -> Answer:
-        """What the turn came to, after its terminal event."""
+        """The result of the turn, after its terminal event."""
         ending = self.ending
         assert ending is not None, "the turn has not ended"
         status, error, usage = "succeeded", None, Usage()
@@ -234,7 +234,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
 
 class TurnStream:
-    """Follow one turn. Iterate for its events, or await `result()`; may be left and taken up again at any time.
+    """Follow one turn. Iterate for its events, or await `result()`; it can be stopped and continued at any time.
 
     Use it as an async context manager, or iterate to the end: either closes the connection. A turn without a
     reader is stopped by the server after a grace period, unless it was asked with `background=True`.
@@ -274,12 +274,12 @@ class TurnStream:
 
     @property
     def cursor(self) -> str:
-        """Behind the last event that was handed out; `turns.follow(turn_id, after=cursor)` goes on there."""
+        """After the last event that was returned; `turns.follow(turn_id, after=cursor)` continues there."""
         return self._cursor
 
     @property
     def text(self) -> str:
-        """What is being said, or was said last; at the end the words of the answer."""
+        """The text that is being streamed, or the last one; at the end the text of the answer."""
         return self._view.text
 
     @property
@@ -301,12 +301,12 @@ class TurnStream:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event. Whatever is raised, also a cancellation, the one after it goes on where this one was."""
+        """The next event. After any exception, also a cancellation, the next call continues at the same place."""
         async with self._reading:
             return self._unread.pop(0) if self._unread else await self._next()
 
     async def words(self) -> AsyncGenerator[str, None]:
-        """What is said, as it is said: the text of every delta, without what is thought."""
+        """The text of the answer, as it is streamed: every delta, without the reasoning."""
         async for event in self:
             if isinstance(event, Delta) and event.kind == "text":
                 yield event.text
@@ -319,7 +319,7 @@ class TurnStream:
         return answer
 
     async def settled(self) -> Answer:
-        """Read to the end and return what the turn came to, also when it failed or was stopped."""
+        """Read to the end and return the result of the turn, also when it failed or was stopped."""
         async for _ in self:
             pass
         assert self._turn_id is not None, "a stream that has ended knows its turn"
@@ -347,7 +347,7 @@ class TurnStream:
         return self._turn_id
 
     async def close(self) -> None:
-        """Let the connection go. The stream can be iterated again, and goes on where it was."""
+        """Close the connection. The stream can be iterated again, and continues where it was."""
         events, self._open = self._open, None
         if events is not None:
             await events.aclose()
@@ -393,7 +393,7 @@ class TurnStream:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[httpx.Response]:
-        """The response that goes on at the cursor: of the question itself, until its turn is known."""
+        """The response that continues at the cursor; the response to the question itself, until its turn is known."""
         if self._turn_id is None:
             assert self._asking is not None, "a stream follows a turn or asks for one"
             headers = EVENTS | {"idempotency-key": self._asking.key}
@@ -438,7 +438,7 @@ class TurnStream:
             raise
 
     async def _after_leaving(self, parser: SseParser, retry: Retry) -> None:
-        """The server ended the stream in order, before the turn ended: it leaves, and another one goes on."""
+        """The server shut down and ended the stream before the turn ended. Another server continues the turn."""
         lost = ConnectionLost(
             "The server ended the stream before the turn had ended.", turn_id=self._turn_id, cursor=self._cursor
         )

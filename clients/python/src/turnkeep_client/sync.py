@@ -1,4 +1,4 @@
-"""The sync face: the same verbs, for code without a loop. A thread of its own runs the async client.
+"""The sync client: the same verbs, for code without a loop. A thread of its own runs the async client.
 
 Each verb is the async one, wrapped: the same name, the same arguments, the same answers. Async iterators become
 iterators. Ctrl-C reaches the caller at once and loses nothing: an event that was under way comes with the next one.
@@ -125,7 +125,7 @@ class Stream:
         return next(self._items)
 
     def words(self) -> Iterator[str]:
-        """What is said, as it is said."""
+        """The text of the answer, as it is streamed."""
         return items_of(self._loop, self._stream.words())
 
     def result(self) -> Answer:
@@ -134,7 +134,7 @@ class Stream:
         return self._loop.run(self._stream.result())
 
     def settled(self) -> Answer:
-        """Read to the end and return what the turn came to, also when it failed or was stopped."""
+        """Read to the end and return the result of the turn, also when it failed or was stopped."""
         self._drop()
         return self._loop.run(self._stream.settled())
 

@@ -32,7 +32,7 @@ Item = TypeVar("Item")
 CONNECT_SECONDS = 10.0
 TIMEOUT_SECONDS = 60.0
 SILENCE_SECONDS = 40.0
-"""A stream on which not even a heartbeat came for so long (they come every 15 s) is dead."""
+"""A stream without any byte for this long is dead: a heartbeat comes every 15 s."""
 PATIENCE_SECONDS = 60.0
 PAGE_ITEMS = 100
 
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Transport:
-    """The way to one server. Close it at the end."""
+    """Requests to one server. Close it at the end."""
 
     def __init__(
         self,

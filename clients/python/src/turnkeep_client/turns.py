@@ -40,7 +40,7 @@ class AskOptions(EditOptions, ConversationFields, total=False):
 
 
 class Turns(Resource):
-    """Questions and what became of them."""
+    """Questions and their answers."""
 
     def stream(
         self,

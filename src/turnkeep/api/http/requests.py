@@ -74,7 +74,7 @@ def shared_fields(one: type[Struct], other: type[Struct]) -> tuple[str, ...]:
 
 def refuse_duplicate_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Raise for a second value of a header that names the caller, the user or the request. One of the two values
-    would be ignored without a word."""
+    would be ignored silently."""
     seen: set[bytes] = set()
     for name, _ in headers:
         if name in seen:

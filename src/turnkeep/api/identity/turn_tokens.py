@@ -35,7 +35,9 @@ async def spend(call: ApiCall[Any, Any], purpose: TokenPurpose) -> Turn:
 
     A token of another turn is refused and stays valid.
     """
-    refusal = Unauthorized(f"This needs the {purpose} token of the turn: `Authorization: <token>`. Each is good once.")
+    refusal = Unauthorized(
+        f"This needs the {purpose} token of the turn: `Authorization: <token>`. Each can be used once."
+    )
     turn_id, store = sandbox_turn_id(call), call.runtime.store
     token_hash = hash_key(bearer(call))
     binding = await store.peek_token(token_hash, purpose)

@@ -87,11 +87,11 @@ async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     "/v1/keys",
     policy=Policy.ADMIN,
     body=wire.NewKey,
-    responses=(ResponseSpec(status=201, meaning="The new key; `key` is shown this once", type=wire.Key),),
+    responses=(ResponseSpec(status=201, meaning="The new key; `key` is shown only once", type=wire.Key),),
     errors=(507,),
 )
 async def create_key(call: ApiCall[wire.NewKey, Nothing]) -> ASGIApp:
-    """Make a service key: for the whole org with a key that is so itself, else for the caller's workspace alone."""
+    """Make a service key: for the whole org if the caller's own key is, else for the caller's workspace."""
     principal, store = call.principal, call.runtime.store
     asked = await within_limits_of(store, principal, call.body)
     key, secret = await make_key(store, principal.org_id, asked, workspace_id=_only_in(principal))
@@ -116,7 +116,7 @@ async def list_keys(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     "DELETE",
     "/v1/keys/{key_id}",
     policy=Policy.ADMIN,
-    responses=(ResponseSpec(status=204, meaning="The key is worth nothing from now on"),),
+    responses=(ResponseSpec(status=204, meaning="The key is invalid from now on"),),
     errors=(404, 507),
 )
 async def revoke_key(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
@@ -134,7 +134,7 @@ async def revoke_key(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     responses=(ResponseSpec(status=200, meaning="The workspaces", type=wire.Page[wire.Workspace]),),
 )
 async def list_workspaces(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
-    """All workspaces for a service key of the whole org; for everybody else the one that they are in."""
+    """All workspaces for a service key of the whole org. Other callers: their own workspace."""
     principal = call.principal
     if principal.is_org_wide:
         found = await call.runtime.store.workspaces(principal.org_id)
@@ -244,7 +244,7 @@ async def _workspace_of_path(call: ApiCall[Any, Any]) -> Workspace:
 
 
 async def _workspace(call: ApiCall[Any, Any], workspace_id: WorkspaceId) -> Workspace:
-    """The workspace. Raises NotFound for any but their own to callers who belong to one workspace."""
+    """The workspace. Raises NotFound if the caller belongs to another workspace."""
     principal = call.principal
     if not principal.is_org_wide and workspace_id != principal.workspace_id:
         raise NotFound("No such workspace.")

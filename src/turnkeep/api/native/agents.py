@@ -141,9 +141,9 @@ async def delete_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(404, 429, 503, 507),
 )
 async def run_agent(call: ApiCall[wire.NewRun, Nothing]) -> ASGIApp:
-    """Run an agent once. Its lines come as they are written, `log` included; to leave is to stop it.
+    """Run an agent once. Its lines come as they are written, `log` included. Closing the connection stops the run.
 
-    `Turnkeep-Turn` names the turn, whose `response` and `files` are what the run came to.
+    `Turnkeep-Turn` names the turn, whose `response` and `files` are the result of the run.
     """
     body = call.body
     question = Question(

@@ -37,7 +37,7 @@ WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its event
 class ImportQuery(Struct, frozen=True, kw_only=True):
     title: wire.Name | None = None
     form: Form | None = None
-    """The form of a foreign history, where it does not show it."""
+    """The form of the messages, if it cannot be detected."""
 
 
 @endpoints.add(
@@ -122,7 +122,7 @@ async def delete_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 
 @endpoints.add("POST", f"{ONE}/restore", policy=Policy.MEMBER, responses=(CONVERSATION,), errors=(404, 507))
 async def restore_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Undo a delete. A conversation that is not deleted is answered as it is."""
+    """Undo a delete. A conversation that is not deleted does not change."""
     await call.runtime.store.restore_conversation(call.principal, _id(call))
     return await _shown(call)
 

@@ -88,7 +88,7 @@ async def list_saved_files(call: ApiCall[Nothing, SavedFilesQuery]) -> ASGIApp:
     "/v1/files",
     policy=Policy.MEMBER,
     body=wire.NewFile,
-    responses=(ResponseSpec(status=201, meaning="The file to be, and where its bytes go", type=wire.PendingUpload),),
+    responses=(ResponseSpec(status=201, meaning="The pending file, and where its bytes go", type=wire.PendingUpload),),
     errors=(413, 415, 507),
 )
 async def promise_file(call: ApiCall[wire.NewFile, Nothing]) -> ASGIApp:
@@ -111,7 +111,7 @@ async def promise_file(call: ApiCall[wire.NewFile, Nothing]) -> ASGIApp:
     f"{ONE}/content",
     policy=Policy.SIGNED,
     raw_body="application/octet-stream",
-    responses=(ResponseSpec(status=204, meaning="The bytes are here; complete the file now"),),
+    responses=(ResponseSpec(status=204, meaning="The bytes have arrived; complete the file now"),),
     errors=(409, 413, 422, 503, 507),
 )
 async def put_content(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
@@ -133,7 +133,7 @@ async def put_content(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(409, 413, 415, 507),
 )
 async def complete_file(call: ApiCall[wire.Completion, Nothing]) -> ASGIApp:
-    """Its bytes have been put: they are looked at, and the file can be attached. Asking again is fine."""
+    """Complete an upload: its bytes are checked, then the file can be attached. The request can be repeated."""
     body = call.body
     file = await call.runtime.bag.complete(call.principal, _file_id(call), size=body.size, sha256=body.sha256)
     return json_response(file.as_wire())
@@ -192,7 +192,7 @@ async def read_thumbnail(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(409, 415),
 )
 async def read_text(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """The text of a file, as the tools search it: of a document without its looks, of a table its cells."""
+    """The text of a file, as the tools search it: a document without its layout, a table as its cells."""
     file = await _ready(call)
     if kind_of(file) is None or file.sha256 is None:
         raise UnsupportedMediaType("Text is read from text files, PDF, Word, Excel and PowerPoint. Fetch its content.")

@@ -106,7 +106,7 @@ async def read_page(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 
 @endpoints.add("PUT", PAGE_PATH, policy=Policy.ADMIN, body=NewPage, responses=(PAGE,), errors=(507,))
 async def replace_page(call: ApiCall[NewPage, Nothing]) -> ASGIApp:
-    """Write a page anew."""
+    """Replace a page."""
     title, content = call.body.title, call.body.content
     return _page_response(
         await call.runtime.store.change_page(call.principal, _page_id(call), title=title, content=content)
@@ -181,7 +181,7 @@ async def list_tables(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     errors=(409, 413, 507),
 )
 async def create_table(call: ApiCall[NewTable | Nothing, CsvQuery]) -> ASGIApp:
-    """Make a table from its columns, or (as `text/csv`, with `?name=`) from a file whose columns are found out."""
+    """Make a table from its columns, or (as `text/csv`, with `?name=`) from a file whose columns are detected."""
     body = call.body
     if isinstance(body, Nothing):
         return await _import_as_new(call)
@@ -299,7 +299,7 @@ async def read_row(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 
 @endpoints.add("PUT", ROW_PATH, policy=Policy.ADMIN, body=RowValues, responses=(ROW,), errors=(507,))
 async def replace_row(call: ApiCall[RowValues, Nothing]) -> ASGIApp:
-    """Write a row anew; what is not given is empty."""
+    """Replace a row; cells that are not given are empty."""
     table, number = await _named(call)
     cells = cells_of(table, call.body.values)
     return json_response(

@@ -166,7 +166,7 @@ async def list_orgs(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     "/v1/orgs",
     policy=Policy.OPERATOR,
     body=wire.NewOrg,
-    responses=(ResponseSpec(status=201, meaning="The new tenant; `key` is shown this once", type=wire.Org),),
+    responses=(ResponseSpec(status=201, meaning="The new tenant; `key` is shown only once", type=wire.Org),),
     errors=(507,),
 )
 async def create_org(call: ApiCall[wire.NewOrg, Nothing]) -> ASGIApp:
@@ -194,7 +194,7 @@ async def list_keys_of_org(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     KEYS,
     policy=Policy.OPERATOR,
     body=wire.NewKey,
-    responses=(ResponseSpec(status=201, meaning="The new key; `key` is shown this once", type=wire.Key),),
+    responses=(ResponseSpec(status=201, meaning="The new key; `key` is shown only once", type=wire.Key),),
     errors=(404, 507),
 )
 async def create_key_of_org(call: ApiCall[wire.NewKey, Nothing]) -> ASGIApp:
@@ -207,7 +207,7 @@ async def create_key_of_org(call: ApiCall[wire.NewKey, Nothing]) -> ASGIApp:
     "DELETE",
     f"{KEYS}/{{key_id}}",
     policy=Policy.OPERATOR,
-    responses=(ResponseSpec(status=204, meaning="The key is worth nothing from now on"),),
+    responses=(ResponseSpec(status=204, meaning="The key is invalid from now on"),),
     errors=(404, 507),
 )
 async def revoke_key_of_org(call: ApiCall[Nothing, Nothing]) -> ASGIApp:

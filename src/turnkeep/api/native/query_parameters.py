@@ -90,7 +90,7 @@ class RowsQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class CsvQuery(Struct, frozen=True, kw_only=True):
-    """For a body of CSV: the name of a new table, and what separates its cells (else it is found out)."""
+    """For a body of CSV: the name of a new table, and what separates its cells (detected by default)."""
 
     name: Annotated[str, Meta(max_length=200)] | None = None
     delimiter: Annotated[str, Meta(min_length=1, max_length=1)] | None = None

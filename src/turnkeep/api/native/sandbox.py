@@ -116,7 +116,7 @@ async def write_back(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         call.headers.get("content-type", ""),
         body_chunks(call.receive),
         max_files=OUTPUT_FILES,
-        advice="Nothing was kept and the token is still good, for one form: send fewer, or pack them into an archive.",
+        advice="Nothing was stored. The token is still valid, for one form: send fewer files, or pack them into a zip.",
     )
     files = await call.runtime.bag.write_back(token_hash, folder, parts)
     return json_response(file_wire.Files(data=[file.as_wire() for file in files]), status=201)
@@ -125,7 +125,7 @@ async def write_back(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 async def _folder(call: ApiCall[Nothing, Nothing], turn_id: TurnId) -> tuple[bytes, Folder]:
     """The hash of the token, and the folder that it opens. The token is checked before the form is read, and spent when
     the files are stored."""
-    refusal = Unauthorized("This needs the upload token of the turn: `Authorization: <token>`. Each is good for once.")
+    refusal = Unauthorized("This needs the upload token of the turn: `Authorization: <token>`. Each can be used once.")
     token_hash = hash_key(bearer(call))
     binding = await call.runtime.store.peek_token(token_hash, "upload")
     if binding is None or binding.turn_id != turn_id:
@@ -142,7 +142,7 @@ async def _folder(call: ApiCall[Nothing, Nothing], turn_id: TurnId) -> tuple[byt
     "/v1/sandbox/{turn_id}/tools",
     policy=Policy.TURN,
     body=wire.SandboxToolCall,
-    responses=(ResponseSpec(status=200, meaning="What the call came to", type=wire.ToolOutcome),),
+    responses=(ResponseSpec(status=200, meaning="The outcome of the call", type=wire.ToolOutcome),),
     errors=(503,),
 )
 async def call_turn_tool(call: ApiCall[wire.SandboxToolCall, Nothing]) -> ASGIApp:

@@ -25,7 +25,7 @@ from turnkeep_client.wire.agents import Agent, Skill
 from turnkeep_client.wire.blocks import JsonObject
 
 ZIP_BYTES = 2 * 1024 * 1024
-"""Of a zip, packed and unpacked. The skill in it may have less; this leaves room for what is passed over."""
+"""Maximum size of a zip, packed and unpacked. A skill may have less; the rest is for files that are ignored."""
 ZIP_ENTRIES = 1_000
 MAX_SKILLS = 50
 MAX_SKILL_FILES = 200

@@ -64,7 +64,7 @@ STREAM = ResponseSpec(status=200, meaning="The stream of the turn", type=str, me
 TURN_RESPONSES = (
     ResponseSpec(status=200, meaning="The settled turn, also when it failed or was stopped", type=wire.Answered),
     STREAM,
-    ResponseSpec(status=202, meaning="The turn goes on by itself; follow its events", type=wire.Accepted),
+    ResponseSpec(status=202, meaning="The turn continues in the background; follow its events", type=wire.Accepted),
 )
 ASKING: dict[str, Any] = {
     "query": StreamQuery,
@@ -109,7 +109,7 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
 
 @endpoints.add("GET", "/v1/turns/{turn_id}", policy=Policy.MEMBER, responses=(TURN,), errors=(404,))
 async def read_one_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """A turn and what it has come to."""
+    """A turn, with its answer if it has ended."""
     turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
     return json_response(await read_turn(call.runtime.store, turn))
 
@@ -127,7 +127,7 @@ async def cancel_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     policy=Policy.MEMBER,
     query=EventsQuery,
     headers=("Last-Event-ID",),
-    responses=(STREAM, ResponseSpec(status=204, meaning="There is nothing after this cursor, and never will be")),
+    responses=(STREAM, ResponseSpec(status=204, meaning="The turn has ended; no event follows this cursor")),
     errors=(404, 422),
 )
 async def follow_turn(call: ApiCall[Nothing, EventsQuery]) -> ASGIApp:
@@ -391,7 +391,7 @@ async def cursor_of(runtime: Runtime, turn: Turn, text: str | None, *, format: F
     cursor = parse_cursor(text)
     if cursor.state and format == "native":
         raise InvalidRequest(
-            f"The cursor {text} is of another format. Go on in the format that gave it, or leave it out."
+            f"The cursor {text} is of another format. Continue in the format that gave it, or leave it out."
         )
     return cursor, await is_over(runtime.store, runtime.hub, turn.id, cursor)
 

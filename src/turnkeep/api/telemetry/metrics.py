@@ -55,7 +55,7 @@ class Metrics:
             "turnkeep_tool_call_seconds", "Time of one tool call", ("outcome",), buckets=_SECONDS, registry=registry
         )
         self.defects = Counter("turnkeep_defects_total", "Unexpected errors; see the log", registry=registry)
-        self._running = Gauge("turnkeep_turns_running", "Turns in the hands of this worker", registry=registry)
+        self._running = Gauge("turnkeep_turns_running", "Turns that this worker runs", registry=registry)
         self._streams = Gauge("turnkeep_streams_open", "Event streams open on this worker", registry=registry)
         self._draining = Gauge("turnkeep_draining", "1 while this worker shuts down", registry=registry)
 

@@ -147,7 +147,7 @@ class RunnerClient:
 class GatewayTokens:
     """The tokens with which the sandboxes of turns reach the model gateway of this server.
 
-    A token is a signed value, since every model call shows it. It names the turn and the attempt, and is worth nothing
+    A token is a signed value, since every model call shows it. It names the turn and the attempt, and is invalid
     once either has ended. One set of secrets signs and verifies: the first signs, all verify.
 
     Decision: docs/decisions/0902

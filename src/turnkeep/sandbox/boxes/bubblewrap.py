@@ -335,7 +335,7 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
 
 def explain(said: str) -> str:
     """Why a box cannot be started, and what to do about it."""
-    words = " ".join(said.split())[:400] or "it ended without a word"
+    words = " ".join(said.split())[:400] or "it ended without a message"
     for path, bad, advice in SWITCHES:
         with contextlib.suppress(OSError):
             if Path(path).read_text("ascii").strip() == bad:

@@ -54,7 +54,7 @@ class ConversationStore(Protocol):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[PublicMessage]:
-        """Visible messages along the head's chain. Flat in the conversation's length."""
+        """Visible messages along the head's chain. The cost does not depend on the length of the conversation."""
 
     async def conversation_trace(
         self, principal: Principal, conversation_id: ConversationId, *, limit: int = 100, cursor: str | None = None

@@ -34,7 +34,7 @@ class DirectoryStore(Protocol):
     async def ensure_member(
         self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
     ) -> Member:
-        """The member with that host id, made on first sight (role `member`); a given role is stored."""
+        """The member with that host id, created when it is first seen (role `member`); a given role is stored."""
 
     async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]: ...
 
@@ -63,15 +63,15 @@ class DirectoryStore(Protocol):
     async def usage(
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
     ) -> MonthlyUsage:
-        """The user's own month; without a user, the workspace's. A service key is told its own beside it."""
+        """The user's own month; without a user, the workspace's. A service key also gets its own month."""
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None: ...
 
     async def spend_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
-        """The binding, to exactly one caller, before it expires; None to everybody else."""
+        """The binding, to exactly one caller, before it expires; None for other callers."""
 
     async def peek_token(self, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
-        """The binding that spending would give just now. Nothing is spent, so nothing is promised."""
+        """The binding that spending would give just now. Nothing is spent, so a later `spend_token` may still fail."""
 
     async def expire_tokens(self, turn_id: TurnId) -> None:
         """End all unspent tokens of a turn."""

@@ -24,7 +24,7 @@ class FileStore(Protocol):
 
         Only while the turn runs and the attempt is the token's. Each file's `conversation_id` is that of the turn,
         whatever it says. The turn's holder learns of it from `record` and `renew` (`files_written`). Raises
-        Unauthorized for a token that cannot be spent; of many who come at once exactly one succeeds.
+        Unauthorized for a token that cannot be spent; of several calls at once exactly one succeeds.
         """
 
     async def complete_file(
@@ -41,8 +41,8 @@ class FileStore(Protocol):
         """The bytes are in place: the file is ready. `mime_type` is what they turned out to be, and `storage_key` where
         they are, if not where the row has said until now.
 
-        Of many who come at once one decides, for all of it. The same bytes again change nothing and answer with what
-        is there; other bytes are a Conflict.
+        Of several calls at once one succeeds as a whole. A repeat with the same bytes changes nothing and returns the
+        stored file; other bytes raise Conflict.
         """
 
     async def file(self, principal: Principal, file_id: FileId) -> File: ...
@@ -53,7 +53,7 @@ class FileStore(Protocol):
         """The workspace's Files, newest first, for everyone in it."""
 
     async def delete_file(self, principal: Principal, file_id: FileId) -> None:
-        """Soft. One of the workspace's Files may be deleted by who saved it, by an admin and by a service."""
+        """Soft. One of the workspace's Files may be deleted by the user who saved it, by an admin and by a service."""
 
     async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
         """Those of them that are ready and not deleted, for the engine."""

@@ -8,7 +8,7 @@ from turnkeep.model.outbox import OutboxEntry
 
 
 class OutboxStore(Protocol):
-    """What the outside must hear of, delivered at least once.
+    """Reports to other systems, delivered at least once.
 
     Every turn that ends writes one entry, in the transaction that ends it: `settle`, and each verb that cancels waiting
     turns. Appended and imported turns write none. The entries of a conversation are erased with it by `purge`.

@@ -30,7 +30,7 @@ class TurnStore(Protocol):
     async def claim(self, claim: Claim) -> Claimed:
         """Start (or queue) a turn: quota, conversation, turn row, user row and event 1, or none of it.
 
-        Looked at in this order: idempotency key (the same key and hash answers with the same turn, another hash
+        Checked in this order: idempotency key (the same key and hash answers with the same turn, another hash
         raises IdempotencyConflict), the conversation (NotFound), attachments (NotFound; InvalidRequest for one of
         another bag or not ready), busy (`reject` raises ConversationBusy; `enqueue` waits, QueueFull at the limit;
         `interrupt` asks the running turn to stop and waits in front of the others, which keep their order; one that
@@ -76,7 +76,7 @@ class TurnStore(Protocol):
         Commits attempt + 1 together with the event that tells readers. `failures` rises when the lease ran out
         without a new event since the last adoption, and returns to 0 when there was one; a hand-over or a
         promotion is not a failure. Turns that another worker is adopting are skipped. Readers of the worker
-        that went silent are forgotten: the turn is not stopped for want of them.
+        that went silent are forgotten: their absence does not stop the turn.
         """
 
     async def hand_over(self, held: Sequence[Held]) -> None:
@@ -85,7 +85,7 @@ class TurnStore(Protocol):
     async def release(self, workers: Sequence[str]) -> None:
         """Let go of every running turn that was last taken under one of these names.
 
-        For adoptions whose answer was lost: who asked does not know what it took, but knows the name it asked under.
+        For adoptions whose answer was lost: the worker knows the name of the adoption, but not the turns.
         """
 
     async def promote_waiting(self) -> list[TurnId]:
@@ -106,8 +106,8 @@ class TurnStore(Protocol):
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn: ...
 
     async def claimed_turn(self, turn_id: TurnId) -> Turn:
-        """The turn, also when its conversation was deleted since: for who claimed it and waits. NotFound once it is
-        purged."""
+        """The turn, also when its conversation was deleted since. For the caller that claimed it and waits. NotFound
+        once it is purged."""
 
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
         """The turn, while it runs under this attempt, with the tokens counted so far: for its sandbox and holder."""
@@ -116,19 +116,20 @@ class TurnStore(Protocol):
         """Add these tokens to a turn that runs under this attempt; False if it does not any more.
 
         For model calls that are not the holder's own. It reads the sum with `running_turn` before it settles. A call
-        is counted once, however often it is told of.
+        is counted once, however often it is reported.
         """
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
-        """Events later than `after`, in order. Those of an appended or imported turn are told from its rows."""
+        """Events later than `after`, in order. Those of an appended or imported turn are made from its rows."""
 
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
         """All rows of one turn in order, for its worker."""
 
     async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
-        """The newest turns on the visible chain, the running one included. Flat in the conversation's length.
+        """The newest turns on the visible chain, the running one included.
 
-        These rows are for the model: they come without their display.
+        The cost does not depend on the length of the conversation. These rows are for the model: they come without
+        their display.
         """
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:

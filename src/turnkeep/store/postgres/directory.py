@@ -49,7 +49,7 @@ from turnkeep.store.rules.turns import no_turn
 from turnkeep_client.wire.account import MonthlyUsage
 
 AFTER_EVERY_AGENT = "agent_g"
-"""Ids are hexadecimal, so this is behind all of them."""
+"""Ids are hexadecimal, so this sorts after all of them."""
 
 
 class PostgresDirectory:

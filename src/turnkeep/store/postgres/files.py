@@ -17,7 +17,7 @@ from turnkeep.store.rules.conversations import no_conversation
 from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import (
     OFFERED,
-    Bag,
+    FileOwner,
     Upload,
     file_record,
     free_names,
@@ -41,7 +41,7 @@ class PostgresFiles:
     async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
         check_new_files(new)
         org_id, workspace_id, owner = owner_of(principal)
-        bag = Bag(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
+        file_owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
 
         async def add(statements: Statements) -> list[File]:
             # Bags are locked in the order of their ids, so that two callers never wait for each other.
@@ -51,7 +51,7 @@ class PostgresFiles:
                         raise no_conversation()
                 elif not await statements.fetch("workspace_exists", org_id, workspace_id):
                     raise no_workspace()
-            return await _insert(statements, bag, new)
+            return await _insert(statements, file_owner, new)
 
         return await self._database.transact(add)
 
@@ -68,7 +68,7 @@ class PostgresFiles:
             if is_to_be_spent(upload, len(new)):
                 await statements.fetch("mark_token_spent", token_hash, upload.turn_id, len(new))
             bagged = [structs.replace(each, conversation_id=upload.conversation_id) for each in new]
-            return await _insert(statements, upload.bag, bagged)
+            return await _insert(statements, upload.owner, bagged)
 
         return await self._database.transact(add)
 
@@ -153,7 +153,7 @@ class PostgresFiles:
         return [to_file(row) for row in await self._database.read(name, *values)]
 
 
-async def _insert(statements: Statements, bag: Bag, new: Sequence[NewFile]) -> list[File]:
+async def _insert(statements: Statements, owner: FileOwner, new: Sequence[NewFile]) -> list[File]:
     """Insert these files under names that are free in their bags, which the caller has locked."""
     names = {each.id: each.name for each in new}
     for conversation_id in {each.conversation_id for each in new} - {None}:
@@ -161,10 +161,10 @@ async def _insert(statements: Statements, bag: Bag, new: Sequence[NewFile]) -> l
         free = await _free_names(statements, conversation_id, [each.name for each in own])
         names |= {each.id: name for each, name in zip(own, free, strict=True)}
     now = (await statements.fetch("now"))[0][0]
-    records = [file_record(each, bag, name=names[each.id], now=now) for each in new]
+    records = [file_record(each, owner, name=names[each.id], now=now) for each in new]
     stored = {row["id"]: to_file(row) for row in await statements.fetch("insert_files", json_text(records))}
     if len(stored) < len(new):
-        rows = await statements.fetch("stored_files", ids_of(new), bag.org_id)
+        rows = await statements.fetch("stored_files", ids_of(new), owner.org_id)
         stored = {row["id"]: to_file(row) for row in rows}
     return [same_file(stored.get(each.id), each) for each in new]
 

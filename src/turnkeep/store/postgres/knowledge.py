@@ -35,7 +35,7 @@ from turnkeep.store.fulltext import (
     FILTERED,
     RANKED,
     Indexed,
-    Place,
+    PassageMatch,
     best_of_each,
     index_of,
     joined,
@@ -141,13 +141,13 @@ class PostgresKnowledge:
             return Found()
         scope = principal.workspace_id
         whose = (principal.org_id, principal.workspace_id)
-        places = await self._places("search_pages", scope, wanted, *whose)
-        if looser := loose(wanted, len(best_of_each(places))):
-            places = joined(places, await self._places("search_pages", scope, looser, *whose, any_word=True))
-        shown, next_offset = part_of(best_of_each(places), limit=limit, offset=offset)
+        matches = await self._matches("search_pages", scope, wanted, *whose)
+        if looser := loose(wanted, len(best_of_each(matches))):
+            matches = joined(matches, await self._matches("search_pages", scope, looser, *whose, any_word=True))
+        shown, next_offset = part_of(best_of_each(matches), limit=limit, offset=offset)
         if not shown:
             return Found()
-        rows = await self._database.read_as(principal, "my_page_texts", [place.owner for place in shown])
+        rows = await self._database.read_as(principal, "my_page_texts", [match.owner for match in shown])
         texts = {page_id: (title, content) for page_id, title, content in rows}
         return Found(hits=page_hits(shown, texts, wanted, chars), next_offset=next_offset)
 
@@ -172,19 +172,19 @@ class PostgresKnowledge:
         if wanted.is_empty or not sha256s:
             return Found()
         whose = (org_id, list(sha256s))
-        places = await self._places("search_file_texts", org_id, wanted, *whose)
-        if looser := loose(wanted, len(places)):
-            places = joined(places, await self._places("search_file_texts", org_id, looser, *whose, any_word=True))
-        shown, next_offset = part_of(places, limit=limit, offset=offset)
-        texts = await self.file_texts(org_id, list({place.owner for place in shown}))
+        matches = await self._matches("search_file_texts", org_id, wanted, *whose)
+        if looser := loose(wanted, len(matches)):
+            matches = joined(matches, await self._matches("search_file_texts", org_id, looser, *whose, any_word=True))
+        shown, next_offset = part_of(matches, limit=limit, offset=offset)
+        texts = await self.file_texts(org_id, list({match.owner for match in shown}))
         return Found(hits=text_hits(shown, texts, wanted, chars), next_offset=next_offset)
 
-    async def _places(
+    async def _matches(
         self, name: str, scope: str, query: SearchQuery, *whose: Any, any_word: bool = False
-    ) -> list[Place]:
+    ) -> list[PassageMatch]:
         words = tsquery_text(query, any_word=any_word)
         rows = await self._database.read(name, *whose, f"'@{scope}' & ({words})", words, CANDIDATES, RANKED)
-        return [Place(*row) for row in rows]
+        return [PassageMatch(*row) for row in rows]
 
 
 def _arrays(index: Sequence[Indexed], *, scope: str) -> tuple[list[int], list[int], list[str | None], list[str]]:

@@ -141,8 +141,10 @@ async def promote_next(statements: Statements, conversation_id: ConversationId) 
     if decided.cancels:
         await cancel_waiting(statements, decided.cancels, now)
     if decided.starts is not None:
-        place = decided.place
-        await statements.fetch("start_waiting", conversation_id, decided.starts, place.parent, place.is_branch, now)
+        position = decided.position
+        await statements.fetch(
+            "start_waiting", conversation_id, decided.starts, position.parent, position.is_branch, now
+        )
     return decided.starts
 
 

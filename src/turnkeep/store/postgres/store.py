@@ -94,7 +94,7 @@ class PostgresStore(
         return await self._database.client_query(principal, sql, *values)
 
     async def close(self) -> None:
-        """Finish what has begun, then let the connections go. Closing twice is fine."""
+        """Finish what has begun, then let the connections go. It may be called twice."""
         await self.finish_writes()
         await self._database.close()
 

@@ -40,10 +40,10 @@ from turnkeep.store.rows import (
     turn_values,
 )
 from turnkeep.store.rules.claims import (
+    AcceptedClaim,
     AppendFacts,
     ClaimFacts,
     NewIds,
-    NewTurn,
     Repeat,
     call_mark,
     check_appendable,
@@ -58,14 +58,14 @@ from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 _CLAIM_TRIES = 100
-"""So often another request may change the conversation between the two statements of a claim."""
+"""How often another request may change the conversation between the two statements of a claim."""
 
 _claim_facts = msgspec.json.Decoder(ClaimFacts).decode
 _append_facts = msgspec.json.Decoder(AppendFacts | None).decode
 
 
 ALL = 2**31 - 1
-"""More than there ever is of anything."""
+"""Larger than any real count."""
 _place = itemgetter("ordinal", "turn_sequence")
 
 # fmt: off
@@ -412,7 +412,7 @@ def _asked(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
+def _claim_values(claim: Claim, new: AcceptedClaim, facts: str) -> tuple[Any, ...]:
     """What `write_claim` is given."""
     turn, entry = new.turn, new.entry
     attached = [{"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments]
@@ -434,7 +434,7 @@ def _claim_values(claim: Claim, new: NewTurn, facts: str) -> tuple[Any, ...]:
                 "cancel_outbox": None if entry.cancels is None else cancelled_entries([entry.cancels]),
                 "stops": entry.stops,
                 "moves": entry.moves or None,
-                "is_branch": new.place is not None and new.place.is_branch,
+                "is_branch": new.position is not None and new.position.is_branch,
                 "workspace_limit": new.limits.workspace,
                 "user_limit": new.limits.user,
                 "key_limit": new.limits.key,

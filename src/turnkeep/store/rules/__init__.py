@@ -2,8 +2,8 @@
 
 Both databases work the same way: they load facts under a lock, call a rule, and write what it decided. A rule raises
 the refusal itself, so the words of every refusal are here and nowhere else. Each subject has one module: `turns`
-(branches, queue, leases, fence), `conversations`, `directory`, `files`, `knowledge`. How a turn comes to be has one
-more, `claims` (claim, attachments, quota, append), and so has what the outside hears of it, `outbox`.
+(branches, queue, leases, fence), `conversations`, `directory`, `files`, `knowledge`. Two more are `claims`, which
+makes a turn (claim, attachments, quota, append), and `outbox`, which reports its end.
 
 Nothing here knows a database, SQL, a connection or a clock: the moment (`now`) is one of the facts. Facts and decisions
 are frozen structs. A database may deliver the facts as one JSON document, whose keys are the names of the fields.

@@ -21,7 +21,16 @@ from turnkeep.store.commands import Claim, Claimed
 from turnkeep.store.rules.conversations import no_conversation
 from turnkeep.store.rules.directory import no_agent, no_workspace
 from turnkeep.store.rules.files import candidates, name_key, no_file
-from turnkeep.store.rules.turns import Beside, Entry, Place, Queue, check_replaceable, enter_queue, no_turn, place_of
+from turnkeep.store.rules.turns import (
+    Beside,
+    Entry,
+    Queue,
+    TurnPosition,
+    check_replaceable,
+    enter_queue,
+    no_turn,
+    position_of,
+)
 from turnkeep_client.wire.blocks import FileRef, Usage
 from turnkeep_client.wire.events import TurnBegan
 
@@ -45,7 +54,7 @@ Scope = Literal["workspace", "user", "key"]
 _NAMES: dict[Scope, str] = {"workspace": "This workspace", "user": "This user", "key": "This API key"}
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class MessageLimits(Struct, frozen=True, kw_only=True):
     """The monthly limits of messages that apply to a claim. None: no limit."""
 
     workspace: int | None = None
@@ -105,7 +114,7 @@ class ClaimFacts(Struct, frozen=True, kw_only=True):
     now: int = 0
     by_key: KnownTurn | None = None
     by_id: KnownTurn | None = None
-    limits: Limits | None = None
+    limits: MessageLimits | None = None
     has_agent: bool = True
     conversation: ClaimedConversation | None = None
     beside: Beside | None = None
@@ -123,16 +132,16 @@ class Repeat(Struct, frozen=True, kw_only=True):
         return Claimed(turn=turn, user_message_id=self.user_message_id, held=self.held, is_new=False)
 
 
-class NewTurn(Struct, frozen=True, kw_only=True):
+class AcceptedClaim(Struct, frozen=True, kw_only=True):
     """The turn that the claim makes, and everything that is written with it.
 
-    `entry.is_started` is False for a turn that waits; that one has no place yet and is not counted yet.
+    `entry.is_started` is False for a turn that waits; that one has no position yet and is not counted yet.
     """
 
     turn: Turn
     entry: Entry
-    place: Place | None
-    limits: Limits
+    position: TurnPosition | None
+    limits: MessageLimits
     question: Message
     began: TurnBegan
     attachments: tuple[Attachment, ...]
@@ -157,7 +166,7 @@ class NewIds(Struct, frozen=True, kw_only=True):
     message_id: MessageId
 
 
-def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = False) -> Repeat | NewTurn:
+def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = False) -> Repeat | AcceptedClaim:
     """The turn that exists already, or the new one. Raises the refusal.
 
     `is_repeat` says that the database is asked again because the answer to this very call may have been lost.
@@ -168,14 +177,14 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
     conversation, limits = _conversation(claim, facts)
     attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
     entry = enter_queue(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
-    place = place_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
-    turn = _turn(claim, facts.now, ids.conversation_id, entry, place)
+    position = position_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
+    turn = _turn(claim, facts.now, ids.conversation_id, entry, position)
     watched_ms = None if claim.watched_seconds is None else int(claim.watched_seconds * 1000)
     title, preview = title_and_preview(claim.blocks)
-    return NewTurn(
+    return AcceptedClaim(
         turn=turn,
         entry=entry,
-        place=place,
+        position=position,
         limits=limits,
         question=Message(
             id=ids.message_id,
@@ -222,7 +231,7 @@ def _repeat(claim: Claim, facts: ClaimFacts, *, is_repeat: bool) -> Repeat | Non
     return Repeat(turn_id=known.id, user_message_id=known.user_message_id, held=held)
 
 
-def _conversation(claim: Claim, facts: ClaimFacts) -> tuple[ClaimedConversation, Limits]:
+def _conversation(claim: Claim, facts: ClaimFacts) -> tuple[ClaimedConversation, MessageLimits]:
     """The conversation that the turn joins; an empty one for a claim that makes its own."""
     if claim.conversation_id is None:
         if facts.limits is None:
@@ -237,7 +246,7 @@ def _conversation(claim: Claim, facts: ClaimFacts) -> tuple[ClaimedConversation,
     return facts.conversation, facts.limits
 
 
-def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry, place: Place | None) -> Turn:
+def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry, position: TurnPosition | None) -> Turn:
     principal = claim.principal
     is_started = entry.is_started
     return Turn(
@@ -245,7 +254,7 @@ def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry,
         conversation_id=conversation_id,
         workspace_id=principal.workspace_id,
         user_id=principal.user_id,
-        parent_turn_id=None if place is None else place.parent,
+        parent_turn_id=None if position is None else position.parent,
         ordinal=entry.ordinal,
         active=is_started,
         status="running" if is_started else "queued",
@@ -267,7 +276,7 @@ def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry,
     )
 
 
-def turn_columns(claim: Claim, new: NewTurn) -> dict[str, Any]:
+def turn_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
     """What is stored of the turn beside `rows.turn_values`: who asked, how to recognise it, and its lease."""
     return {
         "org_id": claim.principal.org_id,
@@ -329,7 +338,7 @@ def counted_scopes(workspace_id: WorkspaceId, user_id: UserId | None, key_id: Ke
     return counted
 
 
-def check_limits(limits: Limits, counted: Mapping[Scope, int]) -> None:
+def check_limits(limits: MessageLimits, counted: Mapping[Scope, int]) -> None:
     """Raise QuotaExceeded if a counter, with the new message in it, is over its limit.
 
     Call it after counting and before the commit. The counters are locked then, so of two claims at limit - 1 one

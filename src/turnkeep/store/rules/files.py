@@ -26,8 +26,8 @@ class FoundBytes(Struct, frozen=True, kw_only=True):
     crc32: int | None
 
 
-class Bag(Struct, frozen=True, kw_only=True):
-    """Where new files go: the tenant, the user who owns them, and the turn whose sandbox wrote them."""
+class FileOwner(Struct, frozen=True, kw_only=True):
+    """The owner of new files: the tenant, the user, and the turn whose sandbox wrote them."""
 
     org_id: OrgId
     workspace_id: WorkspaceId
@@ -54,8 +54,8 @@ class Upload(Struct, frozen=True):
     """How many of the files that come with the token belong to its turn already."""
 
     @property
-    def bag(self) -> Bag:
-        return Bag(org_id=self.org_id, workspace_id=self.workspace_id, user_id=self.user_id, turn_id=self.turn_id)
+    def owner(self) -> FileOwner:
+        return FileOwner(org_id=self.org_id, workspace_id=self.workspace_id, user_id=self.user_id, turn_id=self.turn_id)
 
 
 def is_to_be_spent(upload: Upload, count: int) -> bool:
@@ -92,9 +92,11 @@ def free_names(names: Sequence[str], taken: Collection[str], offered: int) -> li
     return chosen
 
 
-def file_record(new: NewFile, bag: Bag, *, name: str, now: int, message_id: MessageId | None = None) -> dict[str, Any]:
+def file_record(
+    new: NewFile, owner: FileOwner, *, name: str, now: int, message_id: MessageId | None = None
+) -> dict[str, Any]:
     """The columns of a new file. It is `ready` if its sha256 is known, else `pending`."""
-    record = structs.asdict(new) | structs.asdict(bag)
+    record = structs.asdict(new) | structs.asdict(owner)
     is_saved = record.pop("is_saved")
     return record | {
         "name": name,
@@ -108,10 +110,10 @@ def file_record(new: NewFile, bag: Bag, *, name: str, now: int, message_id: Mess
 
 def imported_files(files: Sequence[File], principal: Principal) -> list[dict[str, Any]]:
     """The columns of the files of an imported conversation, under names of their own."""
-    bag = Bag(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
+    owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
     names = free_names([file.name for file in files], (), len(files) + 1) or []
     return [
-        structs.asdict(file) | structs.asdict(bag) | {"name": name, "name_key": name_key(name), "saved_at": None}
+        structs.asdict(file) | structs.asdict(owner) | {"name": name, "name_key": name_key(name), "saved_at": None}
         for file, name in zip(files, names, strict=True)
     ]
 

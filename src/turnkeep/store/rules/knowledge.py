@@ -21,7 +21,7 @@ from turnkeep.model.knowledge import (
 )
 from turnkeep.model.text_search import SearchQuery, excerpt, parse_query
 from turnkeep.store.checks import NAME_CHARS, check_limit, check_text
-from turnkeep.store.fulltext import Place
+from turnkeep.store.fulltext import PassageMatch
 from turnkeep.store.rows import json_text, to_table
 from turnkeep.store.rules.files import name_key
 
@@ -59,32 +59,32 @@ def part_of(items: Sequence[Hit], *, limit: int, offset: int) -> tuple[Sequence[
 
 
 def page_hits(
-    places: Sequence[Place], texts: dict[str, tuple[str, str]], query: SearchQuery, chars: int
+    matches: Sequence[PassageMatch], texts: dict[str, tuple[str, str]], query: SearchQuery, chars: int
 ) -> tuple[PageHit, ...]:
     """The pages as their reader sees them; `texts` are their titles and contents. Those not seen are left out."""
     return tuple(
         PageHit(
-            page_id=place.owner,  # type: ignore[arg-type]
-            title=texts[place.owner][0],
-            place=place.place,
-            excerpt=excerpt(texts[place.owner][1][place.start : place.stop], query, chars=chars),
+            page_id=match.owner,  # type: ignore[arg-type]
+            title=texts[match.owner][0],
+            place=match.place,
+            excerpt=excerpt(texts[match.owner][1][match.start : match.stop], query, chars=chars),
         )
-        for place in places
-        if place.owner in texts
+        for match in matches
+        if match.owner in texts
     )
 
 
 def text_hits(
-    places: Sequence[Place], texts: Mapping[str, FileText], query: SearchQuery, chars: int
+    matches: Sequence[PassageMatch], texts: Mapping[str, FileText], query: SearchQuery, chars: int
 ) -> tuple[TextHit, ...]:
     return tuple(
         TextHit(
-            sha256=place.owner,
-            place=place.place,
-            excerpt=excerpt(texts[place.owner].text[place.start : place.stop], query, chars=chars),
+            sha256=match.owner,
+            place=match.place,
+            excerpt=excerpt(texts[match.owner].text[match.start : match.stop], query, chars=chars),
         )
-        for place in places
-        if place.owner in texts
+        for match in matches
+        if match.owner in texts
     )
 
 
@@ -156,7 +156,7 @@ def _check_distinct(names: list[str]) -> None:
 
 
 def check_columns_stay(before: KnowledgeTable, columns: Sequence[Column]) -> None:
-    """Rows hold what their columns once were; what no longer fits must not be left behind unseen."""
+    """Rows hold cells of their former columns. A cell that no longer fits must not stay in a row unseen."""
     if not before.row_count:
         return
     kept = {column.key: column for column in columns}

@@ -22,5 +22,5 @@ class NewEntry(Struct, frozen=True, kw_only=True):
 
 
 def ended_turn(entry_id: OutboxId, turn_id: TurnId, status: FinalStatus) -> NewEntry:
-    """The entry of a turn that ends now. Each end has one, however it comes about."""
+    """The entry of a turn that ends now. Every way in which a turn can end writes one."""
     return NewEntry(id=entry_id, type=_TYPES[status], turn_id=turn_id)

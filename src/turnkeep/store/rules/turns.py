@@ -1,6 +1,6 @@
 """Rules of turns: the branch and the queue that a turn is in, its lease, and the fence in front of its writes.
 
-- Branches: where a turn hangs in the tree of its conversation, and which turns can be replaced or shown.
+- Branches: the parent of a turn in the tree of its conversation, and which turns can be replaced or shown.
 - The queue: what a claim does while another turn runs or waits, and which turn runs next.
 - Leases: what an adoption changes, and what a request to cancel does.
 - The fence: only the holder of a turn's current attempt may write to it, and only after the last event it knows.
@@ -36,7 +36,7 @@ class Beside(Struct, frozen=True, kw_only=True):
     started_at: int | None
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class TurnPosition(Struct, frozen=True, kw_only=True):
     """The parent of a turn that starts now.
 
     With `is_branch` the visible chain must first be cut back (or switched) so that it ends with the parent.
@@ -57,14 +57,14 @@ def check_replaceable(beside: Beside | None) -> None:
         raise InvalidRequest("This turn never started, so there is nothing to replace. Send a new one.")
 
 
-def place_of(head: TurnId | None, beside: Beside | None) -> Place:
+def position_of(head: TurnId | None, beside: Beside | None) -> TurnPosition:
     """After the head; or, beside another turn, where that one started.
 
-    A turn that was stopped before it started has no such place, so its successor goes after the head.
+    A turn that was stopped before it started has no such position, so its successor goes after the head.
     """
     if beside is None or beside.started_at is None:
-        return Place(parent=head)
-    return Place(parent=beside.parent_turn_id, is_branch=True)
+        return TurnPosition(parent=head)
+    return TurnPosition(parent=beside.parent_turn_id, is_branch=True)
 
 
 CANCELLED = TurnError(code="cancelled", message="Stopped before it began.")
@@ -73,7 +73,9 @@ CANCELLED_EVENT = Failure(code=CANCELLED.code, message=CANCELLED.message)
 """Its terminal event."""
 
 
-class RunningTurn(Struct, frozen=True, kw_only=True):
+class CurrentTurn(Struct, frozen=True, kw_only=True):
+    """The turn of a conversation that runs now."""
+
     id: TurnId
     started_at: int | None
 
@@ -90,7 +92,7 @@ class Queue(Struct, frozen=True, kw_only=True):
     """
 
     next_ordinal: int
-    running: RunningTurn | None = None
+    running: CurrentTurn | None = None
     waiting: tuple[WaitingTurn, ...] = ()
 
     @property
@@ -187,10 +189,10 @@ class PromotionFacts(Struct, frozen=True, kw_only=True):
 
 
 class Promotion(Struct, frozen=True, kw_only=True):
-    """The turn that runs next and its place, or the waiting turns that end instead; nothing where none waits."""
+    """The turn that runs next and its position, or the waiting turns that end instead; nothing where none waits."""
 
     starts: TurnId | None = None
-    place: Place = Place(parent=None)
+    position: TurnPosition = TurnPosition(parent=None)
     cancels: tuple[TurnId, ...] = ()
 
 
@@ -201,7 +203,7 @@ def promotion(facts: PromotionFacts) -> Promotion:
     if facts.is_deleted:
         return Promotion(cancels=tuple(turn.id for turn in facts.waiting))
     first = facts.waiting[0]
-    return Promotion(starts=first.id, place=place_of(facts.head_turn_id, first.beside))
+    return Promotion(starts=first.id, position=position_of(facts.head_turn_id, first.beside))
 
 
 LET_GO = 0
@@ -235,8 +237,8 @@ class Adoption(Struct, frozen=True, kw_only=True):
 def adoption(turn: ExpiredTurn) -> Adoption:
     """Raise the attempt and tell the readers.
 
-    A turn that got no further since its last adoption has failed once more, and one that did starts to count anew. A
-    turn that was let go on purpose has not failed.
+    A turn that got no further since its last adoption has failed once more. For a turn that did, the count starts
+    at 0. A turn that was let go on purpose has not failed.
     """
     attempt = turn.attempt + 1
     is_first_start = turn.attempt == 0

@@ -16,7 +16,7 @@ from turnkeep.store.rules.conversations import no_conversation
 from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import (
     OFFERED,
-    Bag,
+    FileOwner,
     FoundBytes,
     Upload,
     file_record,
@@ -132,8 +132,8 @@ def _add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> 
             conversation_for_write(session, principal, conversation_id)
         elif not has_workspace(session, principal):
             raise no_workspace()
-    bag = Bag(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
-    return [_insert(session, bag, each) for each in new]
+    owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
+    return [_insert(session, owner, each) for each in new]
 
 
 def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
@@ -146,7 +146,7 @@ def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> 
         session.run("mark_token_spent", {"hash": token_hash, "now": session.now})
         session.run("count_written_files", {"turn": upload.turn_id, "count": len(new)})
     bagged = [structs.replace(each, conversation_id=upload.conversation_id) for each in new]
-    return [_insert(session, upload.bag, each) for each in bagged]
+    return [_insert(session, upload.owner, each) for each in bagged]
 
 
 def _turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
@@ -164,12 +164,12 @@ def _turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
     )
 
 
-def _insert(session: Session, bag: Bag, new: NewFile) -> File:
+def _insert(session: Session, owner: FileOwner, new: NewFile) -> File:
     name = new.name if new.conversation_id is None else _free_name(session, new.conversation_id, new.name)
-    inserted = session.row("insert_file", file_record(new, bag, name=name, now=session.now))
+    inserted = session.row("insert_file", file_record(new, owner, name=name, now=session.now))
     if inserted is not None:
         return to_file(inserted)
-    stored = session.row("stored_file", {"file": new.id, "org": bag.org_id})
+    stored = session.row("stored_file", {"file": new.id, "org": owner.org_id})
     return same_file(None if stored is None else to_file(stored), new)
 
 
@@ -185,7 +185,7 @@ def _delete(session: Session, principal: Principal, file_id: FileId) -> None:
 
 
 def _free_name(session: Session, conversation_id: ConversationId, name: str) -> str:
-    """The first of `name`, `name-1`, … that no file of the bag has. The one writer makes this a promise."""
+    """The first of `name`, `name-1`, … that no file of the bag has. There is one writer, so the name stays free."""
     offered = OFFERED
     while True:
         keys = json_text(names_to_look_up([name], offered))

@@ -36,7 +36,7 @@ from turnkeep.store.fulltext import (
     RANKED,
     TITLE_WEIGHT,
     Indexed,
-    Place,
+    PassageMatch,
     best_of_each,
     fts_text,
     index_of,
@@ -112,10 +112,10 @@ class SqliteKnowledge(StoreThreads):
         wanted = check_search(query, limit, offset)
         if wanted.is_empty:
             return Found()
-        places = await self._read(_find_pages, principal, wanted, False)
-        if looser := loose(wanted, len(best_of_each(places))):
-            places = joined(places, await self._read(_find_pages, principal, looser, True))
-        shown, next_offset = part_of(best_of_each(places), limit=limit, offset=offset)
+        matches = await self._read(_find_pages, principal, wanted, False)
+        if looser := loose(wanted, len(best_of_each(matches))):
+            matches = joined(matches, await self._read(_find_pages, principal, looser, True))
+        shown, next_offset = part_of(best_of_each(matches), limit=limit, offset=offset)
         if not shown:
             return Found()
         hits = await self._see(principal, _my_hits, shown, wanted, chars)
@@ -134,11 +134,11 @@ class SqliteKnowledge(StoreThreads):
         wanted = check_search(query, limit, offset)
         if wanted.is_empty or not sha256s:
             return Found()
-        places: list[Place] = await self._read(_find_texts, org_id, sha256s, wanted, False)
-        if looser := loose(wanted, len(places)):
-            places = joined(places, await self._read(_find_texts, org_id, sha256s, looser, True))
-        shown, next_offset = part_of(places, limit=limit, offset=offset)
-        texts = await self.file_texts(org_id, list({place.owner for place in shown}))
+        matches: list[PassageMatch] = await self._read(_find_texts, org_id, sha256s, wanted, False)
+        if looser := loose(wanted, len(matches)):
+            matches = joined(matches, await self._read(_find_texts, org_id, sha256s, looser, True))
+        shown, next_offset = part_of(matches, limit=limit, offset=offset)
+        texts = await self.file_texts(org_id, list({match.owner for match in shown}))
         return Found(hits=text_hits(shown, texts, wanted, chars), next_offset=next_offset)
 
 
@@ -184,21 +184,21 @@ def _my_pages(session: Session, limit: int, cursor: str | None) -> Page[PageSumm
     )
 
 
-def _find_pages(session: Session, principal: Principal, query: SearchQuery, any_word: bool) -> list[Place]:
-    return _places(session, "search_pages", in_workspace(principal), query, any_word)
+def _find_pages(session: Session, principal: Principal, query: SearchQuery, any_word: bool) -> list[PassageMatch]:
+    return _matches(session, "search_pages", in_workspace(principal), query, any_word)
 
 
 def _find_texts(
     session: Session, org_id: OrgId, sha256s: Sequence[str], query: SearchQuery, any_word: bool
-) -> list[Place]:
+) -> list[PassageMatch]:
     whose = {"org": org_id, "owners": json_text(list(sha256s))}
-    return _places(session, "search_file_texts", whose, query, any_word)
+    return _matches(session, "search_file_texts", whose, query, any_word)
 
 
-def _my_hits(session: Session, places: Sequence[Place], query: SearchQuery, chars: int) -> tuple[PageHit, ...]:
+def _my_hits(session: Session, matches: Sequence[PassageMatch], query: SearchQuery, chars: int) -> tuple[PageHit, ...]:
     """What was found, as its reader sees it."""
-    rows = session.rows("my_page_texts", {"ids": json_text([place.owner for place in places])})
-    return page_hits(places, {page_id: (title, content) for page_id, title, content in rows}, query, chars)
+    rows = session.rows("my_page_texts", {"ids": json_text([match.owner for match in matches])})
+    return page_hits(matches, {page_id: (title, content) for page_id, title, content in rows}, query, chars)
 
 
 def _file_texts(session: Session, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
@@ -238,14 +238,16 @@ def _drop_passages(session: Session, org_id: str, owner: str) -> None:
     session.run("drop_passages", {"org": org_id, "owner": owner})
 
 
-def _places(session: Session, name: str, whose: dict[str, Any], query: SearchQuery, any_word: bool) -> list[Place]:
+def _matches(
+    session: Session, name: str, whose: dict[str, Any], query: SearchQuery, any_word: bool
+) -> list[PassageMatch]:
     values = whose | {
         "query": fts_text(query, any_word=any_word),
         "title_weight": TITLE_WEIGHT,
         "candidates": CANDIDATES,
         "limit": RANKED,
     }
-    return [Place(*row) for row in session.rows(name, values)]
+    return [PassageMatch(*row) for row in session.rows(name, values)]
 
 
 BITS = 32

@@ -167,10 +167,10 @@ def promote_next(session: Session, conversation_id: ConversationId) -> TurnId | 
     if decided.starts is None:
         return None
     turns, messages = 0, 0
-    if decided.place.is_branch:
-        turns, messages = show_chain(session, conversation_id, decided.place.parent)
+    if decided.position.is_branch:
+        turns, messages = show_chain(session, conversation_id, decided.position.parent)
     now = session.now
-    session.run("start_waiting", {"turn": decided.starts, "parent": decided.place.parent, "now": now})
+    session.run("start_waiting", {"turn": decided.starts, "parent": decided.position.parent, "now": now})
     session.run(
         "conversation_counts",
         {"conversation": conversation_id, "turns": turns + 1, "messages": messages + 1, "now": now},

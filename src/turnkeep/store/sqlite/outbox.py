@@ -29,7 +29,7 @@ class SqliteOutbox(StoreThreads):
 
 
 def write_outbox(session: Session, turn: Turn, status: FinalStatus, org_id: str) -> None:
-    """Tell the outside that this turn has ended."""
+    """Write the entry which says that this turn has ended."""
     entry = ended_turn(new_outbox_id(), turn.id, status)
     session.run(
         "insert_entry",

@@ -77,7 +77,7 @@ class SqliteStore(
         self._checkpoints = Checkpoints(session.connection, None if is_alone else str(path))
         writer = Writer(session, self._checkpoints.after_commit)
         if is_alone:
-            install_views(session.connection, session.texts, session.identity)
+            install_views(session.connection, session.texts, session.current_principal)
             super().__init__(writer, writer, writer)
         else:
             super().__init__(
@@ -102,7 +102,7 @@ class SqliteStore(
         return await self._see(principal, _any_query, sql, values)
 
     async def close(self) -> None:
-        """Finish what was asked for, then let the file go. Closing twice is fine."""
+        """Finish what was asked for, then let the file go. It may be called twice."""
         await self._client.close()
         await self._engine.close()
         await self._writer.close()
@@ -115,7 +115,7 @@ class SqliteStore(
 
     def _client_session(self) -> Session:
         session = self._engine_session()
-        inner = install_views(session.connection, session.texts, session.identity)
+        inner = install_views(session.connection, session.texts, session.current_principal)
         close_boundary(session.connection, inner)
         return session
 
@@ -144,7 +144,7 @@ class FileLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let go. Once more does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

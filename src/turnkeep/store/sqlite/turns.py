@@ -43,11 +43,11 @@ from turnkeep.store.rows import (
     turn_values,
 )
 from turnkeep.store.rules.claims import (
+    AcceptedClaim,
     AppendFacts,
     Attachable,
     ClaimFacts,
     NewIds,
-    NewTurn,
     Repeat,
     Scope,
     call_mark,
@@ -196,7 +196,7 @@ def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
     return structs.replace(facts, attachments=_attachable(document))
 
 
-def _write_claim(session: Session, claim: Claim, new: NewTurn) -> None:
+def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
     """The turn, its question, event 1 and the conversation's counts. A turn that waits counts nothing yet."""
     turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
     if claim.conversation_id is None:
@@ -220,9 +220,9 @@ def _write_claim(session: Session, claim: Claim, new: NewTurn) -> None:
     for move in entry.moves:
         session.run("move_waiting", {"turn": move.id, "ordinal": move.ordinal})
     turns, messages = 0, 0
-    if new.place is not None:
-        if new.place.is_branch:
-            turns, messages = show_chain(session, turn.conversation_id, new.place.parent)
+    if new.position is not None:
+        if new.position.is_branch:
+            turns, messages = show_chain(session, turn.conversation_id, new.position.parent)
         turns, messages = turns + 1, messages + 1
     session.run("insert_turn", turn_values(turn) | turn_columns(claim, new))
     session.run("insert_message", (*message_values(new.question), org_id))
@@ -447,7 +447,7 @@ def _append(
 
 
 ALL = 2**62
-"""More than there ever is of anything."""
+"""Larger than any real count."""
 
 
 def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int) -> Window:

@@ -14,8 +14,8 @@ Scope = Literal["workspace", "user", "key"]
 
 
 class Me(Struct, frozen=True, kw_only=True):
-    """Who the server takes the caller for, and what a page must know before it asks: the model that answers where
-    nothing else is named, and the limits of files."""
+    """The caller, and what a page must know before it sends a message: the default model, and the limits of
+    files."""
 
     user_id: str | None
     workspace_id: str
@@ -110,7 +110,7 @@ class ModelName(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """Whether the server lives (`ok`) and takes turns (`ready`)."""
+    """Whether the server is alive (`ok`) and accepts turns (`ready`)."""
 
     status: Annotated[str, known_words(Literal["ok", "ready"])]
 
@@ -123,7 +123,7 @@ class Messages(Struct, frozen=True, kw_only=True):
 
 
 class KeyUsage(Struct, frozen=True, kw_only=True):
-    """What one service key has used in one month, in whatever workspaces, and what it may."""
+    """What one service key has used in one month, in all workspaces, and its limit."""
 
     messages: int
     limit: int | None
@@ -139,4 +139,4 @@ class MonthlyUsage(Struct, frozen=True, kw_only=True):
     output_tokens: int
     limit: int | None = None
     key: KeyUsage | None = None
-    """The service key that asks; None for everybody else, and for the operator's own keys, which have no limit."""
+    """The service key that asks; None for other callers, and for the operator's own keys, which have no limit."""

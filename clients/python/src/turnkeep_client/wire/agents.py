@@ -63,7 +63,7 @@ class Environment(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
-    """How far one turn may go; null or absent: as far as the server allows."""
+    """Limits of one turn. Null or absent: the limit of the server."""
 
     tool_rounds: Annotated[int, Meta(ge=0, le=100)] | None = None
     tool_timeout_seconds: Annotated[float, Meta(ge=0.1)] | None = None
@@ -102,7 +102,7 @@ class AgentPatch(RequestBody, frozen=True, kw_only=True):
 
 
 class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far one turn of the agent may go. None: as far as the server allows, which is also the most."""
+    """Limits of one turn of the agent. None: the limit of the server, which cannot be exceeded."""
 
     tool_rounds: int | None = None
     tool_timeout_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""What the shapes of every module share: request bodies, pages of lists, ids, and bounded texts and numbers.
+"""Shared by all wire modules: request bodies, pages of lists, ids, and bounded texts and numbers.
 
 **Strict in, tolerant out.** A request body derives from `RequestBody`: an unknown field, a wrong type or an unknown
 word is refused with its name. A response is a plain struct: a reader passes over fields that it does not know. Words

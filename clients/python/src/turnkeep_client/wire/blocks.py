@@ -1,7 +1,7 @@
 """What messages are made of: blocks, parts, and the tokens that they cost.
 
-A block is a piece of a message as the model said it or was told it. Blocks are the protocol truth from which every
-provider's request is made. A part is a piece of what a reader sees. `display.py` folds parts from events.
+A block is a piece of a message as the model wrote or received it. The requests to every provider are made from
+blocks. A part is a piece of what a reader sees. `display.py` folds parts from events.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from turnkeep_client.wire.base import CallId, FileId, known_words
 
 JsonValue = Any
-"""Whatever JSON can say. Spelled so that signatures tell JSON from real looseness."""
+"""Any JSON value. The name says that it is JSON, where `Any` would say nothing."""
 
 JsonObject = dict[str, JsonValue]
 
@@ -30,7 +30,7 @@ class Text(_Block, frozen=True, kw_only=True, tag="text"):
 
 
 class Reasoning(_Block, frozen=True, kw_only=True, tag="reasoning"):
-    """What the model thought aloud, with what its provider needs to take it back unchanged.
+    """Reasoning of the model, with what its provider needs to accept it again.
 
     `signature` and `data` are opaque and mean something only to `provider`; `data` is the encrypted or redacted
     form. `item_id` is the provider's own name for the item.
@@ -52,7 +52,7 @@ class ToolUse(_Block, frozen=True, kw_only=True, tag="tool_use"):
 
 
 class ToolResult(_Block, frozen=True, kw_only=True, tag="tool_result"):
-    """What a tool call came to, as the model is told it (already cut to its limit)."""
+    """The result of a tool call as the model gets it (already cut to its limit)."""
 
     call_id: CallId
     content: str

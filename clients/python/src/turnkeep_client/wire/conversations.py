@@ -73,7 +73,7 @@ class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
 
 
 class NewRun(RequestBody, frozen=True, kw_only=True):
-    """What an agent is to do, and the files it is to do it with."""
+    """The task of an agent, and the files for it."""
 
     prompt: str
     attachment_ids: list[Id] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """What was said, without what was thought or done."""
+        """The text of the message, without reasoning and steps."""
         return words_of(self.content)
 
 
@@ -157,7 +157,7 @@ class Answered(Struct, frozen=True, kw_only=True):
 
 
 class Accepted(Struct, frozen=True, kw_only=True):
-    """The turn exists and goes on by itself."""
+    """The turn was accepted and continues in the background."""
 
     conversation_id: str
     turn_id: str
@@ -254,7 +254,7 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """A conversation made of a history, and what of it has no equal here and became a line of text."""
+    """A conversation made of a history, and which parts have no equivalent here and became a line of text."""
 
     conversation: Conversation
     remarks: Sequence[str]

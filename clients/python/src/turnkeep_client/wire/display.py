@@ -110,7 +110,7 @@ def parts_of(blocks: Iterable[Block]) -> tuple[Part, ...]:
 
 
 def words_of(parts: Iterable[Part]) -> str:
-    """The text that a search looks through: what was said, not what was thought or done."""
+    """The text that a search looks through: the words, without reasoning and steps."""
     return "\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 

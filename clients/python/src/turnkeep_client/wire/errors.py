@@ -96,7 +96,7 @@ class Unauthorized(CallerError):
 
 
 class Forbidden(CallerError):
-    """Known, but not allowed to do this. Ask an admin of the workspace."""
+    """The caller is known, but not allowed to do this. Ask an admin of the workspace."""
 
     code = "forbidden"
 
@@ -122,7 +122,7 @@ class ConversationBusy(Conflict):
     code = "conversation_busy"
 
     def __init__(self, turn_id: str, started_at: int | None, *, advice: str = BUSY_ADVICE) -> None:
-        """`advice` says what can be done about it, where that is not a turn which could wait its turn."""
+        """`advice` says what the caller can do, if the request cannot wait in the queue."""
         super().__init__(f"Turn {turn_id} of this conversation is running. {advice}")
         self.turn_id = turn_id
         self.started_at = started_at
@@ -162,7 +162,7 @@ class RateLimited(LimitReached):
 
 
 class QueueFull(LimitReached):
-    """As many turns wait in this conversation as may. Wait for one of them, or cancel some."""
+    """The queue of this conversation is full. Wait for one of its turns, or cancel some."""
 
     code = "queue_full"
 

@@ -60,9 +60,9 @@ class Step(_Event, frozen=True, kw_only=True, tag="step"):
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place that an answer cites. `number` is what the answer calls it, as in `[2]`: 1, 2, 3 … within its turn.
+    """A place that an answer cites. The answer cites it by its `number`, as in `[2]`: 1, 2, 3 … within its turn.
 
-    `place` says in words where in the thing it is: `page 3`, a heading, `row 17`.
+    `place` describes the position in the source: `page 3`, a heading, `row 17`.
     """
 
     title: str
@@ -123,7 +123,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """Text of the iteration now being spoken; not an event, and never the only copy of a fact."""
+    """Text of the current iteration. It is not an event: a later event contains the text or drops it."""
 
     iteration: int
     kind: Annotated[str, known_words(Literal["text", "reasoning"])]

@@ -67,7 +67,7 @@ class Copy(RequestBody, frozen=True, kw_only=True):
 
 
 class FileText(Struct, frozen=True, kw_only=True):
-    """What a file says. Form feeds divide it, and `unit` is what its parts are called; None: it has but one."""
+    """What a file says. Form feeds divide it, and `unit` is what its parts are called; None: it has only one part."""
 
     file_id: str
     text: str

@@ -9,7 +9,7 @@ from turnkeep_client.wire.base import Name, RequestBody, known_words
 from turnkeep_client.wire.blocks import JsonValue
 
 Cell = str | int | float | bool | None
-"""Dates are `2026-11-15`, moments `2026-11-15T08:30:00.000Z`: as text they sort as what they are."""
+"""Dates are `2026-11-15`, moments `2026-11-15T08:30:00.000Z`: as texts they sort by time."""
 ColumnType = Literal["text", "number", "date", "datetime", "boolean"]
 
 Title = Name
@@ -59,7 +59,7 @@ class NewColumn(RequestBody, frozen=True, kw_only=True):
 
 
 class ChangedColumn(NewColumn, frozen=True, kw_only=True):
-    """A column as it shall be. `was` is the name that it has now, if that changes."""
+    """A column after the change. `was` is its present name, if the name changes."""
 
     was: Name | None = None
 

@@ -91,7 +91,7 @@ class SandboxTool(Struct, frozen=True, kw_only=True):
 
 
 class SandboxGateway(Struct, frozen=True, kw_only=True):
-    """Where the agent's model is reached, as OpenAI's Chat Completions, and its `tools`. The token dies with the turn.
+    """Where the agent's model is reached, as OpenAI's Chat Completions, and its `tools`. The token ends with the turn.
 
     `notes` say which tools of the agent cannot be used just now. `tools` is null where a server calls none for
     sandboxes.
@@ -108,7 +108,7 @@ class SandboxGateway(Struct, frozen=True, kw_only=True):
 
 
 class SandboxLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the turn may go. What is left out is the runner's to decide; its own limits hold where they are
+    """Limits of the turn. The runner decides those that are left out, and applies its own limits where they are
     tighter."""
 
     context_chars: Positive | None = None
@@ -142,16 +142,16 @@ class SandboxToolCall(RequestBody, frozen=True, kw_only=True):
 
 
 class FoundPassage(Struct, frozen=True, kw_only=True):
-    """A place that the answer may cite, and what the model is to be told of it."""
+    """A place that the answer may cite, and its text for the model."""
 
     source: Source
     text: str
 
 
 class ToolOutcome(Struct, frozen=True, kw_only=True):
-    """What the call came to: any JSON, or why there is none. A tool that fails is an answer too.
+    """The outcome of the call: any JSON, or the error. A failure of a tool is an outcome too.
 
-    The model is told the `passages` after the result, each under a number that its source has in this turn. The runner
+    The model gets the `passages` after the result, each under a number that its source has in this turn. The runner
     gives the numbers, and says them with a `sources` line; `sources` are places without a text of their own.
     """
 

@@ -1,9 +1,9 @@
 """One database as the verbs see it: an engine path, a client path, and writes that end once they have begun.
 
-Group commit: writes that arrive while others are under way go out together, in one statement and one commit. A lone
-write goes out at once; nothing ever waits for company. One group holds at most one write for each key (a conversation,
+Group commit: writes that arrive while others are under way go out together, in one statement and one commit. A single
+write goes out at once and does not wait for others. One group holds at most one write for each key (a conversation,
 a turn), and a key is never in two groups at a time. A write that has begun ends even if its caller has gone. If a group
-fails because of one of its writes, each is tried alone, so that only the guilty one fails.
+fails because of one of its writes, each is tried alone, so that only that write fails.
 
 Decision: docs/decisions/0103
 """
@@ -33,7 +33,7 @@ GROUP_BYTES = 8 * 1024 * 1024
 EVERY_USER = "*"
 """The user of an identity that sees its whole workspace."""
 NO_USER = "nobody"
-"""The owner of nothing: no id is like it."""
+"""A user that owns nothing: no id equals it."""
 
 
 class Database:
@@ -50,7 +50,7 @@ class Database:
         return await self._engine.fetch(self._statements[name], *values)
 
     async def read_text(self, sql: str, *values: Any) -> Rows:
-        """Rows that the engine sees, by a query that was put together for the occasion."""
+        """Rows that the engine sees, by a query that was built for this call."""
 
         async def on(connection: Connection, _: bool) -> Rows:
             return await connection.fetch_once(sql, *values)
@@ -70,7 +70,7 @@ class Database:
         return await self._engine.fetch(self._statements[name], *values)
 
     async def run(self, work: Callable[["Statements", bool], Awaitable[T]], *, in_transaction: bool = False) -> T:
-        """The same for work on one connection, which is told whether it is a repeat (see `Pool.run`)."""
+        """The same for work on one connection, with a flag that says whether it is a repeat (see `Pool.run`)."""
 
         async def on(connection: Connection, is_repeat: bool) -> T:
             statements = Statements(connection, self._statements)
@@ -198,8 +198,8 @@ class Groups(Generic[Job, Answer]):
     def _take(self) -> list[_Asked[Job, Answer]]:
         """The jobs that go out next: the oldest ones whose key is not under way. Without waiting jobs: none.
 
-        No lane takes more than its share. Else all writers come to march in step: they wait while one large group is
-        written, and then the database waits while they prepare the next.
+        No lane takes more than its share. Otherwise all writers would wait while one large group is written, and then
+        the database would wait while they prepare the next.
         """
         group: list[_Asked[Job, Answer]] = []
         passed: list[_Asked[Job, Answer]] = []

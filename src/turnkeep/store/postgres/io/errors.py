@@ -32,7 +32,7 @@ _RETRIED_STATES = frozenset(
     }
 )
 _RETRIED_CONSTRAINTS = frozenset({"turns_idempotency", "turns_pkey"})
-"""Another writer was quicker. The same request, repeated, finds what that writer has written."""
+"""Another writer was faster. The same request, repeated, finds what that writer has written."""
 
 _PLAIN: dict[str, type[TurnkeepError]] = {
     "TK001": NotFound,

@@ -1,4 +1,4 @@
-"""Connections: a pool that mends itself, and one rule for what is tried again.
+"""Connections: a pool that replaces broken connections, and one rule for what is tried again.
 
 A connection carries no state of its own from one call to the next (identities live inside one call, see
 `functions/60_client.sql`), so it goes back to the pool as it is, without a round trip to reset it. One that broke is
@@ -109,7 +109,7 @@ class Pool:
         return await self.run(work)
 
     async def run(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        """What `work` returns. It is told whether an earlier try may have been committed without our knowing.
+        """What `work` returns. `work` gets a flag that says whether an earlier try may have been committed.
 
         Raises our own errors only; Unavailable once the deadline has passed.
         """

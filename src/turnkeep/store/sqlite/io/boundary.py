@@ -85,8 +85,8 @@ _TABLE_FUNCTIONS: Final = frozenset({"json_each", "json_tree"})
 _REMEMBERED: Final = 500
 
 
-class Identity:
-    """The caller on one connection. While it is unset, no row is visible."""
+class CurrentPrincipal:
+    """The principal for which a connection reads now. While it is unset, no row is visible."""
 
     def __init__(self) -> None:
         self._principal: Principal | None = None
@@ -112,13 +112,13 @@ class Identity:
         return int(principal is not None and principal.role == "service" and principal.user_id is None)
 
 
-def install_views(connection: apsw.Connection, texts: Mapping[str, str], identity: Identity) -> dict[str, str]:
-    """Make the views on this connection, for the caller in `identity`; return the inner name of each public view."""
+def install_views(connection: apsw.Connection, texts: Mapping[str, str], current: CurrentPrincipal) -> dict[str, str]:
+    """Make the views on this connection, for the principal in `current`; return the inner name of each public view."""
     functions: tuple[tuple[str, Callable[..., str | int | None]], ...] = (
-        ("turnkeep_org", identity.org),
-        ("turnkeep_workspace", identity.workspace),
-        ("turnkeep_user", identity.user),
-        ("turnkeep_is_service", identity.is_service),
+        ("turnkeep_org", current.org),
+        ("turnkeep_workspace", current.workspace),
+        ("turnkeep_user", current.user),
+        ("turnkeep_is_service", current.is_service),
     )
     for name, function in functions:
         connection.create_scalar_function(name, function, 0, deterministic=True)

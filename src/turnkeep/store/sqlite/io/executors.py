@@ -8,7 +8,7 @@ A read never waits for the writer. No cursor outlives its job, so that no reader
 
 A checkpoint moves what the log holds into the database file, beside the writes and not inside them. Whenever the log
 has grown by a thousand pages, a thread with a connection of its own moves them. Writes go on meanwhile, so a few pages
-are left over; the writer moves those between two commits, and the log begins anew. That keeps it short, and commits
+are left over; the writer moves those between two commits, and the log starts again. That keeps it short, and commits
 that overwrite it are quicker than commits that make it longer.
 
 Decision: docs/decisions/0103
@@ -240,15 +240,15 @@ class StoreThreads:
 
 
 def as_principal(principal: Principal, job: Callable[..., T], *values: Any) -> Job[T]:
-    """The job as that principal. The identity is unset again after it."""
+    """The job as that principal. The principal is unset again after it."""
 
     def seen(session: Session) -> T:
-        identity = session.identity
-        identity.set(principal)
+        current = session.current_principal
+        current.set(principal)
         try:
             return job(session, *values)
         finally:
-            identity.unset()
+            current.unset()
 
     return seen
 
@@ -284,9 +284,9 @@ def ours(exc: Exception) -> Exception:
 
 
 BESIDE_PAGES = 1_000
-"""Four megabytes: SQLite's own habit."""
+"""Four megabytes: SQLite's own default."""
 LOG_BYTES = 64 * 1024 * 1024
-"""A log that once was longer is cut to this when it begins anew."""
+"""A log that was longer is cut to this size when it starts again."""
 
 
 class Checkpoints:
@@ -327,7 +327,7 @@ class Checkpoints:
             self._thread.join()
 
     def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        if pages < self._pages:  # the log began anew
+        if pages < self._pages:  # the log started again
             self._next = BESIDE_PAGES
         self._pages = pages
         return apsw.SQLITE_OK
@@ -347,6 +347,6 @@ class Checkpoints:
 
 
 def _move(connection: apsw.Connection) -> None:
-    """Move what can be moved without waiting for anybody. What could not be moved now is moved the next time."""
+    """Move what can be moved without waiting. What could not be moved now is moved the next time."""
     with suppress(apsw.Error):
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

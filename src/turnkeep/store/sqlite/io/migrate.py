@@ -29,7 +29,7 @@ def migrate(connection: apsw.Connection, *, now: int) -> tuple[Migration, ...]:
 
 
 def applied(connection: apsw.Connection) -> tuple[AppliedMigration, ...]:
-    """What this file remembers, in order."""
+    """The migrations that were applied to this file, in order."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchall():
         return ()
     found = connection.execute("SELECT version, name, checksum FROM schema_migrations ORDER BY version")

@@ -18,7 +18,7 @@ from turnkeep.errors import Defect, Forbidden, InvalidRequest, StorageFull, Turn
 from turnkeep.model.principals import Principal
 from turnkeep.store import rows
 from turnkeep.store.queries import load_queries
-from turnkeep.store.sqlite.io.boundary import Identity
+from turnkeep.store.sqlite.io.boundary import CurrentPrincipal
 
 Values = Sequence[Any] | Mapping[str, Any]
 Row = tuple[Any, ...]
@@ -33,14 +33,14 @@ _PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)_(columns|values|changes)\}")
 class Session:
     """One connection.
 
-    `now` is the moment at which the present job began, the same for all it writes. `identity` is who asks, on a
+    `now` is the moment at which the present job began, the same for all it writes. `current_principal` is set on a
     connection that serves principals.
     """
 
     def __init__(self, connection: apsw.Connection, texts: Mapping[str, str], clock: Clock) -> None:
         self.connection = connection
         self.clock = clock
-        self.identity = Identity()
+        self.current_principal = CurrentPrincipal()
         self.now = 0
         self._execute = connection.execute
         self._executemany = connection.executemany
@@ -68,7 +68,7 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """What is read inside is of one moment."""
+        """All reads inside see the same snapshot."""
         if self.connection.in_transaction:
             yield
             return
@@ -117,7 +117,7 @@ def _columns(place: re.Match[str]) -> str:
 
 
 def open_writing(path: str, *, vfs: str | None, exclusive: bool, synchronous: str) -> apsw.Connection:
-    """A connection whose commits are on the disk when they return, which is asked of it and not assumed."""
+    """A connection whose commits are on the disk when they return. Its settings are read back and checked."""
     connection = apsw.Connection(path, vfs=vfs, statementcachesize=200)
     connection.set_busy_timeout(BUSY_SECONDS * 1000)
     if exclusive:
@@ -145,7 +145,7 @@ def open_reading(path: str) -> apsw.Connection:
 def _settle(connection: apsw.Connection) -> None:
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("temp_store", "MEMORY")
-    # A plan must not depend on bound values: where it may, SQLite prepares the statement anew for each of them, which
+    # A plan must not depend on bound values: where it may, SQLite prepares the statement again for each of them, which
     # took ten times as long as running it.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -160,7 +160,7 @@ def _set(connection: apsw.Connection, pragma: str, value: str, expected: object)
 
 
 def translated(exc: Exception) -> TurnkeepError:
-    """The error of ours that says what this one means."""
+    """Our error for an error of SQLite."""
     match exc:
         case TurnkeepError():
             return exc
