@@ -373,5 +373,3 @@ CREATE TABLE outbox (
     not_before      integer NOT NULL,
     attempts        integer NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX outbox_due ON outbox (not_before);
-CREATE INDEX outbox_of_conversation ON outbox (conversation_id);

@@ -36,7 +36,8 @@ SELECT json_object(
                 'running', json((SELECT json_object('id', r.id, 'started_at', r.started_at)
                                    FROM turns r WHERE r.conversation_id = c.id AND r.status = 'running')),
                 'waiting', json((SELECT json_group_array(json_object('id', q.id, 'ordinal', q.ordinal) ORDER BY q.ordinal)
-                                   FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued'))))
+                                   FROM turns q INDEXED BY turns_waiting
+                                  WHERE q.conversation_id = c.id AND q.status = 'queued'))))
           FROM conversations c
          WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND c.deleted_at IS NULL
            AND (:user IS NULL OR c.user_id = :user))),
@@ -207,6 +208,7 @@ UPDATE one_time_tokens SET expires_at = :now WHERE turn_id = :turn AND used_at I
 
 -- name: promotion_facts
 -- What decides which waiting turn runs next, as one document (`rules.turns.PromotionFacts`). No row: no turn waits.
+-- SQLite would choose to read all turns of the conversation if the index were not named.
 SELECT json_object(
     'is_deleted', c.deleted_at IS NOT NULL,
     'head_turn_id', c.head_turn_id,
@@ -216,7 +218,7 @@ SELECT json_object(
             SELECT json_object('parent_turn_id', b.parent_turn_id, 'status', b.status, 'started_at', b.started_at)
               FROM turns b
              WHERE b.id = q.beside_turn_id AND b.conversation_id = q.conversation_id))) ORDER BY q.ordinal))
-  FROM turns q JOIN conversations c ON c.id = q.conversation_id
+  FROM turns q INDEXED BY turns_waiting JOIN conversations c ON c.id = q.conversation_id
  WHERE q.conversation_id = :conversation AND q.status = 'queued'
  GROUP BY c.id;
 

@@ -1,5 +1,6 @@
 -- What the outside must hear of: written in the transaction that made it true, and erased once it is delivered. An entry is
 -- leased to the worker that delivers it: no worker takes it before `not_before`.
+-- Entries are delivered within seconds, so the table is small and needs no index but its key.
 
 CREATE TABLE turnkeep.outbox (
     id              text COLLATE "C" PRIMARY KEY,
@@ -13,5 +14,3 @@ CREATE TABLE turnkeep.outbox (
     not_before      bigint NOT NULL,
     attempts        integer NOT NULL DEFAULT 0
 );
-CREATE INDEX outbox_due ON turnkeep.outbox (not_before);
-CREATE INDEX outbox_of_conversation ON turnkeep.outbox (conversation_id);

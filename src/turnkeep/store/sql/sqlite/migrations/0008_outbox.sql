@@ -1,5 +1,6 @@
 -- What the outside must hear of: written in the transaction that made it true, and erased once it is delivered. An entry is
 -- leased to the worker that delivers it: no worker takes it before `not_before`.
+-- Entries are delivered within seconds, so the table is small and needs no index but its key.
 
 CREATE TABLE outbox (
     id              text PRIMARY KEY,
@@ -13,5 +14,3 @@ CREATE TABLE outbox (
     not_before      integer NOT NULL,
     attempts        integer NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX outbox_due ON outbox (not_before);
-CREATE INDEX outbox_of_conversation ON outbox (conversation_id);
