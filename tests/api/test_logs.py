@@ -30,6 +30,16 @@ def log() -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
+class TestALineThatCannotBeWritten:
+    def test_is_dropped_but_raises_if_it_is_of_the_audit_log(self, log: io.StringIO) -> None:
+        log.close()
+        with pytest.raises(ValueError, match="closed file"):
+            logging.getLogger("turnkeep.audit").info("turn.succeeded")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(logging, "raiseExceptions", False)
+            logging.getLogger("turnkeep.http").info("request")
+
+
 class TestSecrets:
     async def test_no_key_token_cookie_or_message_is_ever_written(
         self, log: io.StringIO, server: ApiServer, settings: Settings

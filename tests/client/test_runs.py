@@ -41,3 +41,10 @@ class TestLines:
         assert isinstance(lines[2], Step)
         assert lines[2].status == "skipped"
         assert lines[-1] == RunResult(message="Hello", ts=1)
+
+    async def test_may_hold_separators_of_unicode_lines(self) -> None:
+        said = "one\u2028two\u2029three\u0085four"
+        lines = f'{{"type":"log","level":"info","message":"{said}"}}\n{{"type":"result","message":"{said}"}}'
+        async with server(lines.encode()) as url, AsyncTurnkeep(url, "key") as turnkeep:
+            read = [line async for line in turnkeep.agents.run("agent_1", "Hi")]
+        assert read == [RunLog(level="info", message=said), RunResult(message=said)]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.harness import Cluster, FailOnDefect, Latch
 from turnkeep.engine.outbox import AuditLog, OutboxDelivery, retry_seconds
-from turnkeep.errors import Unavailable
+from turnkeep.errors import Defect, Unavailable
 from turnkeep.ids import OutboxId
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.providers.scripted import Until
@@ -50,6 +50,20 @@ class CountingStore:
 
     async def postpone_entry(self, entry_id: OutboxId, *, seconds: float) -> None:
         await self._store.postpone_entry(entry_id, seconds=seconds)
+
+
+class StoreThatGoesAway(CountingStore):
+    """Gives entries, and is away when they are to be erased."""
+
+    async def mark_delivered(self, entry_ids: Sequence[OutboxId]) -> None:
+        raise Unavailable("The database is away.")
+
+
+class BrokenStore(CountingStore):
+    """Has a bug."""
+
+    async def take_entries(self, *, limit: int = 100, lease_seconds: float) -> list[OutboxEntry]:
+        raise Defect("A bug.")
 
 
 async def is_empty(store: Store) -> bool:
@@ -132,6 +146,22 @@ class TestDelivery:
         running.cancel()
         assert len(receiver.taken) == 1
         assert await is_empty(cluster.store)
+
+    async def test_is_cancelled_also_if_the_database_goes_away_at_that_moment(self, cluster: Cluster) -> None:
+        engine = await cluster.enter([["Hi."]], start=False)
+        await cluster.answer(engine)
+        receiver = SlowReceiver()
+        delivery = OutboxDelivery(StoreThatGoesAway(cluster.store), receiver, FailOnDefect())
+        running = asyncio.create_task(delivery.deliver_for_ever())
+        await receiver.latch.reached.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(running, 30)
+
+    async def test_a_defect_does_not_keep_a_worker_from_leaving(self, cluster: Cluster) -> None:
+        observer = FailOnDefect()
+        await OutboxDelivery(BrokenStore(cluster.store), Receiver(), observer).finish()
+        assert [type(defect) for defect in observer.defects] == [Defect]
 
     async def test_many_entries_cost_few_looks(self, cluster: Cluster) -> None:
         engine = await cluster.enter(lambda *_: ["Hi."], start=False)

@@ -29,7 +29,7 @@ LEASE_SECONDS = 60.0
 LONGEST_RETRY_SECONDS = 3_600.0
 LAST_SECONDS = 2.0
 
-_audit = logging.getLogger("turnkeep.audit")
+AUDIT_LOGGER = "turnkeep.audit"
 
 
 class OutboxSink(Protocol):
@@ -41,7 +41,10 @@ class OutboxSink(Protocol):
 
 
 class AuditLog:
-    """A sink that writes one line per entry to the log `turnkeep.audit`."""
+    """A sink that writes one line per entry to the logger `turnkeep.audit`.
+
+    The handler of the server raises if it cannot write such a line (`api/telemetry/logs.py`), so the entry stays.
+    """
 
     async def send(self, entry: OutboxEntry) -> None:
         fields = {
@@ -54,7 +57,7 @@ class AuditLog:
             "user_id": entry.user_id,
             "at": entry.created_at,
         }
-        _audit.info(entry.type, extra={"fields": fields})
+        logging.getLogger(AUDIT_LOGGER).info(entry.type, extra={"fields": fields})
 
 
 class OutboxDelivery:
@@ -90,9 +93,13 @@ class OutboxDelivery:
     async def finish(self) -> None:
         """Deliver what the last turns of this worker left. What cannot be delivered quickly is left to another worker
         or to the next start."""
-        with suppress(WorldError, TimeoutError):
+        try:
             async with asyncio.timeout(LAST_SECONDS):
                 await self.deliver()
+        except (WorldError, TimeoutError):
+            pass
+        except Exception as exc:  # a worker that leaves must still hand over its turns
+            self._observer.defect(None, exc)
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
@@ -112,8 +119,12 @@ class OutboxDelivery:
                     break  # the sink is slow; the rest is due again when the lease has ended
                 if await self._is_sent(entry):
                     delivered.append(entry.id)
-        finally:
-            await self._store.mark_delivered(delivered)
+        except BaseException:
+            # Also a task that is cancelled erases what the sink has taken. Its cancellation must go on all the same.
+            with suppress(Exception):
+                await self._store.mark_delivered(delivered)
+            raise
+        await self._store.mark_delivered(delivered)
         return len(entries)
 
     async def _is_sent(self, entry: OutboxEntry) -> bool:

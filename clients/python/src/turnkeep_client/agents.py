@@ -17,7 +17,7 @@ import msgspec
 
 from turnkeep_client.errors import ConnectionLost
 from turnkeep_client.stream import TURN_HEADER
-from turnkeep_client.transport import Refusal, Resource, Transport, part
+from turnkeep_client.transport import Refusal, Resource, Transport, lines_of, part
 from turnkeep_client.wire import Agent
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, WorldError
@@ -115,7 +115,7 @@ class RunStream:
             try:
                 async with self._transport.stream("POST", self._path, body=self._body, headers=NDJSON) as response:
                     self.turn_id = response.headers.get(TURN_HEADER)
-                    async for text in response.aiter_lines():
+                    async for text in lines_of(response):
                         if text.strip():
                             line = _read(text)
                             yield line
@@ -150,9 +150,9 @@ class RunFailed(WorldError):
         self.turn_id = turn_id
 
 
-def _read(text: str) -> RunLine:
+def _read(text: bytes) -> RunLine:
     try:
-        line, _ = decode_line(text.encode())
+        line, _ = decode_line(text)
     except msgspec.MsgspecError as exc:
         raise Defect(f"The run sent a line that this client cannot read: {exc}. Is one of them older?") from exc
     return line

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from turnkeep_client.files import Source, _chunks, _described
-from turnkeep_client.transport import Refusal, Resource, given, part
+from turnkeep_client.transport import Refusal, Resource, given, lines_of, part
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.errors import CallerError, Defect
 from turnkeep_client.wire.knowledge import Added, KnowledgePage, PageItem, Row, Table, TableColumn
@@ -143,7 +143,7 @@ class Tables(Resource):
             async with self._transport.stream(
                 "POST", path, headers=headers, query=query, content=_counted(source, on_sent)
             ) as response:
-                async for line in response.aiter_lines():
+                async for line in lines_of(response):
                     yield _step(line)
         except Refusal as refusal:
             raise refusal.error from refusal
@@ -167,7 +167,7 @@ class _Line(Struct, frozen=True, kw_only=True):
     message: str | UnsetType = UNSET
 
 
-def _step(line: str) -> ImportStep:
+def _step(line: bytes) -> ImportStep:
     kind = msgspec.json.decode(line, type=_Line)
     if kind.type == "error":
         raise ImportRefused(kind.message or "The import failed.")

@@ -267,6 +267,18 @@ def given(**fields: Any) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+async def lines_of(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """The lines of an NDJSON body. Only a line feed ends one: httpx's own `aiter_lines` also splits at U+2028 and the
+    like, which JSON allows inside of a string."""
+    rest = b""
+    async for chunk in response.aiter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
+
+
 class Refusal(Exception):
     """A refusal on its way to the code that decides whether to try again."""
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import msgspec
 
 from turnkeep.config import MASK, LogLevel, masked
+from turnkeep.engine.outbox import AUDIT_LOGGER
 
 FIELDS = "fields"
 """`extra={"fields": {...}}` adds these keys to the line."""
@@ -50,9 +51,18 @@ class JsonFormatter(logging.Formatter):
         return _SHAPES.sub(MASK, masked(text, self._secrets, shortest=4))
 
 
+class JsonHandler(logging.StreamHandler[TextIO]):
+    """Writes lines to a stream. A line that cannot be written is dropped, but not one of the audit log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # the name is logging's
+        if record.name == AUDIT_LOGGER:
+            raise  # noqa: PLE0704 - called while the error is handled. The outbox tries the entry again later
+        super().handleError(record)
+
+
 def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
     """Send all logs of this process to `stream` (standard error) as JSON lines."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = JsonHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(secrets))
     root = logging.getLogger()
     root.handlers = [handler]

@@ -11,7 +11,8 @@ class OutboxStore(Protocol):
     """Reports to other systems, delivered at least once.
 
     Every turn that ends writes one entry, in the transaction that ends it: `settle`, and each verb that cancels waiting
-    turns. Appended and imported turns write none. The entries of a conversation are erased with it by `purge`.
+    turns. Appended and imported turns write none. The entries of a conversation are erased with it by `purge`,
+    also those that are not delivered yet.
     """
 
     async def take_entries(self, *, limit: int = 100, lease_seconds: float) -> list[OutboxEntry]:
