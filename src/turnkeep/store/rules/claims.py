@@ -13,7 +13,7 @@ from msgspec import Struct
 from turnkeep.clock import month_of
 from turnkeep.errors import Conflict, ConversationBusy, IdempotencyConflict, InvalidRequest, QuotaExceeded
 from turnkeep.ids import CallId, ConversationId, FileId, KeyId, MessageId, TurnId, UserId, WorkspaceId
-from turnkeep.model.conversations import title_and_preview
+from turnkeep.model.conversations import first_event, title_and_preview
 from turnkeep.model.files import FileStatus
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnStatus
@@ -197,13 +197,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
             attachments=tuple(each.ref for each in attachments),
             metadata=claim.metadata,
         ),
-        began=TurnBegan(
-            turn_id=turn.id,
-            conversation_id=turn.conversation_id,
-            user_message_id=ids.message_id,
-            status="running" if entry.is_started else "queued",
-            attempt=turn.attempt,
-        ),
+        began=first_event(turn, ids.message_id),
         attachments=attachments,
         lease_until=facts.now + int(claim.lease_seconds * 1000) if entry.is_started else None,
         watched_until=None if watched_ms is None else facts.now + watched_ms,
