@@ -102,7 +102,7 @@ class TestAWriteWhoseAnswerIsLost:
         self, postgres_site: Site, proxy: LossyProxy, seed: int
     ) -> None:
         chance = random.Random(seed)
-        # With a short lease, two workers on a machine that stands still would take the turns from each other three times.
+        # With a short lease, two workers on a busy machine would take the turns from each other three times.
         async with (
             engine_behind(proxy, postgres_site, "worker-1", lease_seconds=5) as one,
             engine_behind(proxy, postgres_site, "worker-2", lease_seconds=5) as two,
