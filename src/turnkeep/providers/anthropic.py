@@ -195,7 +195,7 @@ def _tool(offer: ToolOffer) -> JsonObject:
     return {"name": offer.name, "description": offer.description, "input_schema": object_schema(offer)}
 
 
-class _ContentDelta(Struct):
+class _ContentDelta(Struct, gc=False):
     """The change of a block, or of the whole message."""
 
     type: str = ""
@@ -207,7 +207,7 @@ class _ContentDelta(Struct):
     stop_details: Any = None
 
 
-class _StreamEvent(Struct):
+class _StreamEvent(Struct, gc=False):
     """Any event of a stream, with the fields that are used."""
 
     type: str = ""

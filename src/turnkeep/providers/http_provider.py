@@ -240,15 +240,17 @@ class ReplyStream:
         of the reply is no failure.
         """
         self._waits_since = self._loop.time()
-        try:
-            while self._failure is None and not self._draft.is_done:
-                chunk = await self._read()
-                if pieces := self._draft.pieces():
-                    return pieces
-                if not chunk and self._failure is None:
-                    return []
-        finally:
-            self._waits_since = None
+        while self._failure is None and not self._draft.is_done:
+            try:
+                chunk, self._first = self._first or await self._content.readany(), b""
+            except BROKEN_CONNECTION as exc:
+                chunk, self._failure = unread(self._content), exc
+            self._add(chunk)
+            if pieces := self._draft.pieces():
+                self._waits_since = None
+                return pieces
+            if not chunk:
+                break
         if self._failure is None or (self._draft.is_whole and isinstance(self._failure, BROKEN_CONNECTION)):
             return []
         raise self._failure
@@ -268,12 +270,8 @@ class ReplyStream:
         self._timer.cancel()
         self._response.close()
 
-    async def _read(self) -> bytes:
-        """The next bytes, which were added to the draft. A failure is kept for later."""
-        try:
-            chunk, self._first = self._first or await self._content.readany(), b""
-        except BROKEN_CONNECTION as exc:
-            chunk, self._failure = unread(self._content), exc
+    def _add(self, chunk: bytes) -> None:
+        """Add these bytes to the draft. A failure is kept for later."""
         draft = self._draft
         try:
             for name, data in self._splitter.split(chunk):
@@ -282,7 +280,6 @@ class ReplyStream:
                     break
         except FAILURES as exc:
             self._failure = exc
-        return chunk
 
     def _check_time(self) -> None:
         since = self._waits_since

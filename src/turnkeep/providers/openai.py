@@ -149,18 +149,18 @@ def _function(offer: ToolOffer) -> JsonObject:
     return {"name": offer.name, "description": offer.description, "parameters": object_schema(offer)}
 
 
-class _Function(Struct):
+class _Function(Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
 
 
-class _CallPiece(Struct):
+class _CallPiece(Struct, gc=False):
     index: Any = None
     id: Any = None
     function: _Function | None = None
 
 
-class ChatDelta(Struct):
+class ChatDelta(Struct, gc=False):
     """What one chunk adds to the reply. Compatible servers use several names for reasoning."""
 
     content: str | None = None
@@ -171,12 +171,12 @@ class ChatDelta(Struct):
     tool_calls: list[_CallPiece] | None = None
 
 
-class _Choice(Struct):
+class _Choice(Struct, gc=False):
     delta: ChatDelta | None = None
     finish_reason: Any = None
 
 
-class _ChatChunk(Struct):
+class _ChatChunk(Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: Any = None
     error: Any = None
@@ -292,7 +292,7 @@ class _Response(Struct):
     incomplete_details: Any = None
 
 
-class _ResponseEvent(Struct):
+class _ResponseEvent(Struct, gc=False):
     """Any event of a stream, with the fields that are used."""
 
     type: Any = None

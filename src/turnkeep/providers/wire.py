@@ -8,6 +8,7 @@ Decision: docs/decisions/0306
 
 import asyncio
 import io
+import ssl
 from collections.abc import Mapping
 from typing import Literal
 from urllib.request import getproxies, proxy_bypass
@@ -60,6 +61,7 @@ class ProviderSession:
         self._session = session
         self._is_own = session is None
         self._proxies: dict[URL, str | None] = {}
+        self._certificates: ssl.SSLContext | None = None
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -110,14 +112,14 @@ class ProviderSession:
     async def _send(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
     ) -> aiohttp.ClientResponse:
-        session = self._open()
         try:
-            return await session.request(
+            return await self._open().request(
                 method,
                 url,
                 headers=headers,
                 data=io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body,
                 proxy=self._proxy(url),
+                ssl=await self._tls(url),
                 allow_redirects=False,
                 timeout=_TIMEOUT,
             )
@@ -128,13 +130,21 @@ class ProviderSession:
         if self._session is None:
             self._is_own = True
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=trusted_tls()),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,  # it would look for passwords in .netrc, in a thread, for each request
                 max_line_size=MAX_HEADER_BYTES,
                 max_field_size=MAX_HEADER_BYTES,
             )
         return self._session
+
+    async def _tls(self, url: URL) -> ssl.SSLContext | bool:
+        """The trusted certificates, if they are needed. Reading them takes 30 ms, so it is done in a thread."""
+        if url.scheme != "https":
+            return True
+        if self._certificates is None:
+            self._certificates = await asyncio.to_thread(trusted_tls)
+        return self._certificates
 
     def _proxy(self, url: URL) -> str | None:
         """The proxy of the environment for this server. The environment is read once for each."""
