@@ -183,33 +183,46 @@ class HttpProvider(ABC):
             raise self._failed_attempt(exc, LIST_SECONDS).error from exc
 
     @cached_property
+    def _base(self) -> URL:
+        """Raises NotAsked for what is not an address."""
+        try:
+            base = URL(self._account.base_url or self.official_url)
+            if base.scheme in {"http", "https"} and base.host:
+                return base
+        except ValueError:
+            pass
+        raise NotAsked("its address must be one like http://127.0.0.1:8000/v1")
+
+    @cached_property
     def _url(self) -> URL:
         return self._address(self._path)
 
     @cached_property
     def _all_headers(self) -> dict[str, str]:
-        headers = {
-            "Accept": "application/json",
-            "Content-Type": "application/json",
-            "User-Agent": "turnkeep",
-            **self._headers(),
-        }
-        base = URL(self._account.base_url or self.official_url)
-        if base.user is not None:
-            pair = f"{base.user}:{base.password or ''}".encode()
+        headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "turnkeep"}
+        headers |= self._headers()
+        if self._base.user is not None:
+            pair = f"{self._base.user}:{self._base.password or ''}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-        return headers | self._account.headers
+        given = {name.lower() for name in self._account.headers}
+        return {name: value for name, value in headers.items() if name.lower() not in given} | self._account.headers
 
     def _address(self, path: str) -> URL:
         """The address of an endpoint. A query of the base address (`?api-version=…`) stays."""
+        base = self._base.with_user(None)
+        return base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
+
+    @property
+    def _password(self) -> str | None:
+        """The password in the address."""
         try:
-            base = URL(self._account.base_url or self.official_url).with_user(None)
-            return base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
-        except ValueError as exc:
-            raise NotAsked(f"its address is not valid: {exc}") from exc
+            return self._base.password
+        except NotAsked:
+            return None
 
     def _failed_attempt(self, exc: Exception, timeout_seconds: float) -> FailedAttempt:
-        known = [self._account.api_key, *self._account.headers.values()]
+        known = [self._account.api_key, self._password]
+        known += [value for name, value in self._account.headers.items() if not name.lower().startswith("openai-")]
         secrets = [secret for secret in known if secret and secret != NO_KEY]
         return failed_attempt(exc, provider=self.name, secrets=secrets, timeout_seconds=timeout_seconds)
 

@@ -165,7 +165,12 @@ def _proxy_for(origin: URL) -> str | None:
     proxy = proxies.get(origin.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(f"{origin.host}:{origin.port}"):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    scheme, separator, _ = proxy.partition("://")
+    if not separator:
+        return f"http://{proxy}"
+    if scheme.lower() not in {"http", "https"}:
+        raise NotAsked(f"a proxy of the kind {scheme} is not supported; set an http proxy, or add the host to NO_PROXY")
+    return proxy
 
 
 def _redirected(url: URL, headers: Mapping[str, str], location: str) -> tuple[URL, Mapping[str, str]]:
