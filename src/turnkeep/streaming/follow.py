@@ -109,7 +109,10 @@ async def follow(
         while True:
             frames = subscription.frames(seq, offset)
             if not frames or must_read:
-                frames = await stored.read(seq, is_due=must_read) or frames
+                found = await stored.read(seq, is_due=must_read)
+                if found:
+                    # The hub knows these events now, and what was said before them.
+                    frames = subscription.frames(seq, offset) or found
             if frames:
                 last = frames[-1]
                 seq, offset = last.seq, last.offset
