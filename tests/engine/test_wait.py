@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.engine.harness import Cluster, Latch
+from turnkeep.engine import Draining
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.providers.scripted import Until
@@ -33,3 +34,26 @@ class TestWaiting:
         turn = await waiting
         assert turn.status == "succeeded"
         assert looks < 10, "words are no reason to look, and time passes without asking"
+
+    async def test_for_a_turn_of_another_worker_ends_with_the_turn(self, cluster: Cluster) -> None:
+        latch = Latch()
+        busy, idle = await cluster.enter([[Until(latch.pass_through), "Done."]]), await cluster.enter([])
+        claimed = await cluster.ask(busy)
+        waiting = asyncio.create_task(idle.wait(claimed.turn.id))
+        await latch.reached.wait()
+        await asyncio.sleep(0.1)
+        latch.open()
+        assert (await asyncio.wait_for(waiting, 60)).status == "succeeded"
+
+    async def test_for_a_turn_of_another_worker_ends_when_this_one_drains(self, cluster: Cluster) -> None:
+        latch = Latch()
+        busy, leaving = await cluster.enter([[Until(latch.pass_through), "Done."]]), await cluster.enter([])
+        claimed = await cluster.ask(busy)
+        waiting = asyncio.create_task(leaving.wait(claimed.turn.id))
+        await latch.reached.wait()
+        await asyncio.sleep(0.1)
+        await leaving.drain()
+        with pytest.raises(Draining):
+            await asyncio.wait_for(waiting, 60)
+        latch.open()
+        assert (await busy.wait(claimed.turn.id)).status == "succeeded"

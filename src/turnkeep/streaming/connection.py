@@ -98,7 +98,8 @@ class WatchedProtocol(HttpToolsProtocol):
         )
 
     def write(self, body: bytes) -> None:
-        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        if body:  # an empty chunk would end the response
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def unsent_bytes(self) -> int:
         return self.transport.get_write_buffer_size()
