@@ -433,8 +433,10 @@ class TestTheEnvironment:
     async def test_has_a_token_in_place_of_a_key(self) -> None:
         head = await self.sent("anthropic/m", {"ANTHROPIC_AUTH_TOKEN": "a-token"})
         assert header(head, "authorization") == "Bearer a-token"
+        assert header(head, "x-api-key") is None
         head = await self.sent("anthropic/m", {"ANTHROPIC_AUTH_TOKEN": "a-token", "ANTHROPIC_API_KEY": "a-key"})
         assert header(head, "authorization") == "Bearer a-key"
+        assert header(head, "x-api-key") == "a-key"
 
     def test_with_only_a_profile_is_refused_with_what_to_set(self) -> None:
         with pytest.raises(InvalidRequest, match="Set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"):

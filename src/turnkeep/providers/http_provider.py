@@ -221,7 +221,7 @@ class HttpProvider(ABC):
             return None
 
     def _failed_attempt(self, exc: Exception, timeout_seconds: float) -> FailedAttempt:
-        known = [self._account.api_key, self._password]
+        known = [self._account.api_key, self._account.auth_token, self._password]
         known += [value for name, value in self._account.headers.items() if not name.lower().startswith("openai-")]
         secrets = [secret for secret in known if secret and secret != NO_KEY]
         return failed_attempt(exc, provider=self.name, secrets=secrets, timeout_seconds=timeout_seconds)
