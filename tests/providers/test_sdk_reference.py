@@ -10,12 +10,13 @@ import openai
 import pytest
 from anthropic._constants import ANTHROPIC_API_VERSION
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from pydantic import TypeAdapter, ValidationError
 
+from tests.property_tests import examples
 from tests.providers.model_requests import WEATHER, request_for, row
 from tests.providers.wire.script import Call, Item, Say, Script, Stop, Think
 from tests.providers.wire.sdk import Heard, event_samples, sdk_events, sdk_heard
@@ -96,17 +97,14 @@ class TestTheSameStream:
             assert heard(vendor, [stream[:place], stream[place:]]) == expected
 
     @each_vendor
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=examples(25, at_night=2_000), deadline=None)
     @given(data=st.data())
     def test_is_understood_alike_in_any_form(self, vendor: Vendor, data: st.DataObject) -> None:
-        _compare(vendor, data)
-
-    @pytest.mark.nightly
-    @each_vendor
-    @settings(max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(data=st.data())
-    def test_is_understood_alike_in_many_forms(self, vendor: Vendor, data: st.DataObject) -> None:
-        _compare(vendor, data)
+        script: list[Item] = list(data.draw(st.lists(SPOKEN, min_size=1, max_size=4)))
+        if data.draw(st.booleans()):
+            script = [Say("So"), *script, Stop(vendor.cut_off)]
+        stream = b"".join(reframed(frame, data) for frame in frames(vendor, script))
+        assert heard(vendor, split(stream, data)) == sdk_heard(vendor.name, split(stream, data))
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -118,18 +116,7 @@ SPOKEN = st.one_of(
 )
 
 
-def _compare(vendor: Vendor, data: st.DataObject) -> None:
-    script: list[Item] = list(data.draw(st.lists(SPOKEN, min_size=1, max_size=4)))
-    if vendor is CHAT:  # it has one text and one reasoning, whose proof it does not carry
-        script = sorted(script, key=lambda item: isinstance(item, Call))
-    if data.draw(st.booleans()):
-        script.append(Stop(vendor.cut_off))
-        script.insert(0, Say("So"))
-    stream = b"".join(_reframed(frame, data) for frame in frames(vendor, script))
-    assert heard(vendor, _split(stream, data)) == sdk_heard(vendor.name, _split(stream, data))
-
-
-def _reframed(frame: bytes, data: st.DataObject) -> bytes:
+def reframed(frame: bytes, data: st.DataObject) -> bytes:
     """The same event in another form: order of keys, unknown fields, line ends, blanks, comments."""
     lines = frame.decode().strip("\n").split("\n")
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
@@ -139,14 +126,14 @@ def _reframed(frame: bytes, data: st.DataObject) -> bytes:
         if name != "data" or not value.startswith("{"):
             sent.append(line)
             continue
-        value = json.dumps(_shuffled(json.loads(value), data), ensure_ascii=data.draw(st.booleans()), indent=0)
+        value = json.dumps(shuffled(json.loads(value), data), ensure_ascii=data.draw(st.booleans()), indent=0)
         blank = data.draw(st.sampled_from(["", " "]))
         is_one_line = data.draw(st.booleans())
         sent += [f"data:{blank}{part}" for part in ([value.replace("\n", "")] if is_one_line else value.split("\n"))]
     return (end.join(sent) + end + end).encode()
 
 
-def _shuffled(value: Any, data: st.DataObject) -> Any:
+def shuffled(value: Any, data: st.DataObject) -> Any:
     if not isinstance(value, dict):
         return value
     fields = data.draw(st.permutations(list(value.items())))
@@ -154,7 +141,7 @@ def _shuffled(value: Any, data: st.DataObject) -> Any:
     return dict([*fields, *unknown])
 
 
-def _split(stream: bytes, data: st.DataObject) -> list[bytes]:
+def split(stream: bytes, data: st.DataObject) -> list[bytes]:
     places = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
     return [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]
 

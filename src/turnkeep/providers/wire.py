@@ -108,7 +108,7 @@ class ProviderSession:
             return await self._send(method, url, headers, body)
         except aiohttp.ClientConnectorError:
             raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientConnectionResetError):
             return await self._send(method, url, headers, body)
 
     async def _send(
