@@ -97,7 +97,7 @@ class TestTheSameStream:
             assert heard(vendor, [stream[:place], stream[place:]]) == expected
 
     @each_vendor
-    @settings(max_examples=examples(25, at_night=2_000), deadline=None)
+    @settings(max_examples=examples(25, at_night=1_000), deadline=None)
     @given(data=st.data())
     def test_is_understood_alike_in_any_form(self, vendor: Vendor, data: st.DataObject) -> None:
         script: list[Item] = list(data.draw(st.lists(SPOKEN, min_size=1, max_size=4)))
