@@ -1,6 +1,7 @@
 """Waiting for a turn: how often the store is asked, and what wakes those who wait."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -45,7 +46,13 @@ class TestWaiting:
         latch.open()
         assert (await asyncio.wait_for(waiting, 60)).status == "succeeded"
 
-    async def test_for_a_turn_of_another_worker_ends_when_this_one_drains(self, cluster: Cluster) -> None:
+    async def test_for_a_turn_of_another_worker_ends_when_this_one_drains(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def nothing(turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+            return {}
+
+        monkeypatch.setattr(cluster.store, "last_seqs", nothing)  # so a poll does not wake it
         latch = Latch()
         busy, leaving = await cluster.enter([[Until(latch.pass_through), "Done."]]), await cluster.enter([])
         claimed = await cluster.ask(busy)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -12,12 +13,17 @@ from typing import Any
 import aiohttp
 import pytest
 
+from turnkeep.api import app
+from turnkeep.api.app import bind
+from turnkeep.config import Settings
 from turnkeep.testing import ModelRequest, Pause, Script, Think, TurnkeepServer, Until
 from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
-TURNS = 12
+TURNS = 6
 THOUGHTS = 300
 WORDS = 1_500
+WORD_REPEATS = 110
+"""An answer is longer than what the buffers of a slow reader's socket hold."""
 PATIENCE_SECONDS = 120
 
 
@@ -35,7 +41,8 @@ class Speech:
         chance = random.Random(str(request.messages[-1]))
         lines: list[Any] = [Until(lambda: _happened(self.may_begin))]
         for number in range(THOUGHTS + WORDS):
-            piece = f"{number} " + chance.choice(("word", "wörd", "\U0001f600", '"\\', "\n")) * chance.randint(1, 12)
+            word = chance.choice(("word", "wörd", "\U0001f600", '"\\', "\n"))
+            piece = f"{number} " + word * chance.randint(1, WORD_REPEATS)
             lines.append(Think(piece) if number < THOUGHTS else piece)
             if not chance.randrange(4):
                 lines.append(Pause(0))
@@ -55,7 +62,14 @@ def speech() -> Speech:
 
 
 @pytest.fixture
-def server(tmp_path: Path, speech: Speech) -> Iterator[TurnkeepServer]:
+def server(tmp_path: Path, speech: Speech, monkeypatch: pytest.MonkeyPatch) -> Iterator[TurnkeepServer]:
+    def small(settings: Settings) -> socket.socket:
+        """Connections inherit the buffer of their listener: the kernel takes little that a reader has not read."""
+        listener = bind(settings)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        return listener
+
+    monkeypatch.setattr(app, "bind", small)
     with TurnkeepServer(tmp_path / "turnkeep") as server:
         server.answer_with(speech)
         yield server
@@ -71,11 +85,13 @@ class Reader:
         self.result: dict[str, Any] | None = None
         self.deltas = 0
         self.has_begun = asyncio.Event()
+        self.may_hurry = asyncio.Event()
+        """A slow reader reads all that is left."""
         self.stays = asyncio.Event()
         """It was cut for the last time, and is connected again."""
         self._url = f"{server.url}/v1/turns/{turn_id}/events?format={format}"
         self._headers = {"authorization": f"Bearer {server.key}", "accept": "text/event-stream"}
-        self._slow = slow
+        self.is_slow = slow
         self._cuts = cuts
         self._chance = random.Random(turn_id)
         self._cursor = ""
@@ -103,8 +119,8 @@ class Reader:
             limit = limit - len(chunk) if chunk else 0
             for frame in parser.feed(chunk):
                 yield frame
-            if self._slow:
-                await asyncio.sleep(0.005)
+            if self.is_slow and not self.may_hurry.is_set():
+                await asyncio.sleep(0.2)
 
     def _take(self, frame: ServerSentEvent) -> None:
         self.has_begun.set()
@@ -128,6 +144,14 @@ class Reader:
         self.deltas += bool(text)
 
 
+def _small_socket(address: Any) -> socket.socket:
+    """A socket that accepts little before it is read."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    made.setblocking(False)
+    return made
+
+
 async def begin_turn(server: TurnkeepServer, session: aiohttp.ClientSession, number: int) -> str:
     body = {"message": f"Question {number}", "background": True}
     headers = {"authorization": f"Bearer {server.key}"}
@@ -139,9 +163,12 @@ async def begin_turn(server: TurnkeepServer, session: aiohttp.ClientSession, num
 async def test_the_joined_deltas_of_every_reader_are_the_answer(server: TurnkeepServer, speech: Speech) -> None:
     """Fast, slow and resuming readers of many turns, in both ways in which a reader can count what it has."""
     readers: list[Reader] = []
+    slow: list[Reader] = []
+    quick: list[asyncio.Task[None]] = []
     async with (
         asyncio.timeout(PATIENCE_SECONDS),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, socket_factory=_small_socket)) as slow_session,
         asyncio.TaskGroup() as group,
     ):
         for turn_id in [await begin_turn(server, session, number) for number in range(TURNS)]:
@@ -153,13 +180,20 @@ async def test_the_joined_deltas_of_every_reader_are_the_answer(server: Turnkeep
                 Reader(server, turn_id, format="openai", cuts=4),
             )
         for reader in readers:
-            group.create_task(reader.read(session))
+            task = group.create_task(reader.read(slow_session if reader.is_slow else session))
+            if reader.is_slow:
+                slow.append(reader)
+            else:
+                quick.append(task)
         for reader in readers:
             await reader.has_begun.wait()
         speech.may_begin.set()
         for reader in readers:
             await reader.stays.wait()
         speech.may_end.set()
+        await asyncio.wait(quick)
+        for reader in slow:
+            reader.may_hurry.set()
     for first in range(0, len(readers), 5):
         result = readers[first].result
         assert result is not None
