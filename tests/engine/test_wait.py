@@ -1,10 +1,12 @@
 """Waiting for a turn: how often the store is asked, and what wakes those who wait."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from tests.engine.harness import Cluster, Latch
+from turnkeep.engine import Draining
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.providers.scripted import Until
@@ -33,3 +35,32 @@ class TestWaiting:
         turn = await waiting
         assert turn.status == "succeeded"
         assert looks < 10, "words are no reason to look, and time passes without asking"
+
+    async def test_for_a_turn_of_another_worker_ends_with_the_turn(self, cluster: Cluster) -> None:
+        latch = Latch()
+        busy, idle = await cluster.enter([[Until(latch.pass_through), "Done."]]), await cluster.enter([])
+        claimed = await cluster.ask(busy)
+        waiting = asyncio.create_task(idle.wait(claimed.turn.id))
+        await latch.reached.wait()
+        await asyncio.sleep(0.1)
+        latch.open()
+        assert (await asyncio.wait_for(waiting, 60)).status == "succeeded"
+
+    async def test_for_a_turn_of_another_worker_ends_when_this_one_drains(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def nothing(turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+            return {}
+
+        monkeypatch.setattr(cluster.store, "last_seqs", nothing)  # so a poll does not wake it
+        latch = Latch()
+        busy, leaving = await cluster.enter([[Until(latch.pass_through), "Done."]]), await cluster.enter([])
+        claimed = await cluster.ask(busy)
+        waiting = asyncio.create_task(leaving.wait(claimed.turn.id))
+        await latch.reached.wait()
+        await asyncio.sleep(0.1)
+        await leaving.drain()
+        with pytest.raises(Draining):
+            await asyncio.wait_for(waiting, 60)
+        latch.open()
+        assert (await busy.wait(claimed.turn.id)).status == "succeeded"
