@@ -138,14 +138,14 @@ class TestADatabaseThatWasAway:
         claimed = await cluster.ask(holder)
         await latch.reached.wait()
         away = True
-        real = cluster.store.promote_waiting
+        real = cluster.store.due_work
 
-        async def promote_waiting() -> object:
+        async def due_work() -> object:
             if away:
                 raise Unavailable("away")
             return await real()
 
-        monkeypatch.setattr(cluster.store, "promote_waiting", promote_waiting)
+        monkeypatch.setattr(cluster.store, "due_work", due_work)
         other = await cluster.enter([["Never asked."]], settings=settings)
         await asyncio.sleep(settings.lease_seconds + 0.3)
         away = False

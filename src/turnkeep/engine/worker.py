@@ -154,13 +154,14 @@ class Worker:
             self.start(each.turn, each.held, asked_at=asked_at, is_first_start=each.is_first_start)
         return len(adopted)
 
-    async def let_go(self) -> None:
-        """Hand over the turns that this worker lost while the database was away. No worker runs them, but their leases
-        may still be this worker's."""
+    async def let_go(self) -> bool:
+        """Hand over the turns that this worker lost while the database was away; return whether there were any. No
+        worker runs them, but their leases may still be this worker's."""
         dropped, unanswered = list(self._dropped), list(self._unanswered)
         await self._store.hand_over(dropped)
         await self._store.release(unanswered)
         del self._dropped[: len(dropped)], self._unanswered[: len(unanswered)]
+        return bool(dropped or unanswered)
 
     def stop(self, turn_id: TurnId) -> None:
         """Stop the turn if it runs here. The stop was requested, and the store has recorded the request."""
@@ -386,16 +387,21 @@ class Sweeper:
             await asyncio.sleep(self._pause_seconds)
 
     async def sweep(self) -> None:
-        """Sweep once: first what lets turns run, then the cleaning."""
-        await self._store.promote_waiting()
+        """Sweep once: first what lets turns run, then the cleaning. A sweep that finds nothing to do is one query."""
+        due = await self._store.due_work()
         self._database_answered()
-        await self._worker.let_go()
-        limit = min(self._worker.capacity, ADOPT_AT_ONCE)
-        if limit and time.monotonic() >= self._adopt_from:
-            await self._worker.adopt(limit=limit)
-        for turn_id in await self._store.cancel_unwatched():
-            self._worker.stop(turn_id)
-        await self._store.index_pending()
+        if due.has_waiting:
+            await self._store.promote_waiting()
+        has_let_go = await self._worker.let_go()
+        if due.has_waiting or due.has_expired or has_let_go:
+            limit = min(self._worker.capacity, ADOPT_AT_ONCE)
+            if limit and time.monotonic() >= self._adopt_from:
+                await self._worker.adopt(limit=limit)
+        if due.has_unwatched:
+            for turn_id in await self._store.cancel_unwatched():
+                self._worker.stop(turn_id)
+        if due.has_unindexed:
+            await self._store.index_pending()
 
     @property
     def _pause_seconds(self) -> float:

@@ -141,6 +141,16 @@ class Renewal(Struct, frozen=True, kw_only=True):
     files_written: int = 0
 
 
+class DueWork(Struct, frozen=True):
+    """What a sweep finds to do: whether turns wait that may run, leases have ended, running turns have lost their
+    readers, or conversations wait for the search index."""
+
+    has_waiting: bool
+    has_expired: bool
+    has_unwatched: bool
+    has_unindexed: bool
+
+
 class Appended(Struct, frozen=True, kw_only=True):
     """A whole turn that happened elsewhere: its rows, the final one with display and usage.
 

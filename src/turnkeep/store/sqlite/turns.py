@@ -25,6 +25,7 @@ from turnkeep.store.commands import (
     Appended,
     Claim,
     Claimed,
+    DueWork,
     Receipt,
     Renewal,
     Settled,
@@ -120,6 +121,9 @@ class TurnVerbs(StoreThreads):
     async def release(self, workers: Sequence[str]) -> None:
         if workers:
             await self._write(leases.release, list(workers))
+
+    async def due_work(self) -> DueWork:
+        return await self._read(leases.due_work)
 
     async def promote_waiting(self) -> list[TurnId]:
         return await self._write(leases.promote_waiting)

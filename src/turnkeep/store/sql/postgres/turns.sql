@@ -70,6 +70,30 @@ WITH adopted AS (
 )
 SELECT {t.turn_columns} FROM adopted t
 
+-- name: due_work
+-- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
+-- the index: the conditions are those of the statements that do the work.
+SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
+                WHERE q.status = 'queued'
+                  AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
+                                   WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
+       EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.status = 'running' AND t.lease_until < n.now),
+       EXISTS (SELECT 1 FROM turnkeep.turns t
+                WHERE t.status = 'running' AND NOT t.background AND t.watched_until < n.now
+                  AND t.cancel_requested_at IS NULL),
+       (SELECT true
+          FROM turnkeep.conversations c
+         WHERE c.indexed_ordinal < c.next_ordinal - 1
+           AND (EXISTS (SELECT 1 FROM turnkeep.turns t
+                         WHERE t.conversation_id = c.id AND t.active IN (true, false)
+                           AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
+                OR (c.title IS NOT NULL
+                    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
+                                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
+                                    OFFSET 0)))
+         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL
+  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
+
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
 SELECT DISTINCT q.conversation_id FROM turnkeep.turns q
