@@ -102,14 +102,14 @@ class _Recording(Struct, frozen=True):
     entries: Entries
 
     @property
-    def document(self) -> dict[str, Any]:
-        """The job as the functions `record` and `settle` know it."""
-        return {
-            "turn_id": self.held.turn_id,
-            "attempt": self.held.attempt,
-            "after": self.after,
-            "last": self.after + len(self.entries.events),
-        }
+    def last(self) -> int:
+        """The number of the last event that is written."""
+        return self.after + len(self.entries.events)
+
+    @property
+    def record(self) -> Record:
+        """The job as the database knows it, a `turnkeep.record_job`."""
+        return self.held.turn_id, self.held.attempt, self.after, self.last
 
 
 class _Settling(_Recording, frozen=True):
@@ -117,16 +117,25 @@ class _Settling(_Recording, frozen=True):
     entry: NewEntry
 
     @property
-    def document(self) -> dict[str, Any]:
-        settlement = self.settlement
-        return {
-            **super().document,
-            **structs.asdict(settlement.usage),
-            "conversation_id": self.held.conversation_id,
-            "status": settlement.status,
-            "error": None if settlement.error is None else json_text(settlement.error),
-            "has_final": settlement.final is not None,
-        }
+    def record(self) -> Record:
+        """A `turnkeep.settle_job`."""
+        settlement, usage = self.settlement, self.settlement.usage
+        return (
+            self.held.turn_id,
+            self.held.attempt,
+            self.after,
+            self.last,
+            self.held.conversation_id,
+            settlement.status,
+            None if settlement.error is None else json_text(settlement.error),
+            settlement.final is not None,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            self.entry.id,
+            self.entry.type,
+        )
 
 
 class _Appending(Struct, frozen=True):
@@ -275,45 +284,57 @@ class PostgresTurns:
             await groups.close()
 
     async def _flush_records(self, jobs: Sequence[_Recording]) -> list[Receipt | TurnkeepError]:
-        ordered = sorted(jobs, key=lambda job: job.held.turn_id)
-        found = await self._database.write_group("record", *_job_values(ordered))
-        answers: dict[TurnId, Receipt | TurnkeepError] = {}
-        for job, row in zip(ordered, found, strict=True):
-            if row["outcome"] in {"held", "known"}:
-                answers[job.held.turn_id] = Receipt(
-                    last_seq=row["last_seq"],
-                    cancel_requested=row["cancel_requested"],
-                    files_written=row["files_written"],
-                )
-            else:
-                answers[job.held.turn_id] = fence_refusal(row["outcome"], job.held, job.after, row["last_seq"])
-        return [answers[job.held.turn_id] for job in jobs]
+        found = await self._database.write_group("record", *_job_values(jobs))
+        rows = {row["turn_id"]: row for row in found}
+        return [await self._recorded(job, rows.get(job.held.turn_id)) for job in jobs]
+
+    async def _recorded(self, job: _Recording, row: Any) -> Receipt | TurnkeepError:
+        """What the holder is told. A write that comes too late may be a repeat whose first answer was lost."""
+        if row is None:
+            return fence_refusal("lost", job.held, job.after, None)
+        _, outcome, last_seq, cancel_requested, files_written = row
+        if outcome in {"held", "known"} or (outcome == "ahead" and await self._has_events(job, job.after)):
+            return Receipt(last_seq=last_seq, cancel_requested=cancel_requested, files_written=files_written)
+        return fence_refusal(outcome, job.held, job.after, last_seq)
 
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
-        ordered = sorted(jobs, key=lambda job: job.held.turn_id)
-        found = await self._database.write_group("settle", *_job_values(ordered), _outbox(ordered), False)
-        answers: dict[ConversationId, Settled | TurnkeepError] = {}
-        for job, (outcome, *columns) in zip(ordered, found, strict=True):
-            if outcome == "waiting":
-                answers[job.held.conversation_id] = await self._settle_and_promote(job)
-            else:
-                answers[job.held.conversation_id] = _settled(job, outcome, columns)
-        return [answers[job.held.conversation_id] for job in jobs]
+        found = await self._database.write_group("settle", *_job_values(jobs), False)
+        rows = {row["turn_id"]: row for row in found}
+        return [await self._settled(job, rows.get(job.held.turn_id)) for job in jobs]
+
+    async def _settled(self, job: _Settling, row: Any) -> Settled | TurnkeepError:
+        if row is None:
+            return fence_refusal("lost", job.held, job.after, None)
+        _, outcome, last_seq, *columns = row
+        if outcome == "held":
+            return Settled(turn=to_turn(columns), promoted=None)
+        if outcome == "waiting":
+            return await self._settle_and_promote(job)
+        if outcome == "settled" and last_seq == job.last and await self._has_events(job, job.last - 1):
+            return Settled(turn=await self.claimed_turn(job.held.turn_id), promoted=None)
+        return fence_refusal(outcome, job.held, job.after, last_seq)
 
     async def _settle_and_promote(self, job: _Settling) -> Settled | TurnkeepError:
         """Settle where another turn waits: in the same transaction the rules decide which one runs next."""
 
-        async def work(statements: Statements) -> Settled | TurnkeepError:
-            [(outcome, *columns)] = await statements.fetch("settle", *_job_values([job]), _outbox([job]), True)
-            settled = _settled(job, outcome, columns)
-            if outcome != "held" or isinstance(settled, TurnkeepError):
-                return settled
-            return structs.replace(settled, promoted=await promote_next(statements, job.held.conversation_id))
+        async def work(statements: Statements) -> tuple[Any, TurnId | None]:
+            [row] = await statements.fetch("settle", *_job_values([job]), True) or [None]
+            is_settled = row is not None and row["outcome"] == "held"
+            return row, await promote_next(statements, job.held.conversation_id) if is_settled else None
 
         try:
-            return await self._database.transact(work)
+            row, promoted = await self._database.transact(work)
+            settled = await self._settled(job, row)
         except TurnkeepError as exc:
             return exc
+        return settled if isinstance(settled, TurnkeepError) else structs.replace(settled, promoted=promoted)
+
+    async def _has_events(self, job: _Recording, after: int) -> bool:
+        """Whether the events of this job behind `after` are stored. Events never change, so no lock is needed."""
+        if not job.entries.events:
+            return False
+        [(has_events,)] = await self._database.read("has_events", job.held.turn_id, after, job.entries.events)
+        return bool(has_events)
 
     async def _flush_appends(self, jobs: Sequence[_Appending]) -> list[int | TurnkeepError]:
         ordered = sorted(jobs, key=lambda job: job.conversation_id)
@@ -338,20 +359,10 @@ class PostgresTurns:
         return [ordinals[job.conversation_id] for job in jobs]
 
 
-def _job_values(jobs: Sequence[_Recording]) -> tuple[str, list[Record], list[Record], list[Record]]:
-    """What `record` and `settle` are given."""
-    return json_text([job.document for job in jobs]), *all_entries(job.entries for job in jobs)
-
-
-def _outbox(jobs: Sequence[_Settling]) -> str:
-    return json_text([job.entry for job in jobs])
-
-
-def _settled(job: _Settling, outcome: Any, columns: Sequence[Any]) -> Settled | TurnkeepError:
-    if outcome in {"held", "known"}:
-        return Settled(turn=to_turn(columns), promoted=None)
-    last_seq = None if outcome == "lost" else to_turn(columns).last_seq
-    return fence_refusal(outcome, job.held, job.after, last_seq)
+def _job_values(jobs: Sequence[_Recording]) -> tuple[list[Record], list[Record], list[Record], list[Record]]:
+    """What `record` and `settle` are given, in the order of the turn ids."""
+    ordered = sorted(jobs, key=lambda job: job.held.turn_id)
+    return [job.record for job in ordered], *all_entries(job.entries for job in ordered)
 
 
 def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:

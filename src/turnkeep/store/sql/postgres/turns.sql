@@ -12,10 +12,14 @@ SELECT turnkeep.write_claim($1, $2, $3, $4, $5) AS is_written
 SELECT turnkeep.append($1, $2, $3, $4, $5, $6) AS ordinals
 
 -- name: record
-SELECT r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
+SELECT r.turn_id, r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
 
 -- name: settle
-SELECT s.outcome, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5, $6) s
+SELECT s.turn_id, s.outcome, s.last_seq, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5) s
+
+-- name: has_events
+-- Whether these events of the turn, those behind $2, are stored already.
+SELECT turnkeep.has_events($1, $2, $3)
 
 -- name: promotion_facts
 -- Lock the conversation, and load what decides which of its waiting turns runs next.
