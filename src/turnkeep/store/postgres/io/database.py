@@ -71,6 +71,10 @@ class Database:
 
     async def run(self, work: Callable[["Statements", bool], Awaitable[T]], *, in_transaction: bool = False) -> T:
         """The same for work on one connection, with a flag that says whether it is a repeat (see `Pool.run`)."""
+        return await self._finish(self.run_group(work, in_transaction=in_transaction))
+
+    async def run_group(self, work: Callable[["Statements", bool], Awaitable[T]], *, in_transaction: bool = False) -> T:
+        """The same without the promise that it is finished, for callers that prevent a cancellation themselves."""
 
         async def on(connection: Connection, is_repeat: bool) -> T:
             statements = Statements(connection, self._statements)
@@ -79,7 +83,7 @@ class Database:
             async with connection.transaction():
                 return await work(statements, is_repeat)
 
-        return await self._finish(self._engine.run(on))
+        return await self._engine.run(on)
 
     async def transact(
         self, work: Callable[["Statements"], Awaitable[T]], *, isolation: Isolation = "read_committed"

@@ -1,12 +1,18 @@
 -- Turns: what loads facts for the rules, what writes, and the engine's reads.
 
 -- name: claim_facts
--- What the claim depends on, and the time.
-SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts($1) AS facts
+-- What each of these claims depends on, and the time.
+SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts(a.asked::json) AS facts
+  FROM unnest($1::text[]) WITH ORDINALITY AS a (asked, n) ORDER BY a.n
+
+-- name: write_claims
+-- Write these claims as they were decided; the conversations of those that were decided on other facts are returned, and
+-- nothing is written for them.
+SELECT turnkeep.write_claims($1, $2, $3, $4, $5) AS left_out
 
 -- name: write_claim
--- Write the claim as it was decided; false, with nothing written, if it was decided on other facts.
-SELECT turnkeep.write_claim($1, $2, $3, $4, $5) AS is_written
+-- The same for one claim that changes more than it adds; false, with nothing written, if it was decided on other facts.
+SELECT turnkeep.write_claim($1, $2, $3, $4, $5, $6, $7) AS is_written
 
 -- name: append
 SELECT turnkeep.append($1, $2, $3, $4, $5, $6) AS ordinals

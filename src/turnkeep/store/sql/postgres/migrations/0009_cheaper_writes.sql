@@ -1,9 +1,20 @@
--- What a holder writes about many turns travels as one parameter: a job for each turn (`functions/32_record.sql` and
--- `33_settle.sql`).
+-- What is written about many turns travels as one parameter: a job for each turn (`functions/30_claim.sql`, `32_record.sql`
+-- and `33_settle.sql`).
 --
 -- Constraints that cost more than they protect are dropped. PostgreSQL reads a CHECK anew for every statement, and every turn
 -- writes to `usage` twice; its words are written by functions alone. An entry of the search index is written only while its
 -- conversation is locked, and erased before it.
+
+CREATE TYPE turnkeep.claim_job AS (
+    conversation_id text,
+    is_new          boolean,
+    facts           text,
+    title           text,
+    preview         text,
+    workspace_limit integer,
+    user_limit      integer,
+    key_limit       integer
+);
 
 CREATE TYPE turnkeep.record_job AS (turn_id text, attempt integer, after integer, last integer);
 
