@@ -49,10 +49,10 @@ from turnkeep.store.rules.claims import (
     call_mark,
     check_appendable,
     check_limits,
+    conversation_columns,
     decide,
     turn_columns,
 )
-from turnkeep.store.rules.conversations import insertion, new_conversation
 from turnkeep.store.rules.outbox import NewEntry, ended_turn
 from turnkeep.store.rules.turns import CANCELLED, CANCELLED_EVENT, fence_refusal, no_turn
 from turnkeep_client.wire.blocks import Usage
@@ -138,13 +138,8 @@ class _DecidedClaim(Struct, frozen=True):
 
     @property
     def conversation(self) -> dict[str, Any]:
-        """The conversation that is made, with this turn counted."""
-        claim, new = self.claim, self.new
-        made = new_conversation(claim.principal, claim.new, new.turn.conversation_id, new.turn.created_at)
-        counted = structs.replace(
-            made, title=made.title or new.title, preview=new.preview, turn_count=1, message_count=1
-        )
-        return insertion(counted, claim.principal.org_id, next_ordinal=2)
+        """The conversation that is made."""
+        return conversation_columns(self.claim, self.new)
 
 
 class _Recording(Struct, frozen=True):
