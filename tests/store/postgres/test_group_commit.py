@@ -32,7 +32,7 @@ from turnkeep.errors import (
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Claimed
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.io.database import Groups
+from turnkeep.store.postgres.io.database import SLOW_SECONDS, Groups
 
 
 class Flushes:
@@ -150,23 +150,34 @@ class TestGroups:
         flushes.gate.clear()
         groups: Groups[str, str] = Groups(flushes.flush, lanes=3)
         tasks = [asyncio.create_task(groups.submit("a", f"a{n}")) for n in range(3)]
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await asyncio.sleep(SLOW_SECONDS * 3)
         assert flushes.groups == [["a0"]]
         flushes.gate.set()
         await asyncio.gather(*tasks)
         assert flushes.groups == [["a0"], ["a1"], ["a2"]]
 
-    async def test_no_lane_takes_the_work_of_the_others(self) -> None:
+    async def test_what_comes_at_once_goes_out_in_one_group(self) -> None:
+        flushes = Flushes()
+        groups: Groups[str, str] = Groups(flushes.flush)
+        await asyncio.gather(*(groups.submit(f"key {n}", f"{n}") for n in range(6)))
+        assert flushes.groups == [["0", "1", "2", "3", "4", "5"]]
+
+    async def test_nobody_waits_long_for_a_group_that_waits_for_a_lock(self) -> None:
         flushes = Flushes()
         flushes.gate.clear()
         groups: Groups[str, str] = Groups(flushes.flush, lanes=2)
-        tasks = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(6)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert flushes.groups == [["0", "1", "2"], ["3", "4", "5"]]
+        stuck = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        later = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(2, 6)]
+        async with asyncio.timeout(30):
+            while len(flushes.groups) < 2:  # noqa: ASYNC110 - the groups tell nobody
+                await asyncio.sleep(0.01)
+        assert flushes.groups == [["0", "1"], ["2", "3", "4", "5"]]
+        await asyncio.sleep(SLOW_SECONDS * 3)
+        assert len(flushes.groups) == 2, "no more lanes than there are"
         flushes.gate.set()
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*stuck, *later)
 
     async def test_only_the_guilty_job_fails(self) -> None:
         flushes = Flushes()

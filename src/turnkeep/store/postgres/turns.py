@@ -185,12 +185,10 @@ class _Settling(_Recording, frozen=True):
 
 
 class _Appending(Struct, frozen=True):
+    """`record` is a `turnkeep.append_job`."""
+
     conversation_id: ConversationId
-    owner: str | None
-    turn: Record
-    title: str | None
-    preview: str | None
-    visible: int
+    record: Record
     rows: list[Record]
 
 
@@ -425,11 +423,7 @@ class PostgresTurns:
         try:
             [row] = await self._database.write_group(
                 "append",
-                [job.turn for job in ordered],
-                [job.owner for job in ordered],
-                [job.title for job in ordered],
-                [job.preview for job in ordered],
-                [job.visible for job in ordered],
+                [job.record for job in ordered],
                 [row for job in ordered for row in job.rows],
             )
         except RefusedWrite as exc:
@@ -452,38 +446,15 @@ def _job_values(jobs: Sequence[_Recording]) -> tuple[list[Record], list[Record],
 def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
     org_id, workspace_id, owner = owner_of(principal)
     title, preview = title_and_preview(turn.asked)
-    columns = {
-        "id": turn.turn_id,
-        "org_id": org_id,
-        "workspace_id": workspace_id,
-        "conversation_id": conversation_id,
-        "user_id": principal.user_id,
-        "key_id": principal.key_id,
-        "active": True,
-        "status": "succeeded",
-        "attempt": 1,
-        "failures": 0,
-        "last_seq": 0,
-        "seq_at_adoption": 0,
-        "background": False,
-        "principal_ref": principal.ref,
-        "source": turn.source,
-        "model": turn.model,
-        "month": month_of(turn.started_at),
-        **structs.asdict(turn.usage),
-        "created_at": turn.started_at,
-        "started_at": turn.started_at,
-        "settled_at": turn.settled_at,
-        "files_written": 0,
-        "watched_ms": 0,
-    }
+    usage, visible = turn.usage, sum(not row.internal for row in turn.rows)
     return _Appending(
         conversation_id,
-        owner,
-        turn_record(columns),
-        title,
-        preview,
-        sum(not row.internal for row in turn.rows),
+        (
+            *(turn.turn_id, org_id, workspace_id, conversation_id, principal.user_id, principal.key_id, owner),
+            *(title, preview, visible, principal.ref, turn.source, turn.model, month_of(turn.started_at)),
+            *(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens),
+            *(turn.started_at, turn.settled_at),
+        ),
         [message_record(row, org_id, (turn.turn_id, conversation_id)) for row in turn.rows],
     )
 

@@ -15,7 +15,7 @@ SELECT turnkeep.write_claims($1, $2, $3, $4, $5) AS left_out
 SELECT turnkeep.write_claim($1, $2, $3, $4, $5, $6, $7) AS is_written
 
 -- name: append
-SELECT turnkeep.append($1, $2, $3, $4, $5, $6) AS ordinals
+SELECT turnkeep.append($1, $2) AS ordinals
 
 -- name: record
 SELECT r.turn_id, r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
