@@ -9,6 +9,7 @@ from msgspec import structs
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import (
     Tenant,
+    a_claim,
     a_conversation,
     a_row,
     a_tenant,
@@ -117,6 +118,19 @@ class TestGroupedClaims:
         assert len({each.turn.id for each in answers}) == 1
         assert sum(each.is_new for each in answers) == 1
         assert sum(each.held is not None for each in answers) == 1
+
+    async def test_the_same_claim_on_two_workers_at_once_makes_one_turn(
+        self, store: PostgresStore, uri: str, tenant: Tenant
+    ) -> None:
+        other = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)
+        try:
+            for _ in range(20):
+                request = a_claim(tenant.ann)
+                answers = await asyncio.gather(store.claim(request), other.claim(request))
+                assert {each.turn.id for each in answers} == {request.turn_id}
+                assert len({each.user_message_id for each in answers}) == 1
+        finally:
+            await other.close()
 
     async def test_at_a_limit_only_those_over_it_are_refused(self, store: PostgresStore, tenant: Tenant) -> None:
         await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=7))

@@ -110,8 +110,8 @@ BEGIN
 END $$;
 
 -- Write claims as they were decided; return the conversations of those that were left out, with nothing written, because
--- their conversation is not as the facts of the claim have it any more (no facts: it was locked and looked at). A turn under the same id or key violates
--- a unique index. Raises TK006, with the counters, if one of them is over its limit.
+-- their conversation is not as the facts of the claim have it any more (no facts: it was locked and looked at). A turn under
+-- the same id or key violates a unique index. Raises TK006, with the counters, if one of them is over its limit.
 --
 -- Each claim has a conversation of its own. Turns, questions and first events come as rows of their tables. `p_new` is a list
 -- of the conversations that are made, or NULL. The others are locked first, in the order of their ids, and looked at by a
@@ -156,8 +156,7 @@ BEGIN
         INSERT INTO turnkeep.conversations ({new_conversation_columns})
         SELECT {c.new_conversation_columns} FROM json_populate_recordset(NULL::turnkeep.conversations, p_new) c;
     END IF;
-    INSERT INTO turnkeep.messages SELECT m.* FROM unnest(p_messages) m;
-    INSERT INTO turnkeep.turn_events SELECT e.* FROM unnest(p_events) e;
+    -- The turns come before their rows: their key tells that another claim under the same id was quicker.
     WITH claimed AS (
         INSERT INTO turnkeep.turns SELECT t.* FROM unnest(p_turns) t
         RETURNING org_id, workspace_id, user_id, key_id, month, source
@@ -176,6 +175,8 @@ BEGIN
         RETURNING u.scope, u.scope_id, u.ui_messages + u.api_messages AS messages
     )
     SELECT array_agg(c.scope), array_agg(c.scope_id), array_agg(c.messages) INTO v_scopes, v_ids, v_messages FROM counted c;
+    INSERT INTO turnkeep.messages SELECT m.* FROM unnest(p_messages) m;
+    INSERT INTO turnkeep.turn_events SELECT e.* FROM unnest(p_events) e;
     IF EXISTS (SELECT 1 FROM unnest(p_jobs) j WHERE num_nonnulls(j.workspace_limit, j.user_limit, j.key_limit) > 0) THEN
         PERFORM turnkeep.refuse('TK006', 'over a limit', (
                    SELECT json_object_agg(n.scope, n.messages)::text FROM unnest(v_scopes, v_messages) AS n (scope, messages)))
