@@ -3,7 +3,8 @@
 A claim loads facts, lets `store/rules` decide, and writes. Claim, record, settle and append are what is written most.
 They are grouped across conversations into one statement and one commit.
 
-What is written most is sent as rows of tables: parameters of the types `turnkeep.turns`, `turnkeep.messages` and so on.
+What is written most is sent as rows of tables: parameters of the types `turnkeep.turns`, `turnkeep.messages` and so on,
+beside a job for each turn (`turnkeep.settle_job` and others).
 The driver sends such a row as a tuple of all columns, in the order in which the table has them. Only this module knows
 that order, and a test compares it with the database.
 """
