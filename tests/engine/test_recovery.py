@@ -138,14 +138,14 @@ class TestADatabaseThatWasAway:
         claimed = await cluster.ask(holder)
         await latch.reached.wait()
         away = True
-        real = cluster.store.promote_waiting
+        real = cluster.store.due_work
 
-        async def promote_waiting() -> object:
+        async def due_work() -> object:
             if away:
                 raise Unavailable("away")
             return await real()
 
-        monkeypatch.setattr(cluster.store, "promote_waiting", promote_waiting)
+        monkeypatch.setattr(cluster.store, "due_work", due_work)
         other = await cluster.enter([["Never asked."]], settings=settings)
         await asyncio.sleep(settings.lease_seconds + 0.3)
         away = False
@@ -160,9 +160,10 @@ class TestADatabaseThatWasAway:
     ) -> None:
         # With so long a lease the turn goes on only if it is handed over.
         settings = structs.replace(QUICK, lease_seconds=600.0)
-        engine = await cluster.enter([["Hello."]], settings=settings)
+        engine = await cluster.enter([["Hello."], ["Hello."]], settings=settings)
+        first = await cluster.answer(engine)
         monkeypatch.setattr(cluster.store, "window", away_once(cluster.store.window))
-        turn = await cluster.answer(engine)
+        turn = await cluster.answer(engine, conversation_id=first.conversation_id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
         assert kinds(await cluster.events(turn.id)) == ["turn", "reset", "result"]
 
@@ -203,12 +204,25 @@ class TestATurnThatCannotBeRead:
         async def broken(*args: object, **fields: object) -> None:
             raise Defect("a row that nobody can decode")
 
-        engine = await cluster.enter([["Never asked."]])
+        engine = await cluster.enter([["Hello."], ["Never asked."]])
+        first = await cluster.answer(engine)
         monkeypatch.setattr(cluster.store, "window", broken)
-        turn = await cluster.answer(engine)
+        turn = await cluster.answer(engine, conversation_id=first.conversation_id)
         assert turn.error is not None
         assert (turn.status, turn.error.code) == ("failed", "internal")
         assert kinds(await cluster.events(turn.id)) == ["turn", "error"]
+
+
+class TestTheFirstTurnOfAConversation:
+    async def test_reads_no_history(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def unwanted(*args: object, **fields: object) -> None:
+            raise Defect("there is nothing to read")
+
+        engine = await cluster.enter([["Hello."]])
+        for verb in ("window", "turn_rows"):
+            monkeypatch.setattr(cluster.store, verb, unwanted)
+        turn = await cluster.answer(engine)
+        assert turn.status == "succeeded"
 
 
 class TestATurnThatCannotBeSettled:

@@ -1,11 +1,43 @@
 """What the sweeper takes away."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster
 from turnkeep.errors import NotFound
 from turnkeep.model.knowledge import Column
+
+
+def remembered(asked: list[str], verb: str, real: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+    """The same verb. It writes its name down."""
+
+    async def call(*args: object, **fields: object) -> object:
+        asked.append(verb)
+        return await real(*args, **fields)
+
+    return call
+
+
+class TestAnIdleWorker:
+    async def test_asks_one_question_with_each_sweep_and_writes_nothing(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine = await cluster.enter([["Hi."]], start=False)
+        turn = await cluster.answer(engine)
+        await cluster.store.index_pending()
+        asked: list[str] = []
+        for verb in ("due_work", "promote_waiting", "adopt", "cancel_unwatched", "index_pending", "renew"):
+            monkeypatch.setattr(cluster.store, verb, remembered(asked, verb, getattr(cluster.store, verb)))
+        await cluster.enter([])
+
+        async def has_swept() -> bool:
+            return asked.count("due_work") >= 4
+
+        await cluster.until(has_swept)
+        assert turn.status == "succeeded"
+        assert set(asked) == {"due_work"}
 
 
 class TestADeletedConversation:

@@ -18,7 +18,7 @@ from tests.faults.stores import open_store
 from turnkeep.engine import Engine
 from turnkeep.model.turns import Turn
 
-WRITES = frozenset({"write_claim", "record", "settle"})
+WRITES = frozenset({"write_claim", "write_claims", "record", "settle"})
 ROUNDS = ("look+pay", "left+right")
 
 

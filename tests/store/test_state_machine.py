@@ -382,6 +382,7 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
+        self.both(lambda side: side.store.due_work(), again=False)
         self.both(lambda side: side.store.cancel_unwatched(), again=False)
         self.both(lambda side: side.store.promote_waiting(), again=False)
 

@@ -151,7 +151,9 @@ class Engine:
         if held is not None and not self._worker.holds(turn.id):
             began = Recorded(seq=1, event=first_event(turn, claimed.user_message_id))
             self._observer.reached("claimed", turn.id)
-            self._worker.start(turn, held, asked_at=asked_at, events=[began], take_lines=take_lines)
+            self._worker.start(
+                turn, held, asked_at=asked_at, events=[began], question=claimed.question, take_lines=take_lines
+            )
             self._hub.publish(turn.id, [began])
         elif claimed.is_new and question.options.if_busy == "interrupt":
             self._worker.stop_conversation(turn.conversation_id, before=turn.id)

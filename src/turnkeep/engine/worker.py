@@ -26,6 +26,7 @@ from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
 from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.store.commands import Settlement
@@ -48,9 +49,12 @@ SETTLE_PATIENCE_SECONDS = 5.0
 class Hold:
     """One turn that this worker runs: its task, and the reason to stop it once there is one."""
 
-    def __init__(self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None) -> None:
+    def __init__(
+        self, held: Held, *, is_first_start: bool, question: Message | None, take_lines: TakeLines | None
+    ) -> None:
         self.held = held
         self.is_first_start = is_first_start
+        self.question = question
         self.take_lines = take_lines
         self.stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
@@ -98,14 +102,15 @@ class Worker:
         *,
         asked_at: float,
         events: Sequence[Recorded] | None = None,
+        question: Message | None = None,
         is_first_start: bool = True,
         take_lines: TakeLines | None = None,
     ) -> None:
-        """Run this turn from now on. `events` are given for a turn that was claimed a moment ago.
+        """Run this turn from now on. `events` and `question` are given for a turn that was claimed a moment ago.
 
         `take_lines` gets the lines of a turn that runs in a sandbox, once they are recorded.
         """
-        hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines)
+        hold = Hold(held, is_first_start=is_first_start, question=question, take_lines=take_lines)
         self._holds[turn.id] = hold
         lease = self._leases.add(
             held,
@@ -154,13 +159,14 @@ class Worker:
             self.start(each.turn, each.held, asked_at=asked_at, is_first_start=each.is_first_start)
         return len(adopted)
 
-    async def let_go(self) -> None:
-        """Hand over the turns that this worker lost while the database was away. No worker runs them, but their leases
-        may still be this worker's."""
+    async def let_go(self) -> bool:
+        """Hand over the turns that this worker lost while the database was away; return whether there were any. No
+        worker runs them, but their leases may still be this worker's."""
         dropped, unanswered = list(self._dropped), list(self._unanswered)
         await self._store.hand_over(dropped)
         await self._store.release(unanswered)
         del self._dropped[: len(dropped)], self._unanswered[: len(unanswered)]
+        return bool(dropped or unanswered)
 
     def stop(self, turn_id: TurnId) -> None:
         """Stop the turn if it runs here. The stop was requested, and the store has recorded the request."""
@@ -255,8 +261,8 @@ class Worker:
 
     async def _prepare(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> HeldTurn:
         """Read what the turn needs: its own rows and events, and the window before it."""
-        window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
-        own = [row for row in window.rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
+        rows = await self._window(turn, hold)
+        own = [row for row in rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
         if events is None:
             events = await self._all_events(turn.id)
             self._hub.publish(turn.id, events[-1:])
@@ -277,10 +283,16 @@ class Worker:
         assembly = Assembly(
             provider=services.providers.named(turn.model or services.settings.model),
             toolbox=await self._toolbox(turn, hold),
-            history=[row for row in window.rows if row.turn_id != turn.id],
+            history=[row for row in rows if row.turn_id != turn.id],
             files=services.files,
         )
         return LocalTurn(services, turn, recorder, lease, assembly, FileAnnouncer(self._store, recorder, lease))
+
+    async def _window(self, turn: Turn, hold: Hold) -> Sequence[Message]:
+        """The rows of this turn and of those before it. The first turn of a conversation has only its question."""
+        if hold.question is not None and turn.parent_turn_id is None:
+            return [hold.question]
+        return (await self._store.window(turn.conversation_id, turns=self._settings.window_turns)).rows
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. Tool servers may answer slowly; a stop of the turn does not wait for them."""
@@ -386,16 +398,21 @@ class Sweeper:
             await asyncio.sleep(self._pause_seconds)
 
     async def sweep(self) -> None:
-        """Sweep once: first what lets turns run, then the cleaning."""
-        await self._store.promote_waiting()
+        """Sweep once: first what lets turns run, then the cleaning. A sweep that finds nothing to do is one query."""
+        due = await self._store.due_work()
         self._database_answered()
-        await self._worker.let_go()
-        limit = min(self._worker.capacity, ADOPT_AT_ONCE)
-        if limit and time.monotonic() >= self._adopt_from:
-            await self._worker.adopt(limit=limit)
-        for turn_id in await self._store.cancel_unwatched():
-            self._worker.stop(turn_id)
-        await self._store.index_pending()
+        if due.has_waiting:
+            await self._store.promote_waiting()
+        has_let_go = await self._worker.let_go()
+        if due.has_waiting or due.has_expired or has_let_go:
+            limit = min(self._worker.capacity, ADOPT_AT_ONCE)
+            if limit and time.monotonic() >= self._adopt_from:
+                await self._worker.adopt(limit=limit)
+        if due.has_unwatched:
+            for turn_id in await self._store.cancel_unwatched():
+                self._worker.stop(turn_id)
+        if due.has_unindexed:
+            await self._store.index_pending()
 
     @property
     def _pause_seconds(self) -> float:

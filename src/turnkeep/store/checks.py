@@ -60,9 +60,9 @@ def check_own(held: Held, rows: Sequence[Message]) -> None:
         raise InvalidRequest(f"A row belongs to another turn than {held.turn_id}.")
 
 
-def check_claim(claim: Claim) -> None:
-    """Refuses a claim that no database could keep, or that says nothing."""
-    _check(claim, _claim, "The message")
+def check_claim(claim: Claim) -> int:
+    """Refuses a claim that no database could keep, or that says nothing; returns how many bytes it takes."""
+    size = _check(claim, _claim, "The message")
     check_id(claim.turn_id, "turn")
     _check_optional_ids(
         (claim.conversation_id, "conv"), (claim.beside, "turn"), *((file, "file") for file in claim.attachment_ids)
@@ -81,6 +81,7 @@ def check_claim(claim: Claim) -> None:
         raise InvalidRequest("A lease must last some time, and a queue cannot be shorter than nothing.")
     if claim.new.title is not None:
         check_text(claim.new.title, "title", limit=NAME_CHARS)
+    return size
 
 
 def check_rows(rows: Sequence[Message]) -> None:
@@ -274,8 +275,8 @@ def _check_optional_ids(*pairs: tuple[object, str]) -> None:
             check_id(value, prefix)
 
 
-def _check(value: object, decoder: "msgspec.json.Decoder[Any]", what: str) -> None:
-    """Encode and read back as the type it claims to be: one pass each, in C."""
+def _check(value: object, decoder: "msgspec.json.Decoder[Any]", what: str) -> int:
+    """Encode and read back as the type it claims to be: one pass each, in C. Returns the size of the JSON."""
     try:
         raw = _encoder.encode(value)
     except UnicodeEncodeError as exc:
@@ -290,6 +291,7 @@ def _check(value: object, decoder: "msgspec.json.Decoder[Any]", what: str) -> No
         decoder.decode(raw)
     except (msgspec.ValidationError, RecursionError) as exc:
         raise InvalidRequest(f"{what} is malformed: {exc}.") from exc
+    return len(raw)
 
 
 def _nul_field(value: object) -> str | None:

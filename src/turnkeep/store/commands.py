@@ -72,12 +72,16 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
-    """A turn that exists now. `held` is None while it waits in the queue, and for a repeated idempotency key."""
+    """A turn that exists now. `held` is None while it waits in the queue, and for a repeated idempotency key.
+
+    `question` is the user's row, the only one of a new turn; None for a turn that an earlier claim made.
+    """
 
     turn: Turn
     user_message_id: MessageId
     held: Held | None
     is_new: bool
+    question: Message | None = None
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
@@ -139,6 +143,16 @@ class Renewal(Struct, frozen=True, kw_only=True):
     is_held: bool
     cancel_requested: bool
     files_written: int = 0
+
+
+class DueWork(Struct, frozen=True):
+    """What a sweep finds to do: whether turns wait that may run, leases have ended, running turns have lost their
+    readers, or conversations wait for the search index."""
+
+    has_waiting: bool
+    has_expired: bool
+    has_unwatched: bool
+    has_unindexed: bool
 
 
 class Appended(Struct, frozen=True, kw_only=True):

@@ -1,13 +1,16 @@
-"""Full text for both databases: passages and rows as tokens, and a query in the syntax of either index.
+"""Full text for both databases: passages and rows as tokens, a query in the syntax of either index, and what waits to
+be indexed.
 
 Decision: docs/decisions/0107
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from turnkeep.ids import ConversationId
 from turnkeep.model.knowledge import Cell
 from turnkeep.model.text_search import SearchQuery, TextPassage, all_tokens_of, loosened, split_passages
 
@@ -106,3 +109,50 @@ def fts_text(query: SearchQuery, *, any_word: bool = False) -> str:
 
 def _quoted(token: str) -> str:
     return _QUOTED.sub(lambda match: match[0] * 2, token)
+
+
+CHUNK_TURNS = 50
+"""Turns that are indexed by one write, of one conversation or of many."""
+
+
+class PendingConversation(Struct, frozen=True):
+    """A conversation whose turns after `after` and up to `end` have ended, and are not indexed yet."""
+
+    id: ConversationId
+    after: int
+    end: int
+    title: str | None = None
+
+    @property
+    def last(self) -> int:
+        """Up to here one write indexes it."""
+        return min(self.end, self.after + CHUNK_TURNS)
+
+
+class PendingIndex:
+    """Conversations that wait for the search index. Many short ones share one write. A long one takes several, so that
+    a long import is neither read nor locked whole."""
+
+    def __init__(self, pending: Iterable[PendingConversation]) -> None:
+        self._pending = deque(each for each in pending if each.end > each.after)
+        self.done = 0
+        """How many are up to date now."""
+
+    def next_group(self) -> list[PendingConversation]:
+        """Those that are written next; none when all are done."""
+        group: list[PendingConversation] = []
+        turns = 0
+        while self._pending and turns < CHUNK_TURNS:
+            group.append(self._pending.popleft())
+            turns += group[-1].last - group[-1].after
+        return group
+
+    def mark(self, group: Iterable[PendingConversation], marked: Collection[ConversationId]) -> None:
+        """These of the group were indexed up to their `last`. For the others another worker was quicker."""
+        for each in group:
+            if each.id not in marked:
+                continue
+            if each.last < each.end:
+                self._pending.appendleft(structs.replace(each, after=each.last))
+            else:
+                self.done += 1

@@ -213,6 +213,14 @@ class TestRefusals:
                 await claim(store, tenant.ann, **fields)
 
 
+class TestTheQuestion:
+    async def test_comes_with_the_claim_as_it_is_stored(self, store: Store, tenant: Tenant) -> None:
+        claimed = await claim(store, tenant.ann, "Hello", metadata={"tag": 1})
+        assert claimed.question is not None
+        assert await store.turn_rows(claimed.turn.id) == [claimed.question]
+        assert (await store.window(claimed.turn.conversation_id)).rows == (claimed.question,)
+
+
 class TestALostAnswer:
     async def test_the_same_claim_again_finds_its_turn_and_still_holds_it(
         self, store: Store, tenant: Tenant, database: Database

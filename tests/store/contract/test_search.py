@@ -20,6 +20,7 @@ from tests.store.factories import (
 from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, NewConversation
+from turnkeep.store.fulltext import CHUNK_TURNS, PendingConversation, PendingIndex
 from turnkeep.store.ports import Store
 from turnkeep_client.wire.blocks import ReasoningPart, Text, TextPart
 
@@ -213,3 +214,36 @@ class TestIndexing:
         await asyncio.gather(*(store.index_pending(limit=4) for _ in range(8)))
         assert sorted(await found(store, tenant.ann, "needle")) == sorted(t.conversation_id for t in turns)
         assert await store.index_pending() == 0
+
+    async def test_a_long_conversation_beside_short_ones(self, store: Store, tenant: Tenant) -> None:
+        long = await a_conversation(store, tenant.ann)
+        for number in range(CHUNK_TURNS + 5):
+            await store.append(tenant.ann, long.id, elsewhere(long.id, f"question{number}", "internal", "A"))
+        short = [await finish(store, tenant.ann, "needle") for _ in range(4)]
+        assert await store.index_pending() == 5
+        assert sorted(await found(store, tenant.ann, "needle")) == sorted(turn.conversation_id for turn in short)
+        for number in (0, CHUNK_TURNS - 1, CHUNK_TURNS, CHUNK_TURNS + 4):
+            assert await found(store, tenant.ann, f"question{number}") == [long.id]
+
+
+class TestGroupsForTheIndex:
+    def test_many_short_conversations_share_one_write(self) -> None:
+        pending = PendingIndex(PendingConversation(ConversationId(f"conv_{n}"), 0, 1) for n in range(CHUNK_TURNS))
+        group = pending.next_group()
+        assert len(group) == CHUNK_TURNS
+        pending.mark(group, [each.id for each in group])
+        assert (pending.next_group(), pending.done) == ([], CHUNK_TURNS)
+
+    def test_a_long_one_takes_several(self) -> None:
+        pending = PendingIndex([PendingConversation(ConversationId("conv_1"), 3, 3 + 2 * CHUNK_TURNS + 1)])
+        ends = []
+        while group := pending.next_group():
+            ends += [each.last for each in group]
+            pending.mark(group, [each.id for each in group])
+        assert ends == [3 + CHUNK_TURNS, 3 + 2 * CHUNK_TURNS, 3 + 2 * CHUNK_TURNS + 1]
+        assert pending.done == 1
+
+    def test_one_that_another_worker_has_indexed_is_left_alone(self) -> None:
+        pending = PendingIndex([PendingConversation(ConversationId("conv_1"), 0, 2 * CHUNK_TURNS)])
+        pending.mark(pending.next_group(), [])
+        assert (pending.next_group(), pending.done) == ([], 0)

@@ -1,7 +1,7 @@
 """Grouping: what comes while a write is under way goes out together, and nobody pays for a neighbour."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from msgspec import structs
@@ -9,19 +9,31 @@ from msgspec import structs
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import (
     Tenant,
+    a_claim,
     a_conversation,
     a_row,
     a_tenant,
     answered,
     begin,
+    claim,
     elsewhere,
     finish,
     kinds,
     step,
 )
-from turnkeep.errors import ConversationBusy, Defect, InvalidRequest, NotFound, TurnkeepError, Unavailable
+from turnkeep.errors import (
+    ConversationBusy,
+    Defect,
+    InvalidRequest,
+    NotFound,
+    QuotaExceeded,
+    TurnkeepError,
+    Unavailable,
+)
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import Claimed
 from turnkeep.store.postgres import PostgresStore
-from turnkeep.store.postgres.io.database import Groups
+from turnkeep.store.postgres.io.database import SLOW_SECONDS, Groups
 
 
 class Flushes:
@@ -40,6 +52,91 @@ class Flushes:
             if job in self.failing:
                 raise self.failing[job]
         return [f"done {job}" for job in jobs]
+
+
+CROWD = 1_000
+
+
+class TestACrowd:
+    """More callers at once than one connection serves while a caller has patience with a silent database."""
+
+    @pytest.fixture
+    async def small(self, uri: str, tenant: Tenant) -> AsyncIterator[PostgresStore]:
+        store = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, pool_size=1, retry_seconds=0.2)
+        yield store
+        await store.close()
+
+    async def test_every_claim_is_served_and_so_is_every_settlement(self, small: PostgresStore, tenant: Tenant) -> None:
+        async def turn() -> Turn:
+            held = await begin(small, tenant.ann)
+            await small.window(held.conversation_id)
+            return (await small.settle(held, after=1, settlement=answered(held))).turn
+
+        turns = await asyncio.gather(*(turn() for _ in range(CROWD)))
+        assert {each.status for each in turns} == {"succeeded"}
+        usage = await small.usage(tenant.service, month=turns[0].month)
+        assert usage.messages == CROWD
+
+    async def test_every_read_is_served_in_its_turn(self, small: PostgresStore, tenant: Tenant) -> None:
+        turn = await finish(small, tenant.ann)
+        ended: list[int] = []
+
+        async def read(number: int) -> None:
+            assert (await small.window(turn.conversation_id)).rows
+            ended.append(number)
+
+        await asyncio.gather(*(read(number) for number in range(CROWD)))
+        assert ended == list(range(CROWD))
+
+    async def test_claims_leave_connections_for_those_who_settle(self, small: PostgresStore, tenant: Tenant) -> None:
+        held = await begin(small, tenant.ann)
+        claims = [asyncio.create_task(begin(small, tenant.ann)) for _ in range(CROWD)]
+        await asyncio.sleep(0)
+        await small.settle(held, after=1, settlement=answered(held))
+        assert sum(claim.done() for claim in claims) < CROWD, "it did not wait for all claims"
+        await asyncio.gather(*claims)
+
+
+class TestGroupedClaims:
+    async def test_each_gets_its_own_answer(self, store: PostgresStore, tenant: Tenant) -> None:
+        busy = await begin(store, tenant.ann)
+        first = await finish(store, tenant.ann)
+        answers = await asyncio.gather(
+            claim(store, tenant.ann, "new"),
+            claim(store, tenant.ann, "busy", conversation_id=busy.conversation_id),
+            claim(store, tenant.ann, "next", conversation_id=first.conversation_id),
+            claim(store, tenant.bob, "foreign", conversation_id=first.conversation_id),
+            claim(store, tenant.ann, "queued", conversation_id=busy.conversation_id, if_busy="enqueue"),
+            return_exceptions=True,
+        )
+        found = [each.turn.status if isinstance(each, Claimed) else type(each).__name__ for each in answers]
+        assert found == ["running", "ConversationBusy", "running", "NotFound", "queued"]
+
+    async def test_the_same_key_at_once_makes_one_turn(self, store: PostgresStore, tenant: Tenant) -> None:
+        fields = {"idempotency_key": "k", "request_hash": "h"}
+        answers = await asyncio.gather(*(claim(store, tenant.ann, **fields) for _ in range(20)))
+        assert len({each.turn.id for each in answers}) == 1
+        assert sum(each.is_new for each in answers) == 1
+        assert sum(each.held is not None for each in answers) == 1
+
+    async def test_the_same_claim_on_two_workers_at_once_makes_one_turn(
+        self, store: PostgresStore, uri: str, tenant: Tenant
+    ) -> None:
+        other = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)
+        try:
+            for _ in range(20):
+                request = a_claim(tenant.ann)
+                answers = await asyncio.gather(store.claim(request), other.claim(request))
+                assert {each.turn.id for each in answers} == {request.turn_id}
+                assert len({each.user_message_id for each in answers}) == 1
+        finally:
+            await other.close()
+
+    async def test_at_a_limit_only_those_over_it_are_refused(self, store: PostgresStore, tenant: Tenant) -> None:
+        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=7))
+        answers = await asyncio.gather(*(claim(store, tenant.ann) for _ in range(20)), return_exceptions=True)
+        assert sum(isinstance(each, Claimed) for each in answers) == 7
+        assert sum(isinstance(each, QuotaExceeded) for each in answers) == 13
 
 
 class TestGroups:
@@ -67,23 +164,34 @@ class TestGroups:
         flushes.gate.clear()
         groups: Groups[str, str] = Groups(flushes.flush, lanes=3)
         tasks = [asyncio.create_task(groups.submit("a", f"a{n}")) for n in range(3)]
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await asyncio.sleep(SLOW_SECONDS * 3)
         assert flushes.groups == [["a0"]]
         flushes.gate.set()
         await asyncio.gather(*tasks)
         assert flushes.groups == [["a0"], ["a1"], ["a2"]]
 
-    async def test_no_lane_takes_the_work_of_the_others(self) -> None:
+    async def test_what_comes_at_once_goes_out_in_one_group(self) -> None:
+        flushes = Flushes()
+        groups: Groups[str, str] = Groups(flushes.flush)
+        await asyncio.gather(*(groups.submit(f"key {n}", f"{n}") for n in range(6)))
+        assert flushes.groups == [["0", "1", "2", "3", "4", "5"]]
+
+    async def test_nobody_waits_long_for_a_group_that_waits_for_a_lock(self) -> None:
         flushes = Flushes()
         flushes.gate.clear()
         groups: Groups[str, str] = Groups(flushes.flush, lanes=2)
-        tasks = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(6)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert flushes.groups == [["0", "1", "2"], ["3", "4", "5"]]
+        stuck = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        later = [asyncio.create_task(groups.submit(f"key {n}", f"{n}")) for n in range(2, 6)]
+        async with asyncio.timeout(30):
+            while len(flushes.groups) < 2:  # noqa: ASYNC110 - the groups tell nobody
+                await asyncio.sleep(0.01)
+        assert flushes.groups == [["0", "1"], ["2", "3", "4", "5"]]
+        await asyncio.sleep(SLOW_SECONDS * 3)
+        assert len(flushes.groups) == 2, "no more lanes than there are"
         flushes.gate.set()
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*stuck, *later)
 
     async def test_only_the_guilty_job_fails(self) -> None:
         flushes = Flushes()

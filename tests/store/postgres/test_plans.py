@@ -66,6 +66,16 @@ class TestTheSweeper:
                 assert not scans, plan
                 assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, plan
 
+    async def test_finds_nothing_to_do_without_reading_what_has_ended(
+        self, connection: "asyncpg.Connection[asyncpg.Record]"
+    ) -> None:
+        await connection.execute("UPDATE turnkeep.conversations SET indexed_ordinal = 2 WHERE indexed_ordinal = 0")
+        await connection.execute("VACUUM ANALYZE turnkeep.conversations")
+        found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statements()['due_work']}")
+        [plan] = msgspec.json.decode(found)
+        assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, plan
+        assert tuple(await connection.fetchrow(statements()["due_work"]) or ()) == (False, False, False, False)
+
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The plan and every plan below it."""

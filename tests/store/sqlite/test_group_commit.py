@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.store.factories import Tenant, a_claim, a_conversation, begin, elsewhere, held_of, step
+from tests.store.factories import Tenant, a_claim, a_conversation, begin, elsewhere, finish, held_of, step
 from tests.store.table_invariants import broken, sqlite_tables
 from turnkeep.errors import ConversationBusy, LeaseLost, StorageFull, Unavailable
 from turnkeep.ids import new_turn_id
@@ -31,6 +31,15 @@ class TestSharing:
         for _ in range(3):
             await store.append(tenant.ann, conversation.id, elsewhere(conversation.id))
         assert store.statistics.commits - before == 3
+
+    async def test_the_search_index_takes_many_conversations_in_one_commit(
+        self, store: SqliteStore, tenant: Tenant
+    ) -> None:
+        for _ in range(20):
+            await finish(store, tenant.ann, "needle")
+        before = store.statistics.commits
+        assert await store.index_pending() == 20
+        assert store.statistics.commits - before <= 2
 
 
 class TestOneThatFails:

@@ -13,6 +13,7 @@ from turnkeep.store.commands import (
     Appended,
     Claim,
     Claimed,
+    DueWork,
     Receipt,
     Renewal,
     Settled,
@@ -86,6 +87,12 @@ class TurnStore(Protocol):
         """Let go of every running turn that was last taken under one of these names.
 
         For adoptions whose answer was lost: the worker knows the name of the adoption, but not the turns.
+        """
+
+    async def due_work(self) -> DueWork:
+        """What there is to do for `promote_waiting`, `adopt`, `cancel_unwatched` and `index_pending`, in one look.
+
+        The look is cheap, and reads no more when there are more conversations.
         """
 
     async def promote_waiting(self) -> list[TurnId]:

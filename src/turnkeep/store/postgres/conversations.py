@@ -38,7 +38,7 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import rename
-from turnkeep.store.fulltext import tsquery_text
+from turnkeep.store.fulltext import PendingConversation, PendingIndex, tsquery_text
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.leases import cancel_waiting
 from turnkeep.store.postgres.turns import ALL
@@ -79,7 +79,6 @@ LATEST = 2**63 - 1
 QUERY_CHARS = 1_000
 TURNS_AT_ONCE = 20
 INDEXED_BEFORE_SEARCH = 500
-CHUNK_TURNS = 100
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
 _PURGED = (
@@ -336,13 +335,16 @@ class Search:
         self._database = database
 
     async def index_pending(self, workspace_id: WorkspaceId | None, *, limit: int) -> int:
-        """Make settled turns searchable; return how many conversations were brought up to date. Each step moves the
-        mark of its conversation only from where it found it, so several workers do not do the same twice."""
-        done = 0
+        """Make settled turns searchable; return how many conversations were brought up to date.
+
+        The mark of a conversation moves only from where it was found, so several workers do not do the same twice.
+        """
         await self._index_titles(workspace_id, limit)
-        for conversation_id, after in await self._database.read("pending_conversations", workspace_id, limit):
-            done += await self._index(conversation_id, after)
-        return done
+        found = await self._database.read("pending_conversations", workspace_id, limit)
+        pending = PendingIndex(PendingConversation(*row) for row in found)
+        while group := pending.next_group():
+            pending.mark(group, await self._index(group))
+        return pending.done
 
     async def find(self, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int) -> list[Hit]:
         """Conversations of the principal that match, newest change first, with the place where they match."""
@@ -372,36 +374,26 @@ class Search:
                 [" ".join(tokens_of(title)) for _, title in titles],
             )
 
-    async def _index(self, conversation_id: ConversationId, after: int) -> bool:
-        """Chunk by chunk, so that a long import is neither read nor locked whole."""
-        while True:
-            found = await self._database.read("settled_up_to", conversation_id)
-            if not found or found[0][0] <= after:
-                return bool(found)
-            end, title = found[0]
-            last = min(end, after + CHUNK_TURNS)
-            rows = await self._database.read("rows_to_index", conversation_id, after, last)
-            entries = [
-                (turn_id, sequence, " ".join(tokens_of(words_of(to_content(blocks, display)))))
-                for turn_id, sequence, blocks, display in rows
-            ]
-            kept = [entry for entry in entries if entry[2]]
-            answer = await self._database.write(
-                "index_turns",
-                conversation_id,
-                after,
-                last,
-                title,
-                title_tokens(title),
-                [entry[0] for entry in kept],
-                [entry[1] for entry in kept],
-                [entry[2] for entry in kept],
+    async def _index(self, group: Sequence[PendingConversation]) -> set[ConversationId]:
+        """Index the next turns of each; return those whose mark was moved."""
+        ids, after, last = [each.id for each in group], [each.after for each in group], [each.last for each in group]
+        entries = [
+            (conversation_id, turn_id, sequence, tokens)
+            for conversation_id, turn_id, sequence, blocks, display in await self._database.read(
+                "rows_to_index", ids, after, last
             )
-            if not answer:
-                return False
-            after = last
-            if after >= end:
-                return True
+            if (tokens := " ".join(tokens_of(words_of(to_content(blocks, display)))))
+        ]
+        marked = await self._database.write(
+            "index_turns",
+            ids,
+            after,
+            last,
+            [each.title for each in group],
+            [None if each.title is None else " ".join(tokens_of(each.title)) for each in group],
+            *([entry[place] for entry in entries] for place in range(4)),
+        )
+        return {conversation_id for (conversation_id,) in marked}
 
     async def _matching_texts(
         self, principal: Principal, ids: list[ConversationId], match: str

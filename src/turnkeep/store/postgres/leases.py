@@ -8,7 +8,7 @@ from turnkeep.ids import ConversationId, TurnId, check_id
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.checks import check_adopt
-from turnkeep.store.commands import Adopted, Renewal
+from turnkeep.store.commands import Adopted, DueWork, Renewal
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import event_values, json_text, to_turn
@@ -89,6 +89,10 @@ class PostgresLeases:
     async def release(self, workers: Sequence[str]) -> None:
         if workers:
             await self._database.write("release", sorted(workers))
+
+    async def due_work(self) -> DueWork:
+        [row] = await self._database.read("due_work")
+        return DueWork(*row)
 
     async def promote_waiting(self) -> list[TurnId]:
         promoted = []

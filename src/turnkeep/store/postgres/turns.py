@@ -1,9 +1,10 @@
 """Turns on PostgreSQL: claimed, recorded, settled, appended and read.
 
-A claim loads facts, lets `store/rules` decide, and writes. Record, settle and append are what is written most: they are
-grouped across conversations into one statement and one commit.
+A claim loads facts, lets `store/rules` decide, and writes. Claim, record, settle and append are what is written most.
+They are grouped across conversations into one statement and one commit.
 
-What is written most is sent as rows of tables: parameters of the types `turnkeep.turns`, `turnkeep.messages` and so on.
+What is written most is sent as rows of tables: parameters of the types `turnkeep.turns`, `turnkeep.messages` and so on,
+beside a job for each turn (`turnkeep.settle_job` and others).
 The driver sends such a row as a tuple of all columns, in the order in which the table has them. Only this module knows
 that order, and a test compares it with the database.
 """
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
-from turnkeep.errors import TurnkeepError, Unavailable
+from turnkeep.errors import Defect, TurnkeepError, Unavailable
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id, new_outbox_id
 from turnkeep.model.conversations import events_from_rows, title_and_preview
 from turnkeep.model.messages import Message
@@ -31,6 +32,7 @@ from turnkeep.store.postgres.leases import promote_next
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import (
     event_values,
+    json_or_null,
     json_text,
     message_values,
     to_message,
@@ -48,10 +50,10 @@ from turnkeep.store.rules.claims import (
     call_mark,
     check_appendable,
     check_limits,
+    conversation_columns,
     decide,
     turn_columns,
 )
-from turnkeep.store.rules.conversations import insertion, new_conversation
 from turnkeep.store.rules.outbox import NewEntry, ended_turn
 from turnkeep.store.rules.turns import CANCELLED, CANCELLED_EVENT, fence_refusal, no_turn
 from turnkeep_client.wire.blocks import Usage
@@ -96,20 +98,65 @@ class Entries(Struct, frozen=True):
     size: int
 
 
+class _Claiming(Struct, frozen=True):
+    claim: Claim
+    ids: NewIds
+
+
+class _DecidedClaim(Struct, frozen=True):
+    """A claim that was accepted on these facts, a JSON document. The properties are rows of tables."""
+
+    claim: Claim
+    new: AcceptedClaim
+    facts: str
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the claim makes its conversation."""
+        return self.claim.conversation_id is None
+
+    @property
+    def record(self) -> Record:
+        """The job as the database knows it, a `turnkeep.claim_job`."""
+        new, limits = self.new, self.new.limits
+        facts = None if self.is_new else self.facts
+        return (
+            *(new.turn.conversation_id, self.is_new, facts, new.title, new.preview),
+            *(limits.workspace, limits.user, limits.key),
+        )
+
+    @property
+    def turn(self) -> Record:
+        return turn_record(turn_values(self.new.turn) | turn_columns(self.claim, self.new))
+
+    @property
+    def question(self) -> Record:
+        return message_record(self.new.question, self.claim.principal.org_id)
+
+    @property
+    def began(self) -> Record:
+        return (self.new.turn.id, 1, self.claim.principal.org_id, *event_values(self.new.began))
+
+    @property
+    def conversation(self) -> dict[str, Any]:
+        """The conversation that is made."""
+        return conversation_columns(self.claim, self.new)
+
+
 class _Recording(Struct, frozen=True):
     held: Held
     after: int
     entries: Entries
 
     @property
-    def document(self) -> dict[str, Any]:
-        """The job as the functions `record` and `settle` know it."""
-        return {
-            "turn_id": self.held.turn_id,
-            "attempt": self.held.attempt,
-            "after": self.after,
-            "last": self.after + len(self.entries.events),
-        }
+    def last(self) -> int:
+        """The number of the last event that is written."""
+        return self.after + len(self.entries.events)
+
+    @property
+    def record(self) -> Record:
+        """The job as the database knows it, a `turnkeep.record_job`."""
+        return self.held.turn_id, self.held.attempt, self.after, self.last
 
 
 class _Settling(_Recording, frozen=True):
@@ -117,60 +164,52 @@ class _Settling(_Recording, frozen=True):
     entry: NewEntry
 
     @property
-    def document(self) -> dict[str, Any]:
-        settlement = self.settlement
-        return {
-            **super().document,
-            **structs.asdict(settlement.usage),
-            "conversation_id": self.held.conversation_id,
-            "status": settlement.status,
-            "error": None if settlement.error is None else json_text(settlement.error),
-            "has_final": settlement.final is not None,
-        }
+    def record(self) -> Record:
+        """A `turnkeep.settle_job`."""
+        settlement, usage = self.settlement, self.settlement.usage
+        return (
+            self.held.turn_id,
+            self.held.attempt,
+            self.after,
+            self.last,
+            self.held.conversation_id,
+            settlement.status,
+            None if settlement.error is None else json_text(settlement.error),
+            settlement.final is not None,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            self.entry.id,
+            self.entry.type,
+        )
 
 
 class _Appending(Struct, frozen=True):
+    """`record` is a `turnkeep.append_job`."""
+
     conversation_id: ConversationId
-    owner: str | None
-    turn: Record
-    title: str | None
-    preview: str | None
-    visible: int
+    record: Record
     rows: list[Record]
 
 
 class PostgresTurns:
-    """The verbs that write turns. Record, settle and append answer only after their commit."""
+    """The verbs that write turns. They answer only after their commit."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._claims: Groups[_Claiming, Claimed] = Groups(self._flush_claims)
         self._records: Groups[_Recording, Receipt] = Groups(self._flush_records)
         self._settlements: Groups[_Settling, Settled] = Groups(self._flush_settlements)
         self._appends: Groups[_Appending, int] = Groups(self._flush_appends)
 
     async def claim(self, claim: Claim) -> Claimed:
-        check_claim(claim)
+        size = check_claim(claim)
         ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
-
-        async def work(statements: Statements, is_repeat: bool) -> Claimed:
-            for _ in range(_CLAIM_TRIES):
-                [found] = await statements.fetch("claim_facts", json_text(_asked(claim)))
-                facts = structs.replace(_claim_facts(found["facts"]), now=found["now"])
-                decided = decide(claim, facts, ids, is_repeat=is_repeat)
-                if isinstance(decided, Repeat):
-                    [row] = await statements.fetch("turn_by_id", decided.turn_id)
-                    return decided.claimed(to_turn(row))
-                try:
-                    [written] = await statements.fetch("write_claim", *_claim_values(claim, decided, found["facts"]))
-                except asyncpg.PostgresError as exc:
-                    if exc.sqlstate == OVER_LIMIT:
-                        check_limits(decided.limits, counted_of(exc))
-                    raise
-                if written["is_written"]:
-                    return decided.claimed()
-            raise Unavailable("Too many requests change this conversation at once. Try again.")
-
-        return await self._database.run(work)
+        job = _Claiming(claim, ids)
+        if claim.beside is not None or claim.attachment_ids or claim.if_busy == "interrupt":
+            return await self._claim_alone(job)
+        return await self._claims.submit(ids.conversation_id, job, size=size)
 
     async def record(
         self,
@@ -274,60 +313,121 @@ class PostgresTurns:
 
     async def finish_writes(self) -> None:
         """Wait for everything that has begun."""
-        for groups in (self._records, self._settlements, self._appends):
+        for groups in (self._claims, self._records, self._settlements, self._appends):
             await groups.close()
 
+    async def _flush_claims(self, jobs: Sequence[_Claiming]) -> list[Claimed | TurnkeepError]:
+        """Claims that only add. Those whose conversation has changed meanwhile are decided again."""
+        answers: dict[int, Claimed | TurnkeepError] = {}
+
+        async def work(statements: Statements, is_repeat: bool) -> None:
+            for _ in range(_CLAIM_TRIES):
+                waiting = {place: job for place, job in enumerate(jobs) if place not in answers}
+                if not waiting:
+                    return
+                accepted: dict[int, _DecidedClaim] = {}
+                for place, decided in (await _decided(statements, _distinct(waiting), is_repeat=is_repeat)).items():
+                    if isinstance(decided, _DecidedClaim):
+                        accepted[place] = decided
+                    else:
+                        answers[place] = decided
+                if accepted:
+                    answers.update(await _write_claims(statements, accepted))
+            raise _too_many_changes()
+
+        await self._database.run_group(work)
+        return [answers[place] for place in range(len(jobs))]
+
+    async def _claim_alone(self, job: _Claiming) -> Claimed:
+        """A claim that changes more than it adds."""
+
+        async def work(statements: Statements, is_repeat: bool) -> Claimed:
+            for _ in range(_CLAIM_TRIES):
+                [decided] = (await _decided(statements, {0: job}, is_repeat=is_repeat)).values()
+                if isinstance(decided, TurnkeepError):
+                    raise decided
+                if isinstance(decided, Claimed):
+                    return decided
+                try:
+                    [written] = await statements.fetch(
+                        "write_claim",
+                        decided.record,
+                        decided.turn,
+                        decided.question,
+                        decided.began,
+                        json_text([decided.conversation]) if decided.is_new else None,
+                        decided.facts,
+                        json_text(_more_of(decided)),
+                    )
+                except asyncpg.PostgresError as exc:
+                    if exc.sqlstate == OVER_LIMIT:
+                        check_limits(decided.new.limits, counted_of(exc))
+                    raise
+                if written["is_written"]:
+                    return decided.new.claimed()
+            raise _too_many_changes()
+
+        return await self._database.run(work)
+
     async def _flush_records(self, jobs: Sequence[_Recording]) -> list[Receipt | TurnkeepError]:
-        ordered = sorted(jobs, key=lambda job: job.held.turn_id)
-        found = await self._database.write_group("record", *_job_values(ordered))
-        answers: dict[TurnId, Receipt | TurnkeepError] = {}
-        for job, row in zip(ordered, found, strict=True):
-            if row["outcome"] in {"held", "known"}:
-                answers[job.held.turn_id] = Receipt(
-                    last_seq=row["last_seq"],
-                    cancel_requested=row["cancel_requested"],
-                    files_written=row["files_written"],
-                )
-            else:
-                answers[job.held.turn_id] = fence_refusal(row["outcome"], job.held, job.after, row["last_seq"])
-        return [answers[job.held.turn_id] for job in jobs]
+        found = await self._database.write_group("record", *_job_values(jobs))
+        rows = {row["turn_id"]: row for row in found}
+        return [await self._recorded(job, rows.get(job.held.turn_id)) for job in jobs]
+
+    async def _recorded(self, job: _Recording, row: Any) -> Receipt | TurnkeepError:
+        """What the holder is told. A write that comes too late may be a repeat whose first answer was lost."""
+        if row is None:
+            return fence_refusal("lost", job.held, job.after, None)
+        _, outcome, last_seq, cancel_requested, files_written = row
+        if outcome in {"held", "known"} or (outcome == "ahead" and await self._has_events(job, job.after)):
+            return Receipt(last_seq=last_seq, cancel_requested=cancel_requested, files_written=files_written)
+        return fence_refusal(outcome, job.held, job.after, last_seq)
 
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
-        ordered = sorted(jobs, key=lambda job: job.held.turn_id)
-        found = await self._database.write_group("settle", *_job_values(ordered), _outbox(ordered), False)
-        answers: dict[ConversationId, Settled | TurnkeepError] = {}
-        for job, (outcome, *columns) in zip(ordered, found, strict=True):
-            if outcome == "waiting":
-                answers[job.held.conversation_id] = await self._settle_and_promote(job)
-            else:
-                answers[job.held.conversation_id] = _settled(job, outcome, columns)
-        return [answers[job.held.conversation_id] for job in jobs]
+        found = await self._database.write_group("settle", *_job_values(jobs), False)
+        rows = {row["turn_id"]: row for row in found}
+        return [await self._settled(job, rows.get(job.held.turn_id)) for job in jobs]
+
+    async def _settled(self, job: _Settling, row: Any) -> Settled | TurnkeepError:
+        if row is None:
+            return fence_refusal("lost", job.held, job.after, None)
+        _, outcome, last_seq, *columns = row
+        if outcome == "held":
+            return Settled(turn=to_turn(columns), promoted=None)
+        if outcome == "waiting":
+            return await self._settle_and_promote(job)
+        if outcome == "settled" and last_seq == job.last and await self._has_events(job, job.last - 1):
+            return Settled(turn=await self.claimed_turn(job.held.turn_id), promoted=None)
+        return fence_refusal(outcome, job.held, job.after, last_seq)
 
     async def _settle_and_promote(self, job: _Settling) -> Settled | TurnkeepError:
         """Settle where another turn waits: in the same transaction the rules decide which one runs next."""
 
-        async def work(statements: Statements) -> Settled | TurnkeepError:
-            [(outcome, *columns)] = await statements.fetch("settle", *_job_values([job]), _outbox([job]), True)
-            settled = _settled(job, outcome, columns)
-            if outcome != "held" or isinstance(settled, TurnkeepError):
-                return settled
-            return structs.replace(settled, promoted=await promote_next(statements, job.held.conversation_id))
+        async def work(statements: Statements) -> tuple[Any, TurnId | None]:
+            [row] = await statements.fetch("settle", *_job_values([job]), True) or [None]
+            is_settled = row is not None and row["outcome"] == "held"
+            return row, await promote_next(statements, job.held.conversation_id) if is_settled else None
 
         try:
-            return await self._database.transact(work)
+            row, promoted = await self._database.transact(work)
+            settled = await self._settled(job, row)
         except TurnkeepError as exc:
             return exc
+        return settled if isinstance(settled, TurnkeepError) else structs.replace(settled, promoted=promoted)
+
+    async def _has_events(self, job: _Recording, after: int) -> bool:
+        """Whether the events of this job behind `after` are stored. Events never change, so no lock is needed."""
+        if not job.entries.events:
+            return False
+        [(has_events,)] = await self._database.read("has_events", job.held.turn_id, after, job.entries.events)
+        return bool(has_events)
 
     async def _flush_appends(self, jobs: Sequence[_Appending]) -> list[int | TurnkeepError]:
         ordered = sorted(jobs, key=lambda job: job.conversation_id)
         try:
             [row] = await self._database.write_group(
                 "append",
-                [job.turn for job in ordered],
-                [job.owner for job in ordered],
-                [job.title for job in ordered],
-                [job.preview for job in ordered],
-                [job.visible for job in ordered],
+                [job.record for job in ordered],
                 [row for job in ordered for row in job.rows],
             )
         except RefusedWrite as exc:
@@ -341,59 +441,103 @@ class PostgresTurns:
         return [ordinals[job.conversation_id] for job in jobs]
 
 
-def _job_values(jobs: Sequence[_Recording]) -> tuple[str, list[Record], list[Record], list[Record]]:
-    """What `record` and `settle` are given."""
-    return json_text([job.document for job in jobs]), *all_entries(job.entries for job in jobs)
-
-
-def _outbox(jobs: Sequence[_Settling]) -> str:
-    return json_text([job.entry for job in jobs])
-
-
-def _settled(job: _Settling, outcome: Any, columns: Sequence[Any]) -> Settled | TurnkeepError:
-    if outcome in {"held", "known"}:
-        return Settled(turn=to_turn(columns), promoted=None)
-    last_seq = None if outcome == "lost" else to_turn(columns).last_seq
-    return fence_refusal(outcome, job.held, job.after, last_seq)
+def _job_values(jobs: Sequence[_Recording]) -> tuple[list[Record], list[Record], list[Record], list[Record]]:
+    """What `record` and `settle` are given, in the order of the turn ids."""
+    ordered = sorted(jobs, key=lambda job: job.held.turn_id)
+    return [job.record for job in ordered], *all_entries(job.entries for job in ordered)
 
 
 def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
     org_id, workspace_id, owner = owner_of(principal)
     title, preview = title_and_preview(turn.asked)
-    columns = {
-        "id": turn.turn_id,
-        "org_id": org_id,
-        "workspace_id": workspace_id,
-        "conversation_id": conversation_id,
-        "user_id": principal.user_id,
-        "key_id": principal.key_id,
-        "active": True,
-        "status": "succeeded",
-        "attempt": 1,
-        "failures": 0,
-        "last_seq": 0,
-        "seq_at_adoption": 0,
-        "background": False,
-        "principal_ref": principal.ref,
-        "source": turn.source,
-        "model": turn.model,
-        "month": month_of(turn.started_at),
-        **structs.asdict(turn.usage),
-        "created_at": turn.started_at,
-        "started_at": turn.started_at,
-        "settled_at": turn.settled_at,
-        "files_written": 0,
-        "watched_ms": 0,
-    }
+    usage, visible = turn.usage, sum(not row.internal for row in turn.rows)
     return _Appending(
         conversation_id,
-        owner,
-        turn_record(columns),
-        title,
-        preview,
-        sum(not row.internal for row in turn.rows),
+        (
+            *(turn.turn_id, org_id, workspace_id, conversation_id, principal.user_id, principal.key_id, owner),
+            *(title, preview, visible, principal.ref, turn.source, turn.model, month_of(turn.started_at)),
+            *(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens),
+            *(turn.started_at, turn.settled_at),
+        ),
         [message_record(row, org_id, (turn.turn_id, conversation_id)) for row in turn.rows],
     )
+
+
+async def _decided(
+    statements: Statements, jobs: Mapping[int, _Claiming], *, is_repeat: bool
+) -> dict[int, _DecidedClaim | Claimed | TurnkeepError]:
+    """What becomes of each claim: it is accepted, has made its turn already, or is refused."""
+    found = await statements.fetch("claim_facts", [json_text(_asked(job.claim)) for job in jobs.values()])
+    decisions: dict[int, _DecidedClaim | Claimed | TurnkeepError] = {}
+    for (place, job), (now, document) in zip(jobs.items(), found, strict=True):
+        facts = structs.replace(_claim_facts(document), now=now)
+        try:
+            decided = decide(job.claim, facts, job.ids, is_repeat=is_repeat)
+        except TurnkeepError as exc:
+            decisions[place] = exc
+            continue
+        if isinstance(decided, Repeat):
+            [row] = await statements.fetch("turn_by_id", decided.turn_id)
+            decisions[place] = decided.claimed(to_turn(row))
+        else:
+            decisions[place] = _DecidedClaim(job.claim, decided, document)
+    return decisions
+
+
+def _distinct(jobs: Mapping[int, _Claiming]) -> dict[int, _Claiming]:
+    """Of claims with the same turn id or idempotency key the first. The others are decided once it is written."""
+    found: dict[int, _Claiming] = {}
+    seen: set[object] = set()
+    for place, job in jobs.items():
+        claim = job.claim
+        marks: set[object] = {claim.turn_id}
+        if claim.idempotency_key is not None:
+            marks.add((claim.principal.org_id, claim.principal.ref, claim.idempotency_key))
+        if not marks & seen:
+            found[place] = job
+        seen |= marks
+    return found
+
+
+async def _write_claims(
+    statements: Statements, accepted: Mapping[int, _DecidedClaim]
+) -> dict[int, Claimed | TurnkeepError]:
+    """What became of these claims. Those whose conversation has changed meanwhile are not in the answer."""
+    ordered = sorted(accepted.values(), key=lambda each: each.new.turn.conversation_id)
+    try:
+        [row] = await statements.fetch(
+            "write_claims",
+            [each.record for each in ordered],
+            [each.turn for each in ordered],
+            [each.question for each in ordered],
+            [each.began for each in ordered],
+            json_or_null([each.conversation for each in ordered if each.is_new]),
+        )
+    except asyncpg.PostgresError as exc:
+        if exc.sqlstate != OVER_LIMIT:
+            raise
+        if len(accepted) == 1:
+            return {place: _over_limit(decided, exc) for place, decided in accepted.items()}
+        alone = [await _write_claims(statements, {place: decided}) for place, decided in accepted.items()]
+        return {place: answer for answers in alone for place, answer in answers.items()}
+    left_out = set(row["left_out"])
+    return {
+        place: decided.new.claimed()
+        for place, decided in accepted.items()
+        if decided.new.turn.conversation_id not in left_out
+    }
+
+
+def _over_limit(decided: _DecidedClaim, exc: asyncpg.PostgresError) -> TurnkeepError:
+    try:
+        check_limits(decided.new.limits, counted_of(exc))
+    except TurnkeepError as refusal:
+        return refusal
+    return Defect("The database counts more messages than a limit allows, and the rules do not.")
+
+
+def _too_many_changes() -> Unavailable:
+    return Unavailable("Too many requests change this conversation at once. Try again.")
 
 
 def _asked(claim: Claim) -> dict[str, Any]:
@@ -415,40 +559,21 @@ def _asked(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claim_values(claim: Claim, new: AcceptedClaim, facts: str) -> tuple[Any, ...]:
-    """What `write_claim` is given."""
-    turn, entry = new.turn, new.entry
+def _more_of(decided: _DecidedClaim) -> dict[str, Any]:
+    """What a claim changes beside what it adds."""
+    new, entry = decided.new, decided.new.entry
     attached = [{"id": each.ref.file_id, "name": each.ref.name, "name_key": each.name_key} for each in new.attachments]
-    return (
-        turn_record(turn_values(turn) | turn_columns(claim, new)),
-        message_record(new.question, claim.principal.org_id),
-        json_text(new.began),
-        facts,
-        json_text(
-            {
-                "conversation": _new_conversation(claim, turn) if claim.conversation_id is None else None,
-                "title": new.title,
-                "preview": new.preview,
-                "attachments": attached or None,
-                "owner": owner_of(claim.principal)[2],
-                "cancels": entry.cancels,
-                "cancel_error": json_text(CANCELLED),
-                "cancel_event": json_text(CANCELLED_EVENT),
-                "cancel_outbox": None if entry.cancels is None else cancelled_entries([entry.cancels]),
-                "stops": entry.stops,
-                "moves": entry.moves or None,
-                "is_branch": new.position is not None and new.position.is_branch,
-                "workspace_limit": new.limits.workspace,
-                "user_limit": new.limits.user,
-                "key_limit": new.limits.key,
-            }
-        ),
-    )
-
-
-def _new_conversation(claim: Claim, turn: Turn) -> dict[str, Any]:
-    conversation = new_conversation(claim.principal, claim.new, turn.conversation_id, turn.created_at)
-    return insertion(conversation, claim.principal.org_id)
+    return {
+        "attachments": attached or None,
+        "owner": owner_of(decided.claim.principal)[2],
+        "cancels": entry.cancels,
+        "cancel_error": json_text(CANCELLED),
+        "cancel_event": json_text(CANCELLED_EVENT),
+        "cancel_outbox": None if entry.cancels is None else cancelled_entries([entry.cancels]),
+        "stops": entry.stops,
+        "moves": entry.moves or None,
+        "is_branch": new.position is not None and new.position.is_branch,
+    }
 
 
 def turn_record(columns: Mapping[str, Any]) -> Record:

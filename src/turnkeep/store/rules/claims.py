@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.errors import Conflict, ConversationBusy, IdempotencyConflict, InvalidRequest, QuotaExceeded
@@ -18,7 +18,7 @@ from turnkeep.model.files import FileStatus
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnStatus
 from turnkeep.store.commands import Claim, Claimed
-from turnkeep.store.rules.conversations import no_conversation
+from turnkeep.store.rules.conversations import insertion, new_conversation, no_conversation
 from turnkeep.store.rules.directory import no_agent, no_workspace
 from turnkeep.store.rules.files import candidates, name_key, no_file
 from turnkeep.store.rules.turns import (
@@ -155,7 +155,11 @@ class AcceptedClaim(Struct, frozen=True, kw_only=True):
         turn = self.turn
         held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=turn.attempt)
         return Claimed(
-            turn=turn, user_message_id=self.question.id, held=held if self.entry.is_started else None, is_new=True
+            turn=turn,
+            user_message_id=self.question.id,
+            held=held if self.entry.is_started else None,
+            is_new=True,
+            question=self.question,
         )
 
 
@@ -268,6 +272,13 @@ def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry,
         started_at=now if is_started else None,
         settled_at=None,
     )
+
+
+def conversation_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
+    """The conversation that the claim makes, with its first turn counted."""
+    made = new_conversation(claim.principal, claim.new, new.turn.conversation_id, new.turn.created_at)
+    counted = structs.replace(made, title=made.title or new.title, preview=new.preview, turn_count=1, message_count=1)
+    return insertion(counted, claim.principal.org_id, next_ordinal=2)
 
 
 def turn_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:

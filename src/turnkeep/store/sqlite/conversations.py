@@ -30,10 +30,11 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import rename
-from turnkeep.store.fulltext import fts_text
+from turnkeep.store.fulltext import PendingConversation, PendingIndex, fts_text
 from turnkeep.store.rows import (
     conversation_record,
     json_text,
+    to_content,
     to_conversation,
     to_file,
     to_message,
@@ -68,7 +69,6 @@ from turnkeep_client.wire.display import parts_of, words_of
 QUERY_CHARS = 1_000
 LATEST = 2**62
 """Later than every change."""
-CHUNK_TURNS = 100
 INDEXED_BEFORE_SEARCH = 500
 
 _PURGED = (
@@ -177,19 +177,13 @@ class SqliteConversations(StoreThreads):
 
     async def _index(self, workspace_id: WorkspaceId | None, limit: int) -> int:
         """Tokens are made by a reader; the writer only stores them, a chunk at a time."""
-        done = 0
         if titles := await self._read(_pending_titles, workspace_id, limit):
             await self._write(_index_titles, titles)
-        for pending in await self._read(_pending, workspace_id, limit):
-            after, is_ours = pending.after, True
-            while is_ours:
-                chunk = await self._read(_next_chunk, pending.conversation_id, after)
-                is_ours = chunk.last > after and await self._write(_write_chunk, chunk)
-                after = chunk.last
-                if chunk.is_complete:
-                    break
-            done += is_ours
-        return done
+        pending = PendingIndex(await self._read(_pending, workspace_id, limit))
+        while group := pending.next_group():
+            chunks = await self._read(_chunks_of, group)
+            pending.mark(group, await self._write(_write_chunks, chunks))
+        return pending.done
 
     async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
         check_service(principal)
@@ -392,26 +386,18 @@ def by_id(session: Session, conversation_id: ConversationId) -> Conversation:
     return to_conversation(session.rows("conversation_by_id", {"conversation": conversation_id})[0])
 
 
-class Pending(Struct, frozen=True):
-    """A conversation that has settled turns after `after`."""
-
-    conversation_id: ConversationId
-    after: int
-
-
 class Chunk(Struct, frozen=True):
     """Entries for the turns after `after` up to `last`: `(turn_id, turn_sequence, tokens)`."""
 
     conversation_id: ConversationId
     after: int
     last: int
-    is_complete: bool
     entries: Sequence[tuple[str, int, str]]
 
 
-def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[Pending]:
+def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[PendingConversation]:
     found = session.rows("pending_conversations", {"workspace": workspace_id, "limit": limit})
-    return [Pending(conversation_id, after) for conversation_id, after in found]
+    return [PendingConversation(*row) for row in found]
 
 
 def _pending_titles(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[ConversationId]:
@@ -419,21 +405,26 @@ def _pending_titles(session: Session, workspace_id: WorkspaceId | None, limit: i
     return [conversation_id for (conversation_id,) in found]
 
 
-def _next_chunk(session: Session, conversation_id: ConversationId, after: int) -> Chunk:
-    """Read and tokenise the next turns. It may run beside the writer; `write_chunk` looks whether it still holds."""
-    settled = session.rows("settled_up_to", {"conversation": conversation_id})
-    end = settled[0][0] if settled else after
-    last = min(end, after + CHUNK_TURNS)
-    found = session.rows("rows_to_index", {"conversation": conversation_id, "after": after, "last": last})
+def _chunks_of(session: Session, group: Sequence[PendingConversation]) -> list[Chunk]:
+    """Read and tokenise the next turns. It may run beside the writer; `_write_chunks` looks whether it still holds."""
+    return [_chunk_of(session, each) for each in group]
+
+
+def _chunk_of(session: Session, pending: PendingConversation) -> Chunk:
+    which = {"conversation": pending.id, "after": pending.after, "last": pending.last}
     entries = [
-        (message.turn_id, message.turn_sequence, " ".join(tokens_of(words_of(_content_of(message)))))
-        for message in map(to_message, found)
+        (turn_id, sequence, " ".join(tokens_of(words_of(to_content(blocks, display)))))
+        for turn_id, sequence, blocks, display in session.rows("rows_to_index", which)
     ]
-    return Chunk(conversation_id, after, last, last >= end, entries)
+    return Chunk(pending.id, pending.after, pending.last, entries)
 
 
-def _write_chunk(session: Session, chunk: Chunk) -> bool:
-    """Add the entries. False if another worker has indexed these turns meanwhile."""
+def _write_chunks(session: Session, chunks: Sequence[Chunk]) -> list[ConversationId]:
+    """Add the entries; return the conversations that were marked. For others another worker was quicker."""
+    return [chunk.conversation_id for chunk in chunks if _is_written(session, chunk)]
+
+
+def _is_written(session: Session, chunk: Chunk) -> bool:
     which: dict[str, Any] = {"conversation": chunk.conversation_id}
     if not session.run("mark_indexed", which | {"after": chunk.after, "last": chunk.last}):
         return False

@@ -10,7 +10,7 @@ import msgspec
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.store.commands import Adopted, Renewal
+from turnkeep.store.commands import Adopted, DueWork, Renewal
 from turnkeep.store.rows import event_values, json_text, to_turn
 from turnkeep.store.rules.claims import counted_scopes
 from turnkeep.store.rules.turns import (
@@ -86,6 +86,11 @@ def hand_over(session: Session, held: Sequence[Held]) -> None:
 
 def release(session: Session, workers: Sequence[str]) -> None:
     session.many("release_worker", [{"worker": worker} for worker in workers])
+
+
+def due_work(session: Session) -> DueWork:
+    [row] = session.rows("due_work", {"now": session.clock()})
+    return DueWork(*map(bool, row))
 
 
 def promote_waiting(session: Session) -> list[TurnId]:

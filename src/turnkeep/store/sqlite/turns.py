@@ -25,6 +25,7 @@ from turnkeep.store.commands import (
     Appended,
     Claim,
     Claimed,
+    DueWork,
     Receipt,
     Renewal,
     Settled,
@@ -53,11 +54,11 @@ from turnkeep.store.rules.claims import (
     call_mark,
     check_appendable,
     check_limits,
+    conversation_columns,
     counted_scopes,
     decide,
     turn_columns,
 )
-from turnkeep.store.rules.conversations import insertion, new_conversation
 from turnkeep.store.rules.turns import TurnState, fence_refusal, no_turn, stand_of
 from turnkeep.store.sqlite import leases
 from turnkeep.store.sqlite.io.executors import StoreThreads
@@ -120,6 +121,9 @@ class TurnVerbs(StoreThreads):
     async def release(self, workers: Sequence[str]) -> None:
         if workers:
             await self._write(leases.release, list(workers))
+
+    async def due_work(self) -> DueWork:
+        return await self._read(leases.due_work)
 
     async def promote_waiting(self) -> list[TurnId]:
         return await self._write(leases.promote_waiting)
@@ -203,8 +207,7 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
     """The turn, its question, event 1 and the conversation's counts. A turn that waits counts nothing yet."""
     turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
     if claim.conversation_id is None:
-        conversation = new_conversation(claim.principal, claim.new, turn.conversation_id, session.now)
-        session.run("insert_conversation", insertion(conversation, org_id))
+        session.run("insert_conversation", conversation_columns(claim, new))
     for each in new.attachments:
         session.run(
             "attach_file",
@@ -230,17 +233,18 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
     session.run("insert_turn", turn_values(turn) | turn_columns(claim, new))
     session.run("insert_message", (*message_values(new.question), org_id))
     insert_events(session, turn.id, org_id, 0, [new.began])
-    session.run(
-        "conversation_claimed",
-        {
-            "conversation": turn.conversation_id,
-            "turns": turns,
-            "messages": messages,
-            "now": session.now,
-            "title": new.title,
-            "preview": new.preview,
-        },
-    )
+    if claim.conversation_id is not None:
+        session.run(
+            "conversation_claimed",
+            {
+                "conversation": turn.conversation_id,
+                "turns": turns,
+                "messages": messages,
+                "now": session.now,
+                "title": new.title,
+                "preview": new.preview,
+            },
+        )
 
 
 def _count_message(session: Session, claim: Claim, turn: Turn) -> Mapping[Scope, int]:

@@ -1,9 +1,10 @@
 """One database as the verbs see it: an engine path, a client path, and writes that end once they have begun.
 
 Group commit: writes that arrive while others are under way go out together, in one statement and one commit. A single
-write goes out at once and does not wait for others. One group holds at most one write for each key (a conversation,
-a turn), and a key is never in two groups at a time. A write that has begun ends even if its caller has gone. If a group
-fails because of one of its writes, each is tried alone, so that only that write fails.
+write goes out at once and does not wait for others. If a group takes long, the next one goes out beside it. One group
+holds at most one write for each key (a conversation, a turn), and a key is never in two groups at a time. A write that
+has begun ends even if its caller has gone. If a group fails because of one of its writes, each is tried alone, so that
+only that write fails.
 
 Decision: docs/decisions/0103
 """
@@ -11,7 +12,6 @@ Decision: docs/decisions/0103
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from math import ceil
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -25,8 +25,10 @@ T = TypeVar("T")
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 
-LANES = 2
-"""Groups in flight at once: while one is being committed the next is computed. More only makes groups smaller."""
+LANES = 4
+"""Groups in flight at most. As a rule it is one: more would only make groups smaller."""
+SLOW_SECONDS = 0.05
+"""A group that takes longer may wait for a lock. Then another one goes out beside it."""
 GROUP_JOBS = 64
 GROUP_BYTES = 8 * 1024 * 1024
 
@@ -71,6 +73,10 @@ class Database:
 
     async def run(self, work: Callable[["Statements", bool], Awaitable[T]], *, in_transaction: bool = False) -> T:
         """The same for work on one connection, with a flag that says whether it is a repeat (see `Pool.run`)."""
+        return await self._finish(self.run_group(work, in_transaction=in_transaction))
+
+    async def run_group(self, work: Callable[["Statements", bool], Awaitable[T]], *, in_transaction: bool = False) -> T:
+        """The same without the promise that it is finished, for callers that prevent a cancellation themselves."""
 
         async def on(connection: Connection, is_repeat: bool) -> T:
             statements = Statements(connection, self._statements)
@@ -79,7 +85,7 @@ class Database:
             async with connection.transaction():
                 return await work(statements, is_repeat)
 
-        return await self._finish(self._engine.run(on))
+        return await self._engine.run(on)
 
     async def transact(
         self, work: Callable[["Statements"], Awaitable[T]], *, isolation: Isolation = "read_committed"
@@ -166,23 +172,42 @@ class Groups(Generic[Job, Answer]):
         self._pending: deque[_Asked[Job, Answer]] = deque()
         self._keys: set[str] = set()
         self._busy = 0
+        self._taken = 0
+        self._relief: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, key: str, job: Job, *, size: int = 0) -> Answer:
         """The outcome of this job, once it is committed."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._pending.append(_Asked(key, job, size, future))
-        if self._busy < self._lanes:
-            self._busy += 1
-            lane = asyncio.create_task(self._run_lane())
-            self._running.add(lane)
-            lane.add_done_callback(self._running.discard)
+        if not self._busy:
+            self._open_lane()
+        elif self._relief is None:
+            self._await_relief()
         return await future
 
     async def close(self) -> None:
         """Let what has begun, and what waits, end."""
         while self._running:
             await asyncio.wait(self._running)
+
+    def _open_lane(self) -> None:
+        self._busy += 1
+        lane = asyncio.create_task(self._run_lane())
+        self._running.add(lane)
+        lane.add_done_callback(self._running.discard)
+
+    def _await_relief(self) -> None:
+        self._relief = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._relieve, self._taken)
+
+    def _relieve(self, taken: int) -> None:
+        """Open another lane, if jobs wait and no group has gone out since `taken` had."""
+        self._relief = None
+        if not self._pending or self._busy >= self._lanes:
+            return
+        if self._taken == taken:
+            self._open_lane()
+        self._await_relief()
 
     async def _run_lane(self) -> None:
         try:
@@ -196,16 +221,11 @@ class Groups(Generic[Job, Answer]):
             self._busy -= 1
 
     def _take(self) -> list[_Asked[Job, Answer]]:
-        """The jobs that go out next: the oldest ones whose key is not under way. Without waiting jobs: none.
-
-        No lane takes more than its share. Otherwise all writers would wait while one large group is written, and then
-        the database would wait while they prepare the next.
-        """
+        """The jobs that go out next: the oldest ones whose key is not under way. Without waiting jobs: none."""
         group: list[_Asked[Job, Answer]] = []
         passed: list[_Asked[Job, Answer]] = []
         size = 0
-        share = min(GROUP_JOBS, ceil((len(self._pending) + len(self._keys)) / self._lanes))
-        while self._pending and len(group) < share and (size < GROUP_BYTES or not group):
+        while self._pending and len(group) < GROUP_JOBS and (size < GROUP_BYTES or not group):
             asked = self._pending.popleft()
             if asked.key in self._keys:
                 passed.append(asked)
@@ -214,6 +234,7 @@ class Groups(Generic[Job, Answer]):
             group.append(asked)
             size += asked.size
         self._pending.extendleft(reversed(passed))
+        self._taken += bool(group)
         return group
 
     async def _write(self, group: list[_Asked[Job, Answer]]) -> None:

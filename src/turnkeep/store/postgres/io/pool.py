@@ -28,6 +28,8 @@ CONNECT_SECONDS = 5.0
 COMMAND_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
+QUEUE_SECONDS = 60.0
+"""How long a caller waits for a connection at most, while others get theirs."""
 OVERTAKEN_LIMIT = 20
 """How often a write may lose a race against another writer. More often is a bug, and is reported as one."""
 
@@ -73,7 +75,11 @@ class Connection:
 
 
 class Pool:
-    """At most `size` connections to one address, opened when needed."""
+    """At most `size` connections to one address, opened when needed.
+
+    Callers that find none free wait in a queue, the first first. A long queue is not a database that is away: a caller
+    gives up when no connection has come back for `retry_seconds`, or after `QUEUE_SECONDS`.
+    """
 
     def __init__(self, url: str, *, size: int, prepared: bool, retry_seconds: float, **options: Any) -> None:
         self._url = url
@@ -84,6 +90,8 @@ class Pool:
         self._idle: list[Connection] = []
         self._open = 0
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._moved_at = 0.0
+        """When a connection last came back from a call that the database answered."""
         self._is_closed = False
 
     async def fetch(self, query: str, *values: Any) -> Rows:
@@ -121,7 +129,8 @@ class Pool:
         while True:
             connection: Connection | None = None
             try:
-                connection = await self._acquire(deadline)
+                connection, waited = await self._acquire(deadline)
+                deadline += waited  # the time in the queue is not the database's
                 answer = await work(connection, is_repeat)
             except Exception as exc:
                 self._drop_or_release(connection, exc)
@@ -156,30 +165,46 @@ class Pool:
             except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
                 connection.raw.terminate()
 
-    async def _acquire(self, deadline: float) -> Connection:
+    async def _acquire(self, deadline: float) -> tuple[Connection, float]:
+        """A connection, and how many seconds the caller waited in the queue for it."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        waited = 0.0
         while True:
             if self._is_closed:
                 raise Unavailable("The store is closed.")
             while self._idle:
                 connection = self._idle.pop()
                 if not connection.raw.is_closed():
-                    return connection
+                    return connection, waited
                 self._open -= 1
             if self._open < self._size:
-                return await self._connect()
+                return await self._connect(), waited
             waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             try:
-                async with asyncio.timeout_at(deadline):
-                    handed = await waiter
+                handed = await self._handed(waiter, deadline, began + QUEUE_SECONDS)
             except BaseException:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
                 elif not waiter.cancelled() and waiter.done() and (late := waiter.result()) is not None:
                     self._release(late)  # it came in the moment in which we gave up
                 raise
+            waited = now() - began
             if handed is not None:
-                return handed
+                return handed, waited
+
+    async def _handed(
+        self, waiter: "asyncio.Future[Connection | None]", deadline: float, latest: float
+    ) -> Connection | None:
+        """What the waiter is handed. Raises TimeoutError at `latest`, or at the deadline if the queue stands still."""
+        now = asyncio.get_running_loop().time
+        while not waiter.done():
+            seconds = min(max(deadline, self._moved_at + self._retry_seconds), latest) - now()
+            if seconds <= 0:
+                raise TimeoutError
+            await asyncio.wait([waiter], timeout=seconds)
+        return waiter.result()
 
     async def _connect(self) -> Connection:
         self._open += 1
@@ -203,6 +228,7 @@ class Pool:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
+                self._moved_at = asyncio.get_running_loop().time()
                 waiter.set_result(connection)
                 return
         self._idle.append(connection)

@@ -186,10 +186,15 @@ UNION ALL
 SELECT f.id FROM turnkeep.files f WHERE f.id = ANY ($2::text[])
 
 -- name: pending_conversations
--- Conversations with a settled turn right after what is indexed, so that indexing makes progress. The planner
+-- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
+-- they are indexed, the highest one below the first turn that has not ended, and the title. The planner
 -- believes that a third of all conversations wait. The order is that of the index conversations_to_index, and OFFSET 0
 -- keeps the condition a look-up per row found; without either, every conversation there is would be read.
-SELECT c.id, c.indexed_ordinal
+SELECT c.id, c.indexed_ordinal,
+       least((SELECT min(t.ordinal) FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'queued'),
+             (SELECT t.ordinal FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+             c.next_ordinal) - 1,
+       c.title
   FROM turnkeep.conversations c
  WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1)
    AND EXISTS (SELECT 1 FROM turnkeep.turns t
@@ -232,39 +237,47 @@ SELECT n.id, n.id, -1, n.org_id, n.workspace_id, n.user_id, array_to_tsvector(st
 ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
  WHERE s.tokens <> excluded.tokens
 
--- name: settled_up_to
--- The highest ordinal below the first turn that has not ended, and the title.
-SELECT coalesce((SELECT min(t.ordinal) FROM turnkeep.turns t
-                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1, c.title
-  FROM turnkeep.conversations c WHERE c.id = $1
-
 -- name: rows_to_index
-SELECT m.turn_id, m.turn_sequence, m.blocks, m.display
-  FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
- WHERE t.conversation_id = $1 AND t.active IN (true, false) AND t.ordinal > $2 AND t.ordinal <= $3 AND NOT m.internal
+-- The visible rows of the turns after $2 up to $3 of each of these conversations. OFFSET 0 keeps it a look-up for each.
+SELECT r.conversation_id, r.turn_id, r.turn_sequence, r.blocks, r.display
+  FROM unnest($1::text[], $2::integer[], $3::integer[]) AS w (id, after, last)
+ CROSS JOIN LATERAL (
+       SELECT t.conversation_id, m.turn_id, m.turn_sequence, CASE WHEN m.display IS NULL THEN m.blocks END AS blocks,
+              m.display
+         FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+        WHERE t.conversation_id = w.id AND t.active IN (true, false) AND t.ordinal > w.after AND t.ordinal <= w.last
+          AND NOT m.internal OFFSET 0) r
 
 -- name: index_turns
--- Add entries to the index and move its mark from $2 to $3. No row if another worker has moved it first. The title is
--- indexed too, unless it has changed since it was read.
-WITH marked AS (
-    UPDATE turnkeep.conversations c SET indexed_ordinal = $3 WHERE c.id = $1 AND c.indexed_ordinal = $2
-    RETURNING c.id, c.org_id, c.workspace_id, c.user_id, c.title
+-- Move the mark of each conversation from $2 to $3, add its entries ($6 to $9), and index its title, unless that has
+-- changed since it was read. The answer names the conversations whose mark was moved: for the others another worker was
+-- quicker, and nothing is added. They are locked in the order of their ids, as by every writer of several. Tokens hold
+-- no spaces, so those of one entry travel as one text.
+WITH locked AS MATERIALIZED (
+    SELECT c.id, c.org_id, c.workspace_id, c.user_id, w.last, CASE WHEN c.title = w.title THEN w.tokens END AS tokens
+      FROM turnkeep.conversations c
+      JOIN unnest($1::text[], $2::integer[], $3::integer[], $4::text[], $5::text[]) AS w (id, after, last, title, tokens)
+        ON c.id = w.id AND c.indexed_ordinal = w.after
+     ORDER BY c.id FOR UPDATE OF c
+), marked AS (
+    UPDATE turnkeep.conversations c SET indexed_ordinal = l.last FROM locked l WHERE c.id = l.id
 ), titled AS (
     INSERT INTO turnkeep.search_entries AS s
            (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT m.id, m.id, -1, m.org_id, m.workspace_id, m.user_id, array_to_tsvector($5::text[])
-      FROM marked m WHERE m.title = $4
+    SELECT l.id, l.id, -1, l.org_id, l.workspace_id, l.user_id, array_to_tsvector(string_to_array(l.tokens, ' '))
+      FROM locked l WHERE l.tokens IS NOT NULL
     ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
      WHERE s.tokens <> excluded.tokens
 ), added AS (
     INSERT INTO turnkeep.search_entries
            (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT m.id, e.turn, e.sequence, m.org_id, m.workspace_id, m.user_id,
+    SELECT l.id, e.turn, e.sequence, l.org_id, l.workspace_id, l.user_id,
            array_to_tsvector(string_to_array(e.tokens, ' '))
-      FROM marked m, unnest($6::text[], $7::integer[], $8::text[]) AS e (turn, sequence, tokens)
+      FROM locked l JOIN unnest($6::text[], $7::text[], $8::integer[], $9::text[]) AS e (id, turn, sequence, tokens)
+        ON e.id = l.id
     ON CONFLICT (conversation_id, turn_id, turn_sequence) DO NOTHING
 )
-SELECT m.id FROM marked m
+SELECT l.id FROM locked l
 
 -- name: found_conversations
 -- A page of conversations with an entry that matches: of the visible chain, or the title's.

@@ -1,21 +1,31 @@
 -- Turns: what loads facts for the rules, what writes, and the engine's reads.
 
 -- name: claim_facts
--- What the claim depends on, and the time.
-SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts($1) AS facts
+-- What each of these claims depends on, and the time.
+SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts(a.asked::json) AS facts
+  FROM unnest($1::text[]) WITH ORDINALITY AS a (asked, n) ORDER BY a.n
+
+-- name: write_claims
+-- Write these claims as they were decided; the conversations of those that were decided on other facts are returned, and
+-- nothing is written for them.
+SELECT turnkeep.write_claims($1, $2, $3, $4, $5) AS left_out
 
 -- name: write_claim
--- Write the claim as it was decided; false, with nothing written, if it was decided on other facts.
-SELECT turnkeep.write_claim($1, $2, $3, $4, $5) AS is_written
+-- The same for one claim that changes more than it adds; false, with nothing written, if it was decided on other facts.
+SELECT turnkeep.write_claim($1, $2, $3, $4, $5, $6, $7) AS is_written
 
 -- name: append
-SELECT turnkeep.append($1, $2, $3, $4, $5, $6) AS ordinals
+SELECT turnkeep.append($1, $2) AS ordinals
 
 -- name: record
-SELECT r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
+SELECT r.turn_id, r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
 
 -- name: settle
-SELECT s.outcome, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5, $6) s
+SELECT s.turn_id, s.outcome, s.last_seq, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5) s
+
+-- name: has_events
+-- Whether these events of the turn, those behind $2, are stored already.
+SELECT turnkeep.has_events($1, $2, $3)
 
 -- name: promotion_facts
 -- Lock the conversation, and load what decides which of its waiting turns runs next.
@@ -69,6 +79,30 @@ WITH adopted AS (
     SELECT t.id, t.last_seq, t.org_id, t.type, t.payload FROM adopted t
 )
 SELECT {t.turn_columns} FROM adopted t
+
+-- name: due_work
+-- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
+-- the index: the conditions are those of the statements that do the work.
+SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
+                WHERE q.status = 'queued'
+                  AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
+                                   WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
+       EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.status = 'running' AND t.lease_until < n.now),
+       EXISTS (SELECT 1 FROM turnkeep.turns t
+                WHERE t.status = 'running' AND NOT t.background AND t.watched_until < n.now
+                  AND t.cancel_requested_at IS NULL),
+       (SELECT true
+          FROM turnkeep.conversations c
+         WHERE c.indexed_ordinal < c.next_ordinal - 1
+           AND (EXISTS (SELECT 1 FROM turnkeep.turns t
+                         WHERE t.conversation_id = c.id AND t.active IN (true, false)
+                           AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
+                OR (c.title IS NOT NULL
+                    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
+                                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
+                                    OFFSET 0)))
+         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL
+  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.

@@ -175,8 +175,11 @@ DELETE FROM files
 RETURNING storage_key;
 
 -- name: pending_conversations
--- Conversations with a settled turn right after what is indexed, so that indexing makes progress.
-SELECT c.id, c.indexed_ordinal
+-- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
+-- they are indexed, and the highest one below the first turn that has not ended.
+SELECT c.id, c.indexed_ordinal,
+       coalesce((SELECT min(t.ordinal) FROM turns t
+                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1
   FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
  WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
    AND EXISTS (SELECT 1 FROM turns t
@@ -194,15 +197,8 @@ SELECT c.id
                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
  LIMIT :limit;
 
--- name: settled_up_to
--- The highest ordinal below the first turn that has not ended.
-SELECT coalesce((SELECT min(t.ordinal) FROM turns t
-                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1
-  FROM conversations c
- WHERE c.id = :conversation;
-
 -- name: rows_to_index
-SELECT {m.message_columns}
+SELECT m.turn_id, m.turn_sequence, CASE WHEN m.display IS NULL THEN m.blocks END, m.display
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
  WHERE t.conversation_id = :conversation AND t.active IN (0, 1) AND t.ordinal > :after AND t.ordinal <= :last
    AND m.internal = 0;

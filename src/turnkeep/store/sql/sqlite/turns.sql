@@ -294,6 +294,24 @@ RETURNING {turn_columns};
 -- What an earlier boot held can be adopted at once: one server owns this file, and it is not that one.
 UPDATE turns INDEXED BY turns_single_flight SET lease_until = 1 WHERE status = 'running' AND lease_until > 1;
 
+-- name: due_work
+-- What a sweep finds to do (`DueWork`). The conditions are those of the statements that do the work.
+SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
+                WHERE q.status = 'queued'
+                  AND NOT EXISTS (SELECT 1 FROM turns r
+                                   WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_single_flight WHERE t.status = 'running' AND t.lease_until < :now),
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_single_flight
+                WHERE t.status = 'running' AND t.background = 0 AND t.watched_until < :now
+                  AND t.cancel_requested_at IS NULL),
+       EXISTS (SELECT 1 FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
+                WHERE EXISTS (SELECT 1 FROM turns t
+                               WHERE t.conversation_id = c.id AND t.active IN (0, 1)
+                                 AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL)
+                   OR (c.title IS NOT NULL
+                       AND NOT EXISTS (SELECT 1 FROM search_entries e
+                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)));
+
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
 SELECT DISTINCT q.conversation_id

@@ -1,6 +1,6 @@
--- Claim a turn: `claim_facts` loads, `rules.claims` decides, `write_claim` locks, makes sure that the conversation is still as
--- it was, and writes. Each is one statement. No lock is held between them, so that a worker which is stopped in the middle
--- of a claim keeps no other worker waiting.
+-- Claim turns: `claim_facts` loads, `rules.claims` decides, `write_claims` locks, makes sure that the conversations are still
+-- as they were, and writes. Each is one statement, for claims of many conversations at once. No lock is held between them,
+-- so that a worker which is stopped in the middle of a claim keeps no other worker waiting.
 
 -- What a claim depends on, as one document (`rules.claims.ClaimFacts`, but for the time). `p_asked` is made by `turns.py`.
 CREATE FUNCTION turnkeep.claim_facts(p_asked json) RETURNS json LANGUAGE plpgsql STABLE
@@ -109,41 +109,107 @@ BEGIN
              WHERE f.conversation_id = p_conversation AND f.deleted_at IS NULL), '[]'));
 END $$;
 
--- Write what was decided, if the conversation and the files are still as `p_facts` has them; false if they are not, with
--- nothing written. A turn under the same id or key violates a unique index. Raises TK006, with the counters, if one of them
--- is over its limit.
+-- Write claims as they were decided; return the conversations of those that were left out, with nothing written, because
+-- their conversation is not as the facts of the claim have it any more (no facts: it was locked and looked at). A turn under
+-- the same id or key violates a unique index. Raises TK006, with the counters, if one of them is over its limit.
 --
--- Rows are locked first, and looked at by a later statement: a single one that waits for a lock would still see what was
--- there before it waited. `p_more` says what else is written (see `turns.py`). The counters come last, as all claims of a
--- workspace share one, and in the order in which every transaction locks them.
-CREATE FUNCTION turnkeep.write_claim(p_turn turnkeep.turns, p_message turnkeep.messages, p_event text, p_facts json, p_more json)
-RETURNS boolean LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+-- Each claim has a conversation of its own. Turns, questions and first events come as rows of their tables. `p_new` is a list
+-- of the conversations that are made, or NULL. The others are locked first, in the order of their ids, and looked at by a
+-- later statement: a single one that waits for a lock would still see what was there before it waited. The counters are the
+-- last that is locked, and in the order in which every transaction locks them, as all claims of a workspace share one.
+-- The plans are fixed: loops that look up each row by its index.
+CREATE FUNCTION turnkeep.write_claims(
+    p_jobs turnkeep.claim_job[], p_turns turnkeep.turns[], p_messages turnkeep.messages[],
+    p_events turnkeep.turn_events[], p_new json
+) RETURNS text[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
 DECLARE
-    v_more          record;
-    v_conversation  turnkeep.conversations;
-    v_more_turns    integer := 0;
-    v_more_messages integer := 0;
-    v_counted       json;
-    v_is_over       boolean;
+    v_left     text[] := '{}';
+    v_existing text[] := ARRAY(SELECT j.conversation_id FROM unnest(p_jobs) j WHERE NOT j.is_new);
+    v_scopes   text[];
+    v_ids      text[];
+    v_messages integer[];
+BEGIN
+    IF v_existing <> '{}' THEN
+        PERFORM 1 FROM turnkeep.conversations c WHERE c.id = ANY (v_existing) ORDER BY c.id FOR UPDATE;
+        v_left := ARRAY(
+            SELECT j.conversation_id FROM unnest(p_jobs) j
+              LEFT JOIN turnkeep.conversations c ON c.id = j.conversation_id AND c.deleted_at IS NULL
+             WHERE j.facts IS NOT NULL
+               AND turnkeep.claimed_conversation(c)::text IS DISTINCT FROM j.facts::json ->> 'conversation');
+        IF v_left <> '{}' THEN
+            p_jobs := ARRAY(SELECT j FROM unnest(p_jobs) j WHERE j.conversation_id <> ALL (v_left));
+            p_turns := ARRAY(SELECT t FROM unnest(p_turns) t WHERE t.conversation_id <> ALL (v_left));
+            p_messages := ARRAY(SELECT m FROM unnest(p_messages) m WHERE m.conversation_id <> ALL (v_left));
+            p_events := ARRAY(SELECT e FROM unnest(p_events) e JOIN unnest(p_turns) t ON t.id = e.turn_id);
+        END IF;
+        UPDATE turnkeep.conversations c
+           SET next_ordinal = c.next_ordinal + 1, updated_at = t.created_at,
+               title = coalesce(c.title, j.title), preview = coalesce(c.preview, j.preview),
+               turn_count = c.turn_count + (t.status = 'running')::integer,
+               message_count = c.message_count + (t.status = 'running')::integer
+          FROM unnest(p_jobs) j JOIN unnest(p_turns) t ON t.conversation_id = j.conversation_id
+         WHERE c.id = j.conversation_id AND NOT j.is_new;
+    END IF;
+    IF p_new IS NOT NULL THEN
+        INSERT INTO turnkeep.conversations ({new_conversation_columns})
+        SELECT {c.new_conversation_columns} FROM json_populate_recordset(NULL::turnkeep.conversations, p_new) c;
+    END IF;
+    -- The turns come before their rows: their key tells that another claim under the same id was quicker.
+    WITH claimed AS (
+        INSERT INTO turnkeep.turns SELECT t.* FROM unnest(p_turns) t
+        RETURNING org_id, workspace_id, user_id, key_id, month, source
+    ), counted AS (
+        INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
+        SELECT t.org_id, s.scope, s.scope_id, t.month, count(*) FILTER (WHERE t.source = 'ui'),
+               count(*) FILTER (WHERE t.source = 'api')
+          FROM claimed t
+         CROSS JOIN LATERAL (VALUES ('key', t.key_id), ('user', t.user_id), ('workspace', t.workspace_id))
+                            AS s (scope, scope_id)
+         WHERE s.scope_id IS NOT NULL
+         GROUP BY t.org_id, s.scope, s.scope_id, t.month
+         ORDER BY t.org_id, s.scope, s.scope_id, t.month
+        ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
+           SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
+        RETURNING u.scope, u.scope_id, u.ui_messages + u.api_messages AS messages
+    )
+    SELECT array_agg(c.scope), array_agg(c.scope_id), array_agg(c.messages) INTO v_scopes, v_ids, v_messages FROM counted c;
+    INSERT INTO turnkeep.messages SELECT m.* FROM unnest(p_messages) m;
+    INSERT INTO turnkeep.turn_events SELECT e.* FROM unnest(p_events) e;
+    IF EXISTS (SELECT 1 FROM unnest(p_jobs) j WHERE num_nonnulls(j.workspace_limit, j.user_limit, j.key_limit) > 0) THEN
+        PERFORM turnkeep.refuse('TK006', 'over a limit', (
+                   SELECT json_object_agg(n.scope, n.messages)::text FROM unnest(v_scopes, v_messages) AS n (scope, messages)))
+           FROM unnest(p_jobs) j JOIN unnest(p_turns) t ON t.conversation_id = j.conversation_id
+          CROSS JOIN LATERAL (VALUES ('key', t.key_id, j.key_limit), ('user', t.user_id, j.user_limit),
+                                     ('workspace', t.workspace_id, j.workspace_limit)) AS s (scope, scope_id, most)
+           JOIN unnest(v_scopes, v_ids, v_messages) AS c (scope, scope_id, messages)
+             ON c.scope = s.scope AND c.scope_id = s.scope_id AND c.messages > s.most;
+    END IF;
+    RETURN v_left;
+END $$;
+
+-- Write one claim that changes more than it adds: it attaches files, starts beside another turn, or interrupts. False, with
+-- nothing written, if the conversation or the files are not as `p_facts` has them any more. `p_more` says what else is
+-- written (see `turns.py`).
+CREATE FUNCTION turnkeep.write_claim(
+    p_job turnkeep.claim_job, p_turn turnkeep.turns, p_message turnkeep.messages, p_event turnkeep.turn_events,
+    p_new json, p_facts json, p_more json
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_more         record;
+    v_conversation turnkeep.conversations;
+    v_shown        record;
 BEGIN
     SELECT * INTO v_more FROM json_to_record(p_more) AS m (
-        conversation turnkeep.conversations, title text, preview text, attachments json, owner text, cancels text,
-        cancel_error text, cancel_event text, cancel_outbox json, stops text, moves json, is_branch boolean,
-        workspace_limit integer, user_limit integer, key_limit integer);
-    IF NOT (v_more.conversation IS NULL) THEN  -- a row IS NOT NULL only if all its columns are
-        INSERT INTO turnkeep.conversations ({new_conversation_columns})
-        SELECT {c.new_conversation_columns} FROM (SELECT (v_more.conversation).*) c;
-    ELSE
+        attachments json, owner text, cancels text, cancel_error text, cancel_event text, cancel_outbox json, stops text,
+        moves json, is_branch boolean);
+    IF p_new IS NULL THEN
         SELECT * INTO v_conversation FROM turnkeep.conversations c WHERE c.id = p_turn.conversation_id FOR UPDATE;
         IF v_conversation.deleted_at IS NOT NULL
            OR turnkeep.claimed_conversation(v_conversation)::text IS DISTINCT FROM p_facts ->> 'conversation' THEN
             RETURN false;
         END IF;
-    END IF;
-    IF v_more.attachments IS NOT NULL
-       AND NOT turnkeep.attach(p_turn, p_message.id, v_more.owner, v_more.attachments, p_facts ->> 'attachments') THEN
-        -- A new conversation was inserted above.
-        PERFORM turnkeep.refuse('40001', 'the files have changed');
     END IF;
     IF v_more.cancels IS NOT NULL THEN
         PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event,
@@ -158,41 +224,17 @@ BEGIN
           FROM json_to_recordset(v_more.moves) AS m (id text, ordinal integer)
          WHERE t.id = m.id;
     END IF;
-    IF p_turn.status = 'running' THEN
-        IF v_more.is_branch THEN
-            SELECT c.more_turns, c.more_messages INTO v_more_turns, v_more_messages
-              FROM turnkeep.show_chain(p_turn.conversation_id, p_turn.parent_turn_id) c;
-        END IF;
-        v_more_turns := v_more_turns + 1;
-        v_more_messages := v_more_messages + 1;
+    IF p_turn.status = 'running' AND v_more.is_branch THEN
+        SELECT * INTO v_shown FROM turnkeep.show_chain(p_turn.conversation_id, p_turn.parent_turn_id);
+        UPDATE turnkeep.conversations c
+           SET turn_count = c.turn_count + v_shown.more_turns, message_count = c.message_count + v_shown.more_messages
+         WHERE c.id = p_turn.conversation_id;
     END IF;
-    INSERT INTO turnkeep.turns VALUES (p_turn.*);
-    INSERT INTO turnkeep.messages VALUES (p_message.*);
-    INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
-    VALUES (p_turn.id, 1, p_turn.org_id, 'turn', p_event);
-    UPDATE turnkeep.conversations c
-       SET next_ordinal = c.next_ordinal + 1, updated_at = p_turn.created_at,
-           title = coalesce(c.title, v_more.title), preview = coalesce(c.preview, v_more.preview),
-           turn_count = c.turn_count + v_more_turns, message_count = c.message_count + v_more_messages
-     WHERE c.id = p_turn.conversation_id;
-    WITH counted AS (
-        INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
-        SELECT p_turn.org_id, s.scope, s.scope_id, p_turn.month, (p_turn.source = 'ui')::integer,
-               (p_turn.source = 'api')::integer
-          FROM (VALUES ('key', p_turn.key_id), ('user', p_turn.user_id), ('workspace', p_turn.workspace_id))
-               AS s (scope, scope_id)
-         WHERE s.scope_id IS NOT NULL
-        ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
-           SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
-        RETURNING u.scope, u.ui_messages + u.api_messages AS messages
-    )
-    SELECT json_object_agg(c.scope, c.messages),
-           bool_or(c.messages > CASE c.scope WHEN 'key' THEN v_more.key_limit WHEN 'user' THEN v_more.user_limit
-                                             ELSE v_more.workspace_limit END)
-      INTO v_counted, v_is_over
-      FROM counted c;
-    IF v_is_over THEN
-        PERFORM turnkeep.refuse('TK006', 'over a limit', v_counted::text);
+    p_job.facts := NULL;  -- they were looked at, and are others now
+    PERFORM turnkeep.write_claims(ARRAY[p_job], ARRAY[p_turn], ARRAY[p_message], ARRAY[p_event], p_new);
+    IF v_more.attachments IS NOT NULL
+       AND NOT turnkeep.attach(p_turn, p_message.id, v_more.owner, v_more.attachments, p_facts ->> 'attachments') THEN
+        PERFORM turnkeep.refuse('40001', 'the files have changed');  -- which takes everything back
     END IF;
     RETURN true;
 END $$;

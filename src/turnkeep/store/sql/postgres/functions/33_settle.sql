@@ -1,90 +1,91 @@
 -- End turns: rows, events, the terminal event, status, counters, head, usage, tokens and the outbox, at once.
 --
--- The parameters are those of `record`; the terminal event is the last of a job. A job says besides how the turn ends, and `p_outbox` what
--- the outside hears of it. Jobs
--- come in the order of their turn ids, after all their conversations were locked in the order of theirs. A turn of a deleted
--- conversation ends too.
+-- A job says how one turn ends; rows, events and log lines are as in `record`, and the terminal event is the last of a job.
+-- Jobs come in the order of their turn ids, after all their conversations were locked in the order of theirs. A turn of a
+-- deleted conversation ends too. There is one row in the answer for each turn that exists; its `turn` is NULL unless the
+-- outcome is `held`.
 --
 -- Where another turn waits in the conversation, one job is left undone with the outcome `waiting`, unless `p_promotes`: the
--- caller then settles it in a transaction of its own, in which the rules decide what runs next.
+-- caller then settles it in a transaction of its own, in which the rules decide what runs next. Whether one waits is told by
+-- a statement that begins once the conversation is locked.
 CREATE FUNCTION turnkeep.settle(
-    p_jobs json, p_rows turnkeep.messages[], p_events turnkeep.turn_events[], p_logs turnkeep.turn_logs[],
-    p_outbox json, p_promotes boolean
-) RETURNS TABLE (outcome text, turn turnkeep.turns) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+    p_jobs turnkeep.settle_job[], p_rows turnkeep.messages[], p_events turnkeep.turn_events[], p_logs turnkeep.turn_logs[],
+    p_promotes boolean
+) RETURNS TABLE (turn_id text, outcome text, last_seq integer, turn turnkeep.turns) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
 DECLARE
-    v_job    record;
-    v_fence  record;
-    v_now    bigint;
-    v_held   text[] := '{}';
-    v_carry  text[] := '{}';
-    v_turns  turnkeep.turns[] := '{}';
+    v_now bigint;
 BEGIN
     PERFORM 1 FROM turnkeep.conversations c
-      WHERE c.id = ANY (ARRAY(SELECT j.conversation_id FROM json_to_recordset(p_jobs) AS j (conversation_id text)))
-      ORDER BY c.id FOR UPDATE;
-    FOR v_job IN
-        SELECT * FROM json_to_recordset(p_jobs) AS j (
-            turn_id text, attempt integer, after integer, last integer, conversation_id text, status text, error text,
-            has_final boolean, input_tokens bigint, output_tokens bigint, cache_read_tokens bigint,
-            cache_write_tokens bigint)
-    LOOP
-        SELECT * INTO v_fence FROM turnkeep.fence(v_job.turn_id, v_job.attempt, v_job.after);
-        outcome := v_fence.stand;
-        turn := v_fence.turn;
-        IF outcome = 'settled' THEN
-            IF turn.last_seq = v_job.last AND turnkeep.has_events(v_job.turn_id, v_job.last - 1, p_events) THEN
-                outcome := 'known';
-            END IF;
-        ELSIF outcome = 'held' AND turn.conversation_id <> v_job.conversation_id THEN
-            outcome := 'lost';
-        ELSIF outcome = 'held' AND NOT p_promotes AND EXISTS (
-                SELECT 1 FROM turnkeep.turns q WHERE q.conversation_id = v_job.conversation_id AND q.status = 'queued') THEN
-            outcome := 'waiting';
-        END IF;
-        IF outcome = 'held' THEN
-            v_now := turnkeep.now_ms();
-            UPDATE turnkeep.turns t
-               SET status = v_job.status, error = v_job.error, settled_at = v_now, lease_until = NULL,
-                   last_seq = v_job.last, input_tokens = v_job.input_tokens, output_tokens = v_job.output_tokens,
-                   cache_read_tokens = v_job.cache_read_tokens, cache_write_tokens = v_job.cache_write_tokens
-             WHERE t.id = v_job.turn_id
-            RETURNING * INTO turn;
-            UPDATE turnkeep.conversations c
-               SET head_turn_id = v_job.turn_id, updated_at = v_now,
-                   message_count = c.message_count + v_job.has_final::integer
-             WHERE c.id = turn.conversation_id;
-            UPDATE turnkeep.one_time_tokens o SET expires_at = v_now
-             WHERE o.turn_id = v_job.turn_id AND o.used_at IS NULL;
-            v_held := v_held || v_job.turn_id;
-            v_turns := v_turns || turn;
-            IF v_job.has_final AND turn.files_written > 0 THEN
-                v_carry := v_carry || v_job.turn_id;
-            END IF;
-        END IF;
-        RETURN NEXT;
-    END LOOP;
-    PERFORM turnkeep.write_entries(v_held, p_rows, p_events, p_logs);
-    PERFORM turnkeep.write_outbox(v_turns, p_outbox);
-    PERFORM turnkeep.add_tokens(v_turns);
-    IF v_carry <> '{}' THEN
+      WHERE c.id = ANY (ARRAY(SELECT j.conversation_id FROM unnest(p_jobs) j)) ORDER BY c.id FOR UPDATE;
+    v_now := turnkeep.now_ms();
+    RETURN QUERY
+    WITH fence AS MATERIALIZED (
+        SELECT j.*, t.org_id, t.last_seq,
+               CASE WHEN t.conversation_id <> j.conversation_id THEN 'lost'
+                    ELSE turnkeep.stand_of(t.status, t.settled_at, t.attempt, t.last_seq, j.attempt, j.after) END AS stand,
+               NOT p_promotes AND EXISTS (
+                   SELECT 1 FROM turnkeep.turns q WHERE q.conversation_id = t.conversation_id AND q.status = 'queued'
+               ) AS is_waited_for
+          FROM unnest(p_jobs) j JOIN turnkeep.turns t ON t.id = j.turn_id
+         ORDER BY t.id FOR UPDATE OF t
+    ), ended AS (
+        UPDATE turnkeep.turns t
+           SET status = f.status, error = f.error, settled_at = v_now, lease_until = NULL, last_seq = f.last,
+               input_tokens = f.input_tokens, output_tokens = f.output_tokens, cache_read_tokens = f.cache_read_tokens,
+               cache_write_tokens = f.cache_write_tokens
+          FROM fence f WHERE t.id = f.turn_id AND f.stand = 'held' AND NOT f.is_waited_for
+        RETURNING t.id, t.org_id, t.workspace_id, t.conversation_id, t.user_id, t.key_id, t.month, t.input_tokens,
+                  t.output_tokens, t.files_written, f.has_final, f.entry_id, f.entry_type, t AS turn
+    ), headed AS (
+        UPDATE turnkeep.conversations c
+           SET head_turn_id = e.id, updated_at = v_now, message_count = c.message_count + e.has_final::integer
+          FROM ended e WHERE c.id = e.conversation_id
+    ), said AS (
+        INSERT INTO turnkeep.messages
+               (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, iteration, blocks, display,
+                attachments, sources, metadata, usage, legacy, provider, created_at)
+        SELECT r.turn_id, r.turn_sequence, r.id, e.org_id, e.conversation_id, r.role, r.internal, r.iteration, r.blocks,
+               r.display, r.attachments, r.sources, r.metadata, r.usage, r.legacy, r.provider, r.created_at
+          FROM unnest(p_rows) r JOIN ended e ON e.id = r.turn_id
+    ), told AS (
+        INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
+        SELECT r.turn_id, r.seq, e.org_id, r.type, r.payload FROM unnest(p_events) r JOIN ended e ON e.id = r.turn_id
+    ), logged AS (
+        INSERT INTO turnkeep.turn_logs (turn_id, n, org_id, after_seq, level, message, ts)
+        SELECT l.turn_id, l.n + coalesce((SELECT max(x.n) FROM turnkeep.turn_logs x WHERE x.turn_id = l.turn_id), 0),
+               e.org_id, l.after_seq, l.level, l.message, l.ts
+          FROM unnest(p_logs) l JOIN ended e ON e.id = l.turn_id
+    ), reported AS (
+        INSERT INTO turnkeep.outbox
+               (id, org_id, workspace_id, user_id, type, conversation_id, subject_id, created_at, not_before)
+        SELECT e.entry_id, e.org_id, e.workspace_id, e.user_id, e.entry_type, e.conversation_id, e.id, v_now, v_now
+          FROM ended e
+    ), expired AS (
+        UPDATE turnkeep.one_time_tokens o SET expires_at = v_now
+          FROM ended e WHERE o.turn_id = e.id AND o.used_at IS NULL
+    ), counted AS (
+        -- Each row of usage once, and in the order of its key: other claims and settlements lock it too.
+        INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, input_tokens, output_tokens)
+        SELECT e.org_id, s.scope, s.scope_id, e.month, sum(e.input_tokens), sum(e.output_tokens)
+          FROM ended e
+         CROSS JOIN LATERAL (VALUES ('key', e.key_id), ('user', e.user_id), ('workspace', e.workspace_id))
+                            AS s (scope, scope_id)
+         WHERE s.scope_id IS NOT NULL AND e.input_tokens + e.output_tokens > 0
+         GROUP BY e.org_id, s.scope, s.scope_id, e.month
+         ORDER BY e.org_id, s.scope, s.scope_id, e.month
+        ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
+           SET input_tokens = u.input_tokens + excluded.input_tokens,
+               output_tokens = u.output_tokens + excluded.output_tokens
+    )
+    SELECT f.turn_id, CASE WHEN f.stand = 'held' AND f.is_waited_for THEN 'waiting' ELSE f.stand END, f.last_seq, e.turn
+      FROM fence f LEFT JOIN ended e ON e.id = f.turn_id;
+    -- Files that a sandbox wrote back belong to the answer.
+    IF EXISTS (SELECT 1 FROM unnest(p_jobs) j JOIN turnkeep.files f ON f.turn_id = j.turn_id WHERE f.message_id IS NULL) THEN
         UPDATE turnkeep.files f SET message_id = m.id
-          FROM turnkeep.messages m
-         WHERE f.turn_id = ANY (v_carry) AND f.message_id IS NULL
-           AND m.turn_id = f.turn_id AND m.role = 'assistant' AND NOT m.internal;
+          FROM unnest(p_jobs) j JOIN turnkeep.messages m ON m.turn_id = j.turn_id AND m.role = 'assistant' AND NOT m.internal
+         WHERE f.turn_id = j.turn_id AND f.message_id IS NULL;
     END IF;
-END $$;
-
--- Add what these turns have consumed to their month, each row of usage once and in the order of its key.
-CREATE FUNCTION turnkeep.add_tokens(p_turns turnkeep.turns[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, input_tokens, output_tokens)
-    SELECT t.org_id, s.scope, s.scope_id, t.month, sum(t.input_tokens), sum(t.output_tokens)
-      FROM unnest(p_turns) t
-     CROSS JOIN LATERAL (VALUES ('key', t.key_id), ('user', t.user_id), ('workspace', t.workspace_id)) AS s (scope, scope_id)
-     WHERE s.scope_id IS NOT NULL AND t.input_tokens + t.output_tokens > 0
-     GROUP BY t.org_id, s.scope, s.scope_id, t.month
-     ORDER BY t.org_id, s.scope, s.scope_id, t.month
-    ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
-       SET input_tokens = u.input_tokens + excluded.input_tokens,
-           output_tokens = u.output_tokens + excluded.output_tokens;
 END $$;

@@ -1,0 +1,1 @@
+-- PostgreSQL drops constraints here. On SQLite they cost next to nothing, and stay.
