@@ -2,7 +2,8 @@
 
 A part is a module with `run() -> list[dict]` (it may take `quick` and `only`) and, if it likes, the names of the
 `packages` that its figures depend on. A row is a figure, a setting (`setting`, `value`), or, made with
-`harness.target`, a target. A miss is shown and changes nothing else: figures are no tests. Only a crash ends with an error.
+`harness.target`, a target. A miss is shown and changes nothing else: figures are no tests. Only a crash ends with an
+error.
 """
 
 import argparse

