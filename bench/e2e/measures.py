@@ -270,8 +270,8 @@ class Measures:
         with self._stage.sending(job) as clients:
             time.sleep(self._effort.settle_seconds)
             values = self._watch(watched)
-            self._stage.finish(clients)
-        return values
+            report = self._stage.finish(clients)
+        return values | {"ended": report.succeeded}
 
 
 def live(count: int) -> str:

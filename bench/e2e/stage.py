@@ -72,8 +72,6 @@ class Stage:
     provider_port: int
     servers: dict[str, Server] = field(default_factory=dict)
     postgres: PostgresServer | None = None
-    settings: dict[str, str] = field(default_factory=dict)
-    """What the figures depend on beside the versions of packages."""
 
     def serve(self, server: Server) -> None:
         """Let this server run, and every other one wait."""
