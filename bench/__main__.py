@@ -172,4 +172,7 @@ def _write(results: dict[str, Rows], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("bench: stopped; no results were written")

@@ -44,7 +44,8 @@ class Effort:
     idle_seconds: float
     open_streams: int
     settle_seconds: float
-    """How long the open streams are given to become idle."""
+    """How long a server is given to become idle. A connection of PostgreSQL that has become idle takes up to ten
+    seconds to report its last transactions."""
     long_turns: int
     """The least number of turns of 500 tokens."""
     is_whole: bool
@@ -62,7 +63,7 @@ FULL = Effort(
     starts=3,
     idle_seconds=6.0,
     open_streams=1_000,
-    settle_seconds=8.0,
+    settle_seconds=14.0,
     long_turns=CLIENTS,
     is_whole=True,
 )
@@ -140,7 +141,7 @@ class Measures:
         if self._contender.role == "peer" and not self._effort.is_whole:
             return
         yield Measure(START, self._start, self._effort.starts)
-        yield Measure(IDLE, lambda: self._watch(self._effort.idle_seconds), 1)
+        yield Measure(IDLE, self._idle, 1)
         if self._contender.role == "ours" and self._contender.name != "turnkeep-workers":
             count = self._effort.open_streams
             yield Measure(silent(count, 1), lambda: self._silent(turns=1, readers=count), 1)
@@ -205,7 +206,14 @@ class Measures:
     def _live(self, count: int) -> Values:
         seconds = self._effort.live_seconds
         sample, values = self._visit(
-            self._job(clients=count, turns=count, tokens=PER_SECOND * seconds, per_second=PER_SECOND, start_seconds=1.0)
+            self._job(
+                clients=count,
+                turns=count,
+                tokens=PER_SECOND * seconds,
+                per_second=PER_SECOND,
+                start_seconds=1.0,
+                patience_seconds=6.0 * seconds,
+            )
         )
         report = sample.report
         assert report.lag_p50_ms is not None
@@ -237,10 +245,13 @@ class Measures:
             "memory_mb": memory_mb(self._server.process.pid),
         }
 
+    def _idle(self) -> Values:
+        self._stage.serve(self._server)
+        time.sleep(self._effort.settle_seconds if self._contender.database == "postgres" else 1)
+        return self._watch(self._effort.idle_seconds)
+
     def _watch(self, seconds: float) -> Values:
         """A while in which nothing is asked."""
-        self._stage.serve(self._server)
-        time.sleep(1)
         pid = self._server.process.pid
         is_postgres = self._contender.database == "postgres"
         before = cpu_seconds(pid), self._stage.transactions(self._server) if is_postgres else 0
@@ -257,7 +268,7 @@ class Measures:
     def _silent(self, *, turns: int, readers: int) -> Values:
         """Open streams on which nothing happens: the model says a word, and the next one much later."""
         watched = self._effort.idle_seconds
-        pause = 2 * self._effort.settle_seconds + watched
+        pause = self._effort.settle_seconds + watched + 4
         job = self._job(
             clients=turns,
             turns=turns,
