@@ -126,7 +126,7 @@ FIGURES = [
 
 class TestWhatIsPublished:
     def test_the_picture_has_a_bar_for_every_server(self) -> None:
-        drawn = ElementTree.fromstring(report.picture(FIGURES))
+        drawn = ElementTree.fromstring(report.picture(FIGURES, cores=2))
         texts = ["".join(element.itertext()) for element in drawn.iter() if element.tag.endswith("text")]
         assert {"bare ASGI app", "Turnkeep", "FastAPI + openai-agents"} <= set(texts)
         bars = [element for element in drawn.iter() if element.get("class") in {"ours", "floor", "peer"}]
@@ -139,7 +139,7 @@ class TestWhatIsPublished:
         monkeypatch.setattr(report, "ROOT", tmp_path)
         monkeypatch.setattr(report, "PICTURE", tmp_path / "picture.svg")
         found = targets({(row["figure"], row["name"]): row for row in FIGURES})
-        report.publish({"figures": FIGURES, "targets": found})
+        report.publish({"machine": {"cores": 2}, "figures": FIGURES, "targets": found})
         readme = (tmp_path / "README.md").read_text()
         assert readme.startswith(f"before\n{report.BEGIN}\n| ")
         assert readme.endswith(f" |\n{report.END}\nafter\n")

@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 def publish(results: Mapping[str, Any]) -> None:
     """Write the picture and the tables of one part `e2e` of `results.json`."""
-    PICTURE.write_text(picture(results["figures"]), encoding="utf-8")
+    PICTURE.write_text(picture(results["figures"], results["machine"]["cores"]), encoding="utf-8")
     _replace(ROOT / "README.md", main_table(results["figures"]))
     tables = f"{main_table(results['figures'])}\n\n{target_table(results['targets'])}"
     _replace(ROOT / "bench" / "README.md", tables)
@@ -89,6 +89,7 @@ _STYLE = """
   .card { fill: #ffffff; stroke: #d0d7de; } .text { fill: #1f2328; } .small { fill: #59636e; }
   .ours { fill: #0969da; } .floor { fill: #afb8c1; } .peer { fill: #bf8700; } .track { fill: #f6f8fa; }
   text { font: 14px system-ui, -apple-system, "Segoe UI", sans-serif; } .title { font-weight: 600; font-size: 16px; }
+  .group { font-weight: 600; }
   @media (prefers-color-scheme: dark) {
     .card { fill: #0d1117; stroke: #3d444d; } .text { fill: #f0f6fc; } .small { fill: #9198a1; }
     .ours { fill: #4493f8; } .floor { fill: #656c76; } .peer { fill: #d29922; } .track { fill: #151b23; }
@@ -97,7 +98,7 @@ _STYLE = """
 _WIDTH, _LINE, _LABEL, _BAR = 860, 30, 240, 380
 
 
-def picture(figures: Sequence[Row]) -> str:
+def picture(figures: Sequence[Row], cores: int) -> str:
     """Bars of turns per second, with the CPU of a turn beside them, as SVG."""
     rows = _of(figures, measures.TURN)
     groups = [
@@ -105,7 +106,7 @@ def picture(figures: Sequence[Row]) -> str:
         ("On PostgreSQL", [row for row in rows if row["database"] == "postgres"]),
     ]
     shown = [(title, sorted(group, key=_rank)) for title, group in groups if group]
-    height = 78 + sum(44 + _LINE * len(group) for _, group in shown)
+    height = 88 + sum(44 + _LINE * len(group) for _, group in shown)
     most = max(row["turns_per_second"] for row in rows)
     body = "\n".join(_bars(shown, most))
     return (
@@ -114,7 +115,8 @@ def picture(figures: Sequence[Row]) -> str:
         f"a bare ASGI app and other servers</title>\n<style>{_STYLE}</style>\n"
         f'<rect class="card" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8"/>\n'
         f'<text class="text title" x="24" y="36">Turns per second, and CPU of the server per turn</text>\n'
-        f'<text class="small" x="24" y="58">16 clients, new conversations, answers of 20 tokens, two cores</text>\n'
+        f'<text class="small" x="24" y="58">{measures.CLIENTS} clients, new conversations, answers of 20 tokens; '
+        f"server, provider, client and database share {cores} cores</text>\n"
         f"{body}\n</svg>\n"
     )
 
@@ -128,7 +130,7 @@ def _bars(groups: Sequence[tuple[str, Sequence[Row]]], most: float) -> Iterator[
     y = 72
     for title, group in groups:
         y += 30
-        yield f'<text class="text" x="24" y="{y}" font-weight="600">{escape(title)}</text>'
+        yield f'<text class="text group" x="24" y="{y}">{escape(title)}</text>'
         y += 14
         for row in group:
             width = max(2.0, _BAR * float(row["turns_per_second"]) / most)
