@@ -139,12 +139,20 @@ class TestWhatIsPublished:
         monkeypatch.setattr(report, "ROOT", tmp_path)
         monkeypatch.setattr(report, "PICTURE", tmp_path / "picture.svg")
         found = targets({(row["figure"], row["name"]): row for row in FIGURES})
-        report.publish({"machine": {"cores": 2}, "figures": FIGURES, "targets": found})
+        report.publish({"machine": {"cores": 2, "load_before": 0.3}, "figures": FIGURES, "targets": found})
         readme = (tmp_path / "README.md").read_text()
         assert readme.startswith(f"before\n{report.BEGIN}\n| ")
         assert readme.endswith(f" |\n{report.END}\nafter\n")
         assert "| **Turnkeep** | SQLite | 500 | 1.5 ms | – | – | – |" in readme
         assert "| SQLite: CPU of a turn ÷ the floor's | 3 × | ≤ 3.5 × |" in (tmp_path / "bench/README.md").read_text()
+
+    def test_a_disturbed_run_is_called_so(self) -> None:
+        assert report._caution({"cores": 2, "load_before": 1.0}) == ""
+        assert "load 3.5" in report._caution({"cores": 2, "load_before": 3.5})
+
+    def test_turns_that_were_refused_stand_beside_the_lag(self) -> None:
+        live = {**FIGURES[1], "figure": measures.live(200), "lag_p99_ms": 1234.0, "refused": 3}
+        assert "| 1,234 ms (3 refused) |" in report.main_table([*FIGURES, live])
 
     def test_a_page_without_marks_is_an_error(self, tmp_path: Path) -> None:
         page = tmp_path / "README.md"

@@ -15,16 +15,31 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "images" / "turns-per-second.svg"
 BEGIN, END = "<!-- e2e figures: begin -->", "<!-- e2e figures: end -->"
 
+BUSY = 0.5
+"""Load per core from which on a run is called disturbed."""
+
 DATABASES = {"sqlite": "SQLite", "memory": "in memory", "postgres": "PostgreSQL"}
 Row = Mapping[str, Any]
 
 
 def publish(results: Mapping[str, Any]) -> None:
     """Write the picture and the tables of one part `e2e` of `results.json`."""
+    note = _caution(results["machine"])
     PICTURE.write_text(picture(results["figures"], results["machine"]["cores"]), encoding="utf-8")
-    _replace(ROOT / "README.md", main_table(results["figures"]))
-    tables = f"{main_table(results['figures'])}\n\n{target_table(results['targets'])}"
+    _replace(ROOT / "README.md", main_table(results["figures"]) + note)
+    tables = f"{main_table(results['figures'])}{note}\n\n{target_table(results['targets'])}"
     _replace(ROOT / "bench" / "README.md", tables)
+
+
+def _caution(machine: Mapping[str, Any]) -> str:
+    """A sentence under the table, if other work disturbed the run."""
+    load = machine["load_before"]
+    if load <= BUSY * machine["cores"]:
+        return ""
+    return (
+        f"\n\nOther work ran on the machine during this run (load {load:g} before it, {machine['cores']} cores): its "
+        "turns per second and times say little, its CPU figures more."
+    )
 
 
 def main_table(figures: Sequence[Row]) -> str:
@@ -43,7 +58,7 @@ def main_table(figures: Sequence[Row]) -> str:
             f"{row['cpu_ms_per_turn']:.2g} ms",
             _shown(figures, measures.LONG, name, "cpu_us_per_token", "µs"),
             _shown(figures, measures.FIRST, name, "first_delta_ms", "ms"),
-            _shown(figures, live, name, "lag_p99_ms", "ms"),
+            _shown(figures, live, name, "lag_p99_ms", "ms") + _failures(figures, live, name),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -53,7 +68,8 @@ def target_table(targets: Sequence[Row]) -> str:
     """What was asked, and what was measured."""
     lines = ["| | measured | target |", "|---|---:|---:|"]
     for row in targets:
-        measured = f"{row['value']:.3g} {row['unit']}".strip()
+        value = f"{row['value']:,.0f}" if row["value"] >= 100 else f"{row['value']:.3g}"
+        measured = f"{value} {row['unit']}".strip()
         asked = f"{row['sign']} {row['bound']:g} {row['unit']}".strip()
         lines.append(f"| {row['target']} | {measured} | {asked}{'' if row['met'] else ' (missed)'} |")
     return "\n".join(lines)
@@ -70,9 +86,19 @@ def _bold(row: Row, text: str) -> str:
 def _shown(figures: Sequence[Row], figure: str, name: str, value: str, unit: str) -> str:
     for row in _of(figures, figure):
         if row["name"] == name and value in row:
-            number = float(row[value])
-            return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.2g} {unit}"
+            return f"{_number(row[value])} {unit}"
     return "–"
+
+
+def _failures(figures: Sequence[Row], figure: str, name: str) -> str:
+    """Turns that the lag says nothing about."""
+    found = [row for row in _of(figures, figure) if row["name"] == name]
+    counts = [f"{row[kind]:.0f} {kind}" for row in found for kind in ("refused", "wrong") if kind in row]
+    return f" ({', '.join(counts)})" if counts else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _replace(page: Path, text: str) -> None:
