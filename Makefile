@@ -37,5 +37,5 @@ lock: ## Write the requirements locks anew (ARGS=--upgrade takes newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## Remove everything that the commands above made
-	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist .web.lock web/node_modules web/src/wire/schema.ts src/turnkeep/web
+	rm -rf .venv .venv-bench .venv.lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist .web.lock web/node_modules web/src/wire/schema.ts src/turnkeep/web
 	find src clients tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

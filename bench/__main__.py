@@ -1,8 +1,9 @@
-"""`python -m bench [part …] [--quick] [--only NAMES]`: run the parts, show their tables, write `bench/results.json`.
+"""`python -m bench [part …] [--quick] …`: run the parts, show their tables, write `bench/results.json`.
 
-A part is a module with `run() -> list[dict]` (it may take `quick` and `only`) and, if it likes, the names of the
-`packages` that its figures depend on. A row is a figure, a setting (`setting`, `value`), or, made with
-`harness.target`, a target. A miss is shown and changes nothing else: figures are no tests. Only a crash ends with an error.
+A part is a module with `run() -> list[dict]` (it may take `quick`, `only` and `figures`) and, if it likes, the names of
+the `packages` that its figures depend on, and `publish(results)`, which writes what else is made of them. A row is a
+figure, a setting (`setting`, `value`), or, made with `harness.target`, a target. A miss is shown and changes nothing
+else: figures are no tests. Only a crash ends with an error.
 """
 
 import argparse
@@ -48,9 +49,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, side by side with the peers.")
     parser.add_argument("parts", nargs="*", metavar="part", help=f"one or more of: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a short look; no figures to quote, no results.json")
-    parser.add_argument("--only", default="", metavar="NAMES", help="contenders of e2e, such as floor,turnkeep-sqlite")
+    parser.add_argument("--only", type=_names, default=[], help="contenders of e2e, such as floor,turnkeep-sqlite")
+    parser.add_argument("--figures", type=_names, default=[], help="figures of e2e with these words, such as live,idle")
     arguments = parser.parse_args()
-    only = [name for name in arguments.only.split(",") if name]
     unknown = [part for part in arguments.parts if part not in PARTS]
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -63,14 +64,21 @@ def main() -> int:
     results: dict[str, Rows] = {}
     for name, module in modules.items():
         with console.status(f"Measuring: {name}"):
-            results[name] = _run(module, quick=arguments.quick, only=only)
+            results[name] = _run(module, quick=arguments.quick, only=arguments.only, figures=arguments.figures)
     for name, rows in results.items():
         console.print(_figures(name, rows))
     console.print(_targets(results))
-    if not arguments.quick and not only:
+    if not (arguments.quick or arguments.only or arguments.figures):
         packages = [package for module in modules.values() for package in getattr(module, "packages", ())]
-        _write(results, machine(list(dict.fromkeys(packages))) | {"load_before": round(load, 1)})
+        written = _write(results, machine(list(dict.fromkeys(packages))) | {"load_before": round(load, 1)})
+        for name, module in modules.items():
+            if hasattr(module, "publish"):
+                module.publish(written[name])
     return 0
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
 
 
 def _load(name: str) -> ModuleType:
@@ -144,7 +152,7 @@ def _targets(results: dict[str, Rows]) -> Table:
     return table
 
 
-def _write(results: dict[str, Rows], facts: dict[str, Any]) -> None:
+def _write(results: dict[str, Rows], facts: dict[str, Any]) -> dict[str, Any]:
     """Parts that were not run keep what an earlier run found."""
     try:
         before = json.loads(RESULTS.read_text())["parts"]
@@ -160,7 +168,11 @@ def _write(results: dict[str, Rows], facts: dict[str, Any]) -> None:
         for name, rows in results.items()
     }
     RESULTS.write_text(json.dumps({"parts": before | measured}, indent=1, ensure_ascii=False) + "\n")
+    return measured
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("bench: stopped; no results were written")

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import Any, cast
 
 import msgspec
@@ -30,7 +31,7 @@ class Job(msgspec.Struct, kw_only=True):
     tokens: int
     per_second: float = 0
     conversations: Sequence[str] = ()
-    """Turn n continues conversation n, modulo their number. If there are none, every turn makes a new one."""
+    """Each client continues its own share of them, one after the other. If there are none, every turn makes one."""
     start_seconds: float = 0
     """The clients begin one after the other within this time."""
     patience_seconds: float = 120
@@ -268,14 +269,14 @@ class _Crowd:
     async def _client(self, number: int) -> None:
         await asyncio.sleep(self._job.start_seconds * number / self._job.clients)
         connection: _Connection | None = None
+        conversations = cycle(self._job.conversations[number :: self._job.clients])
         while self._next < self._job.turns:
             place = self._next
             self._next += 1
             if connection is None or not connection.is_open:
                 connection = await _connect(self._job.port)
-            conversations = self._job.conversations
-            conversation = conversations[place % len(conversations)] if conversations else None
-            await self._ask(connection, self._dialect.request(conversation, self._words), is_first=place == 0)
+            request = self._dialect.request(next(conversations, None), self._words)
+            await self._ask(connection, request, is_first=place == 0)
         if connection is not None and connection.is_open:
             connection.close()
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,10 @@ from bench.e2e.processes import Process, free_port
 from tests.server_process import TURNKEEP, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-Database = Literal["sqlite", "postgres"]
+PEERS = ROOT / ".venv-bench" / "bin" / "python"
+"""The peers have an environment of their own; `scripts/setup bench` makes it."""
+
+Database = Literal["sqlite", "postgres", "memory"]
 Role = Literal["floor", "ours", "peer"]
 
 
@@ -41,8 +45,6 @@ class Contender:
     launch: Callable[[Site], tuple[Sequence[str], dict[str, str]]]
     seed: Callable[["Server", Sequence[dict[str, Any]]], str] | None = None
     """Makes a conversation that has these messages (in the form of Chat Completions), and returns its id."""
-    needs: Sequence[str] = ()
-    """Modules without which it cannot run."""
     with_redis: bool = False
     is_tried_live: bool = True
     """Whether it is given hundreds of live turns at once."""
@@ -103,9 +105,9 @@ def history(turns: int, *, with_tools: bool = False) -> list[dict[str, Any]]:
 _ARGUMENTS = json.dumps({"what": "x" * 270})
 
 
-def _uvicorn(app: str, site: Site) -> list[str]:
+def _uvicorn(app: str, site: Site, *, python: str = sys.executable) -> list[str]:
     """The server that the peers' manuals name, with its quick parts and without an access log."""
-    command = [sys.executable, "-m", "uvicorn", app, "--port", str(site.port), "--loop", "uvloop"]
+    command = [python, "-m", "uvicorn", app, "--port", str(site.port), "--loop", "uvloop"]
     return [*command, "--http", "httptools", "--no-access-log", "--log-level", "warning", "--backlog", "4096"]
 
 
@@ -140,6 +142,35 @@ def _import(server: Server, messages: Sequence[dict[str, Any]]) -> str:
     return identity
 
 
+def _agents(site: Site) -> tuple[Sequence[str], dict[str, str]]:
+    return _uvicorn("bench.peers.agents_server:app", site, python=str(PEERS)), _variables(site)
+
+
+def _add_items(server: Server, messages: Sequence[dict[str, Any]]) -> str:
+    session = uuid.uuid4().hex
+    server.call("POST", f"/sessions/{session}/items", list(messages))
+    return session
+
+
+def _agno(site: Site) -> tuple[Sequence[str], dict[str, str]]:
+    return _uvicorn("bench.peers.agno_server:app", site, python=str(PEERS)), _variables(site)
+
+
+def _langgraph(site: Site) -> tuple[Sequence[str], dict[str, str]]:
+    graph = ROOT / "bench" / "peers" / "langgraph_graph.py"
+    config = site.directory / "langgraph.json"
+    config.write_text(json.dumps({"dependencies": ["."], "graphs": {"agent": f"{graph}:graph"}}))
+    command = [str(PEERS.parent / "langgraph"), "dev", "--config", str(config), "--port", str(site.port)]
+    flags = ["--no-browser", "--no-reload", "--n-jobs-per-worker", "16", "--server-log-level", "WARNING"]
+    return [*command, *flags], _variables(site) | {"LANGSMITH_TRACING": "false", "LANGGRAPH_CLI_NO_ANALYTICS": "1"}
+
+
+def _update_state(server: Server, messages: Sequence[dict[str, Any]]) -> str:
+    thread: str = server.call("POST", "/threads", {"metadata": {"graph_id": "agent"}})["thread_id"]
+    server.call("POST", f"/threads/{thread}/state", {"values": {"messages": list(messages)}, "as_node": "answer"})
+    return thread
+
+
 def _both(name: str, label: str, role: Role, **fields: Any) -> list[Contender]:
     """The same server on SQLite and on PostgreSQL."""
     return [
@@ -161,6 +192,21 @@ CONTENDERS: Sequence[Contender] = (
         launch=_turnkeep_workers,
         seed=_import,
         with_redis=True,
+    ),
+    *_both(
+        "agents", "FastAPI + openai-agents", "peer", dialect="agents", ready="/ready", launch=_agents, seed=_add_items
+    ),
+    *_both("agno", "Agno AgentOS", "peer", dialect="agno", ready="/health", launch=_agno, is_tried_live=False),
+    Contender(
+        name="langgraph-memory",
+        label="LangGraph dev server",
+        role="peer",
+        database="memory",
+        dialect="langgraph",
+        ready="/ok",
+        launch=_langgraph,
+        seed=_update_state,
+        is_tried_live=False,
     ),
 )
 

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -113,7 +114,62 @@ def _read_chunk(frame: bytes) -> Piece | None:
     return Piece(choices[0].delta.content) if choices and choices[0].delta.content else None
 
 
+def _ask_agents(conversation: str | None, message: str) -> bytes:
+    return post("/turns", _encoded(session_id=conversation or uuid.uuid4().hex, message=message))
+
+
+def _read_agents(frame: bytes) -> Piece | None:
+    if frame.startswith(b"event: result\n"):
+        return Piece(_turnkeep_result.decode(_data(frame)).message, is_whole=True)
+    return Piece(_turnkeep_delta.decode(_data(frame)).text)
+
+
+def _ask_agno(conversation: str | None, message: str) -> bytes:
+    fields = {"message": message, "stream": "true", "session_id": conversation or uuid.uuid4().hex}
+    body = urlencode(fields).encode()
+    return post("/agents/assistant/runs", body, content_type="application/x-www-form-urlencoded")
+
+
+_agno = msgspec.json.Decoder(_Content)
+
+
+def _read_agno(frame: bytes) -> Piece | None:
+    if frame.startswith(b"event: RunContent\n"):
+        return Piece(_agno.decode(_data(frame)).content)
+    if frame.startswith(b"event: RunCompleted\n"):
+        return Piece(_agno.decode(_data(frame)).content, is_whole=True)
+    if frame.startswith(b"event: RunError\n"):
+        raise Failed(frame.decode())
+    return None
+
+
+def _ask_langgraph(conversation: str | None, message: str) -> bytes:
+    body = _encoded(
+        assistant_id="agent",
+        input={"messages": [{"role": "user", "content": message}]},
+        stream_mode=["messages-tuple"],
+        if_not_exists="create",
+    )
+    return post(f"/threads/{conversation or uuid.uuid4()}/runs/stream", body)
+
+
+_langgraph = msgspec.json.Decoder(tuple[_Content, Any])
+
+
+def _read_langgraph(frame: bytes) -> Piece | None:
+    if frame.startswith(b"event: error\n"):
+        raise Failed(frame.decode())
+    if not frame.startswith(b"event: messages\n"):
+        return None
+    data = _data(frame)
+    text = _langgraph.decode(data[: data.find(b"\nid: ")] if b"\nid: " in data else data)[0].content
+    return Piece(text) if text else None
+
+
 DIALECTS = {
     "turnkeep": Dialect(_ask_turnkeep, _read_turnkeep, _follow_turnkeep),
     "floor": Dialect(_ask_floor, _read_chunk),
+    "agents": Dialect(_ask_agents, _read_agents),
+    "agno": Dialect(_ask_agno, _read_agno),
+    "langgraph": Dialect(_ask_langgraph, _read_langgraph),
 }

