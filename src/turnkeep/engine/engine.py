@@ -21,7 +21,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
-from turnkeep.engine.worker import Sweeper, Worker
+from turnkeep.engine.worker import Sweeper, TurnRecord, Worker
 from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
@@ -147,7 +147,8 @@ class Engine:
         if held is not None and not self._worker.holds(turn.id):
             began = Recorded(seq=1, event=first_event(turn, claimed.user_message_id))
             self._observer.reached("claimed", turn.id)
-            self._worker.start(turn, held, asked_at=asked_at, events=[began], take_lines=take_lines)
+            record = None if claimed.question is None else TurnRecord(events=[began], rows=[claimed.question])
+            self._worker.start(turn, held, asked_at=asked_at, record=record, take_lines=take_lines)
             self._hub.publish(turn.id, [began])
         elif claimed.is_new and question.options.if_busy == "interrupt":
             self._worker.stop_conversation(turn.conversation_id, before=turn.id)

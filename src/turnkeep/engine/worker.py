@@ -7,7 +7,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
-from turnkeep.engine.assembly import Assembly
+from msgspec import Struct
+
+from turnkeep.engine.assembly import Assembly, HistoryCache, PastTurns
 from turnkeep.engine.held_turn import (
     FileAnnouncer,
     HeldLease,
@@ -26,6 +28,7 @@ from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
 from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.store.commands import Settlement
@@ -43,6 +46,13 @@ DEFECT = "Something went wrong on our side; the log has the details."
 
 SETTLE_PATIENCE_SECONDS = 5.0
 """How long the model or tool of a stopped turn may take to end. Then the turn is settled without waiting for it."""
+
+
+class TurnRecord(Struct, frozen=True, kw_only=True):
+    """Everything that the store holds of a turn so far."""
+
+    events: Sequence[Recorded]
+    rows: Sequence[Message]
 
 
 class Hold:
@@ -74,6 +84,7 @@ class Worker:
         self._observer = services.observer
         self._clock = services.clock
         self._leases = leases
+        self._histories = HistoryCache()
         self._holds: dict[TurnId, Hold] = {}
         self._dropped: list[Held] = []
         """Turns that this worker let go because the database was away. The database may still show it as their
@@ -97,11 +108,11 @@ class Worker:
         held: Held,
         *,
         asked_at: float,
-        events: Sequence[Recorded] | None = None,
+        record: TurnRecord | None = None,
         is_first_start: bool = True,
         take_lines: TakeLines | None = None,
     ) -> None:
-        """Run this turn from now on. `events` are given for a turn that was claimed a moment ago.
+        """Run this turn from now on. `record` is given for a turn that was claimed a moment ago.
 
         `take_lines` gets the lines of a turn that runs in a sandbox, once they are recorded.
         """
@@ -113,7 +124,7 @@ class Worker:
             on_cancel=lambda: hold.let_go("cancelled"),
             on_lost=lambda: hold.let_go("lost"),
         )
-        hold.task = asyncio.create_task(self._drive(turn, hold, lease, events), name=f"turn {turn.id}")
+        hold.task = asyncio.create_task(self._drive(turn, hold, lease, record), name=f"turn {turn.id}")
 
     @contextmanager
     def acquisition(self) -> Iterator[None]:
@@ -195,10 +206,10 @@ class Worker:
         await self._store.hand_over([hold.held for hold in holds])
         await self.let_go()
 
-    async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> None:
+    async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, record: TurnRecord | None) -> None:
         active: HeldTurn | None = None
         try:
-            active = await self._prepare(turn, hold, lease, events)
+            active = await self._prepare(turn, hold, lease, record)
             self._observer.turn_began(turn)
             await self._work(active, hold)
         except Fenced as exc:
@@ -217,6 +228,8 @@ class Worker:
         if active is not None and active.settled is not None:
             self._observer.turn_ended(active.settled.turn)
             self._outbox.wake()
+            if isinstance(active, LocalTurn) and (history := active.history(self._settings)) is not None:
+                self._histories.keep(turn.id, history)
             if active.settled.promoted is not None and not self._is_draining:
                 await self._adopt_promoted(active.settled.promoted)
 
@@ -253,21 +266,19 @@ class Worker:
         except WorldError:
             return  # the sweeper of any worker finds it
 
-    async def _prepare(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> HeldTurn:
-        """Read what the turn needs: its own rows and events, and the window before it."""
-        window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
-        own = [row for row in window.rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
-        if events is None:
-            events = await self._all_events(turn.id)
-            self._hub.publish(turn.id, events[-1:])
+    async def _prepare(self, turn: Turn, hold: Hold, lease: HeldLease, record: TurnRecord | None) -> HeldTurn:
+        """Read what the turn needs. The turns before it are read with the first request to the model."""
+        if record is None:
+            record = TurnRecord(events=await self._all_events(turn.id), rows=await self._store.turn_rows(turn.id))
+            self._hub.publish(turn.id, record.events[-1:])
         agent = turn.snapshot.agent
         services = self._services if agent is None else self._services.for_agent(agent)
         recorder = Recorder(
             store=self._store,
             hub=self._hub,
             held=hold.held,
-            events=events,
-            rows=own,
+            events=record.events,
+            rows=record.rows,
             on_cancel_requested=lambda: hold.let_go("cancelled"),
         )
         if turn.snapshot.sandbox:
@@ -277,10 +288,21 @@ class Worker:
         assembly = Assembly(
             provider=services.providers.named(turn.model or services.settings.model),
             toolbox=await self._toolbox(turn, hold),
-            history=[row for row in window.rows if row.turn_id != turn.id],
+            past=self._past(turn),
             files=services.files,
         )
         return LocalTurn(services, turn, recorder, lease, assembly, FileAnnouncer(self._store, recorder, lease))
+
+    def _past(self, turn: Turn) -> PastTurns:
+        parent = turn.parent_turn_id
+
+        async def read() -> Sequence[Message]:
+            if parent is None:
+                return ()
+            window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
+            return [row for row in window.rows if row.turn_id != turn.id]
+
+        return PastTurns(read, encoded=None if parent is None else self._histories.take(parent))
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. Tool servers may answer slowly; a stop of the turn does not wait for them."""

@@ -95,6 +95,7 @@ class SdkProvider(ABC):
     async def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
         if not own_name(request.model):
             raise ProviderFailed(f"Name a model after the slash, as in {self.name}/…; GET /v1/models lists them.")
+        request = request.decoded()
         retry = RetryState(self._retry_policy, timeout_seconds=request.timeout_seconds)
         timeout = _timeout(request.timeout_seconds)
         body = self._lessons.apply(request.model, await self._body(request))

@@ -72,12 +72,16 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
-    """A turn that exists now. `held` is None while it waits in the queue, and for a repeated idempotency key."""
+    """A turn that exists now. `held` is None while it waits in the queue, and for a repeated idempotency key.
+
+    `question` is the user's row that this claim has written; None for a repeated claim.
+    """
 
     turn: Turn
     user_message_id: MessageId
     held: Held | None
     is_new: bool
+    question: Message | None = None
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

@@ -155,7 +155,11 @@ class AcceptedClaim(Struct, frozen=True, kw_only=True):
         turn = self.turn
         held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=turn.attempt)
         return Claimed(
-            turn=turn, user_message_id=self.question.id, held=held if self.entry.is_started else None, is_new=True
+            turn=turn,
+            user_message_id=self.question.id,
+            held=held if self.entry.is_started else None,
+            is_new=True,
+            question=self.question,
         )
 
 
