@@ -7,12 +7,13 @@ import pytest
 from tests.engine.harness import Cluster, Latch
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
-from turnkeep.providers.scripted import Until
+from turnkeep.providers.scripted import Script, Until
 
 
 class TestWaiting:
+    @pytest.mark.parametrize("runs_here, most_looks", [(True, 0), (False, 9)])
     async def test_asks_the_store_when_something_happened_and_not_without_end(
-        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, runs_here: bool, most_looks: int
     ) -> None:
         looks = 0
         claimed_turn = cluster.store.claimed_turn
@@ -24,12 +25,15 @@ class TestWaiting:
 
         monkeypatch.setattr(cluster.store, "claimed_turn", counted)
         latch = Latch()
-        engine = await cluster.enter([[*("word " for _ in range(200)), Until(latch.pass_through), "the end."]])
-        claimed = await cluster.ask(engine)
+        hub = cluster.new_hub()
+        script: Script = [*("word " for _ in range(200)), Until(latch.pass_through), "the end."]
+        holder = await cluster.enter([script], hub=hub)
+        claimed = await cluster.ask(holder)
+        engine = holder if runs_here else await cluster.enter([], hub=hub)
         waiting = asyncio.create_task(engine.wait(claimed.turn.id))
         await latch.reached.wait()
         await asyncio.sleep(0.5)
         latch.open()
         turn = await waiting
         assert turn.status == "succeeded"
-        assert looks < 10, "words are no reason to look, and time passes without asking"
+        assert looks <= most_looks, "words are no reason to look, and time passes without asking"

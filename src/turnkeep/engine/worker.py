@@ -55,14 +55,28 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
     rows: Sequence[Message]
 
 
+class EndedTurn(Struct, frozen=True, kw_only=True):
+    """A settled turn, with its record if this worker has all of it. Then nothing of it need be read."""
+
+    turn: Turn
+    record: TurnRecord | None = None
+
+
 class Hold:
-    """One turn that this worker runs: its task, and the reason to stop it once there is one."""
+    """One turn that this worker runs: its task, the reason to stop it once there is one, and how it ended.
+
+    `ended` is None for a turn that was not settled here.
+    """
 
     def __init__(self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None) -> None:
         self.held = held
+        self.is_alone = False
+        """Whether it is certain that the turn has no siblings."""
         self.is_first_start = is_first_start
         self.take_lines = take_lines
-        self.stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.stop: asyncio.Future[StopReason] = loop.create_future()
+        self.ended: asyncio.Future[EndedTurn | None] = loop.create_future()
         self.task: asyncio.Task[None] | None = None
 
     def let_go(self, reason: StopReason) -> None:
@@ -109,14 +123,17 @@ class Worker:
         *,
         asked_at: float,
         record: TurnRecord | None = None,
+        is_alone: bool = False,
         is_first_start: bool = True,
         take_lines: TakeLines | None = None,
     ) -> None:
-        """Run this turn from now on. `record` is given for a turn that was claimed a moment ago.
+        """Run this turn from now on. `record` is given for a turn that was claimed a moment ago. `is_alone` says that
+        it certainly has no siblings.
 
         `take_lines` gets the lines of a turn that runs in a sandbox, once they are recorded.
         """
         hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines)
+        hold.is_alone = is_alone
         self._holds[turn.id] = hold
         lease = self._leases.add(
             held,
@@ -188,6 +205,11 @@ class Worker:
     def holds(self, turn_id: TurnId) -> bool:
         return turn_id in self._holds
 
+    async def ending(self, turn_id: TurnId) -> EndedTurn | None:
+        """Wait while this worker runs the turn. None if it does not run it, or has not settled it."""
+        hold = self._holds.get(turn_id)
+        return None if hold is None else await asyncio.shield(hold.ended)
+
     async def drain(self, *, seconds: float) -> None:
         """Hand all turns over: stop their tasks, finish writes that have begun, and let other workers adopt at once.
 
@@ -225,6 +247,7 @@ class Worker:
             if self._holds.get(turn.id) is hold:
                 del self._holds[turn.id]
             self._hub.forget(turn.id)
+            hold.ended.set_result(None if active is None else _ended(active, hold))
         if active is not None and active.settled is not None:
             self._observer.turn_ended(active.settled.turn)
             self._outbox.wake()
@@ -452,6 +475,17 @@ class Sweeper:
         for _ in range(KNOWLEDGE_STEPS):
             if not await self._store.purge_knowledge(before=before, silent_before=int(now - SILENT_IMPORT_MS)):
                 return
+
+
+def _ended(active: HeldTurn, hold: Hold) -> EndedTurn | None:
+    """How the turn ended, if it was settled. Files and siblings are only known to the store."""
+    if active.settled is None:
+        return None
+    recorder, record = active.recorder, None
+    if hold.is_alone and isinstance(active, LocalTurn) and not recorder.files_written:
+        events = [Recorded(seq=seq, event=event) for seq, event in enumerate(recorder.events, start=1)]
+        record = TurnRecord(events=events, rows=recorder.rows)
+    return EndedTurn(turn=active.settled.turn, record=record)
 
 
 async def _end(loop: asyncio.Task[Any]) -> None:
