@@ -1,8 +1,8 @@
-"""`python -m bench [part …] [--quick]`: run the parts, show their tables, write `bench/results.json`.
+"""`python -m bench [part …] [--quick] [--only NAMES]`: run the parts, show their tables, write `bench/results.json`.
 
-A part is a module with `run() -> list[dict]` (it may take `quick`) and, if it likes, the names of the `packages` that
-its figures depend on. A row is a figure, a setting (`setting`, `value`), or, made with `harness.target`, a target.
-A miss is shown and changes nothing else: figures are no tests. Only a crash ends with an error.
+A part is a module with `run() -> list[dict]` (it may take `quick` and `only`) and, if it likes, the names of the
+`packages` that its figures depend on. A row is a figure, a setting (`setting`, `value`), or, made with
+`harness.target`, a target. A miss is shown and changes nothing else: figures are no tests. Only a crash ends with an error.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from rich.table import Table
 from bench.harness import machine
 
 PARTS = {
+    "e2e": "bench.e2e.run",
     "store": "bench.store_run",
     "compiler": "bench.compiler",
     "engine": "bench.engine",
@@ -47,7 +48,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, side by side with the peers.")
     parser.add_argument("parts", nargs="*", metavar="part", help=f"one or more of: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a short look; no figures to quote, no results.json")
+    parser.add_argument("--only", default="", metavar="NAMES", help="contenders of e2e, such as floor,turnkeep-sqlite")
     arguments = parser.parse_args()
+    only = [name for name in arguments.only.split(",") if name]
     unknown = [part for part in arguments.parts if part not in PARTS]
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -60,11 +63,11 @@ def main() -> int:
     results: dict[str, Rows] = {}
     for name, module in modules.items():
         with console.status(f"Measuring: {name}"):
-            results[name] = _run(module, quick=arguments.quick)
+            results[name] = _run(module, quick=arguments.quick, only=only)
     for name, rows in results.items():
         console.print(_figures(name, rows))
     console.print(_targets(results))
-    if not arguments.quick:
+    if not arguments.quick and not only:
         packages = [package for module in modules.values() for package in getattr(module, "packages", ())]
         _write(results, machine(list(dict.fromkeys(packages))) | {"load_before": round(load, 1)})
     return 0
@@ -79,9 +82,9 @@ def _load(name: str) -> ModuleType:
         raise SystemExit(1) from exc
 
 
-def _run(module: ModuleType, *, quick: bool) -> Rows:
-    takes_quick = "quick" in inspect.signature(module.run).parameters
-    rows: Rows = module.run(quick=quick) if takes_quick else module.run()
+def _run(module: ModuleType, **options: Any) -> Rows:
+    taken = inspect.signature(module.run).parameters
+    rows: Rows = module.run(**{name: value for name, value in options.items() if name in taken})
     return rows
 
 
@@ -109,7 +112,7 @@ def _figures(part: str, rows: Rows) -> Table:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    rest = {name: value for name, value in row.items() if name not in {"role", "samples"}}
+    rest = {name: value for name, value in row.items() if name not in {"role", "samples", "name"}}
     known = [rest.pop(name, None) for name in ("database", "figure", "turns", "contender")]
     median = _median(rest)
     ratios = [rest.pop(name, None) for name in ("ratio_to_limit", "ratio_to_turnkeep")]

@@ -20,7 +20,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -156,7 +156,9 @@ class OurSite(Site):
         turn_id = TurnId(scope["path"])
         self.events.setdefault(turn_id, [_began(turn_id)])
         self.paths.append(turn_id)
-        await self._open.respond(follow(_Source(self.events), self.hub, turn_id), NativeEncoder())(scope, receive, send)
+        source = _Source(self.events)
+        stream = self._open.respond(lambda take: follow(source, self.hub, turn_id, take=take), NativeEncoder())
+        await stream(scope, receive, send)
 
     async def speak(self) -> None:
         turns = [TurnId(path) for path in self.paths]
@@ -182,6 +184,9 @@ class _Source:
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         return self._events[turn_id][after : after + limit]
+
+    async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+        return {turn_id: len(self._events[turn_id]) for turn_id in turn_ids}
 
 
 class BareSite(Site):

@@ -13,9 +13,9 @@ from tests.store.factories import a_tenant
 from turnkeep.config import VARIABLES, Settings, read_settings
 from turnkeep.engine import EngineSettings, Observer, Question
 from turnkeep.errors import InvalidRequest
+from turnkeep.providers.http_provider import HttpProvider
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Call, ScriptedProvider
-from turnkeep.providers.sdk_provider import SdkProvider
 from turnkeep.runtime import default_providers, open_runtime
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
@@ -126,7 +126,7 @@ class TestTheProviders:
                 "OPENAI_BASE_URL": f"{server.url}/v1",
             }
             providers = default_providers(settings, environ)
-            provider = cast(SdkProvider, providers.named(vendor.model))
+            provider = cast(HttpProvider, providers.named(vendor.model))
             try:
                 await answer(Line(vendor, server, provider, None))
             finally:

@@ -9,7 +9,7 @@ from tests.engine.harness import QUICK, Cluster, kinds
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed
-from turnkeep.providers.scripted import Call, Fail, Restart, Script, Until
+from turnkeep.providers.scripted import Call, Fail, Pause, Restart, Script, Until
 from turnkeep.tools.functions import tool
 from turnkeep_client.wire.blocks import TextPart
 from turnkeep_client.wire.events import Failure, Reset
@@ -47,6 +47,12 @@ class TestAProviderThatFails:
         _, failure = await failing_turn(cluster, scripts, settings=settings)
         assert failure.code == "model_timeout"
         assert "0.1 seconds" in failure.message
+
+    async def test_but_not_by_speaking_slowly(self, cluster: Cluster) -> None:
+        settings = structs.replace(QUICK, provider_timeout_seconds=1.0)
+        engine = await cluster.enter([[line for n in range(12) for line in (f"{n} ", Pause(0.15))]], settings=settings)
+        turn = await engine.wait((await cluster.ask(engine)).turn.id)
+        assert turn.status == "succeeded", "each piece starts the limit again; together they took longer"
 
     async def test_by_ending_without_a_reply(self, cluster: Cluster) -> None:
         class Truncated:

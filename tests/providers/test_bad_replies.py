@@ -291,16 +291,14 @@ class TestAModelThatDeclines:
 class TestSecrets:
     async def test_a_key_is_never_repeated(self) -> None:
         for vendor, key in ((ANTHROPIC, "sk-ant-wrong-key-12345"), (CHAT, "hunter22")):
-            async with connected(vendor) as line:
-                line.provider._api_key = key
+            async with connected(vendor, key=key) as line:
                 failed, _ = await failure(line)
                 assert "401" in failed.detail
                 assert key not in failed.detail
                 assert "***" in failed.detail
 
     async def test_the_placeholder_for_a_missing_key_is_not_masked(self) -> None:
-        async with connected(CHAT, wire=CHAT.wire(key="x")) as line:
-            line.provider._api_key = "x"
+        async with connected(CHAT, wire=CHAT.wire(key="x"), key="x") as line:
             line.server.says([Refuse(400, "Expecting a text, as in the example")])
             failed, _ = await failure(line)
             assert "Expecting a text, as in the example" in failed.detail

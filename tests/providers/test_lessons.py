@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.providers.model_requests import answer, request_for, row
@@ -155,6 +156,15 @@ class TestLessons:
         for _ in range(len(known)):
             body = lessons.learn("m", attempt, body) or body
         assert lessons.learn("m", attempt, body) is None
+
+    async def test_reads_messages_that_are_encoded_already(self, line: Line) -> None:
+        line.server.says([Refuse(400, "images are not supported")], [Say("Sunny.")])
+        request = await request_for(line, SHOWS_PICTURE)
+        encoded: list[Any] = [msgspec.Raw(msgspec.json.encode(message)) for message in request.messages]
+        request = msgspec.structs.replace(request, messages=encoded)
+        assert [piece async for piece in line.provider.speak(request)]
+        assert ["iVBORw0KGgo=" in str(body) for body in line.server.bodies] == [True, False]
+        assert line.wire.violations == []
 
     async def test_never_changes_what_the_compiler_made(self) -> None:
         async with connected(CHAT) as line:

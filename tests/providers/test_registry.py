@@ -12,6 +12,7 @@ from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.openai import OpenAIProvider, reasons
 from turnkeep.providers.ports import Provider, ProviderFailed
 from turnkeep.providers.registry import AWAY_SECONDS, KEPT_SECONDS, NotSetUp, ProviderRegistry, configured_providers
+from turnkeep.providers.wire import Account
 from turnkeep.runtime import default_providers
 
 LOCAL = "http://127.0.0.1:11434/v1"
@@ -97,8 +98,9 @@ class TestTheApiOfOpenAI:
         assert openai_of({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": base_url or ""}).target == target
 
     def test_can_be_set(self) -> None:
-        assert OpenAIProvider(api_key="k", base_url=LOCAL, api="responses").target == "openai_responses"
-        assert OpenAIProvider(api_key="k", api="chat").target == "openai_chat"
+        local = Account(api_key="k", base_url=LOCAL)
+        assert OpenAIProvider(local, api="responses").target == "openai_responses"
+        assert OpenAIProvider(Account(api_key="k"), api="chat").target == "openai_chat"
 
     @pytest.mark.parametrize(
         "name, does",
@@ -158,12 +160,12 @@ class TestTheListOfModels:
             assert await registry.models() == ["demo"]
             await gone.server.__aenter__()
 
-    async def test_leaves_out_what_cannot_chat_at_openai_itself(self) -> None:
+    async def test_leaves_out_what_cannot_chat_at_openai_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with connected(RESPONSES) as line:
-            every = await line.provider.models()
-            assert "openai/whisper-1" in every
-            # The client has the local address by now.
-            line.provider._base_url = "https://api.openai.com/v1"
+            assert "openai/whisper-1" in await line.provider.models()
+            local = line.provider._address("/models")
+            line.provider._account = Account(api_key="sk-test-key")
+            monkeypatch.setattr(line.provider, "_address", lambda path: local)
             assert await line.provider.models() == ["openai/gpt-5-test", "openai/gpt-4o-test"]
 
     async def test_is_kept_for_a_while_and_a_failure_for_less(self) -> None:

@@ -12,7 +12,7 @@ from tests.streaming.turns import ListSource
 from turnkeep.http_server.uvicorn_server import BoundedProtocol
 from turnkeep.ids import TurnId
 from turnkeep.streaming.connection import OpenStreams
-from turnkeep.streaming.follow import follow
+from turnkeep.streaming.follow import follow, poll
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, parse_cursor
 from turnkeep.streaming.hub import LocalHub
@@ -45,8 +45,10 @@ class Site:
         cursor = parse_cursor(sent) if sent else START
         format = cast(FormatName, scope["query_string"].decode() or "native")
         encoder = encoder_for(format, turn_id=turn_id, model="demo", created_at=0, cursor=cursor)
-        batches = follow(self.source, self.hub, turn_id, cursor, poll_seconds=self.poll_seconds)
-        await self.streams.respond(batches, encoder, attach=self._attach)(scope, receive, send)
+        stream = self.streams.respond(
+            lambda take: follow(self.source, self.hub, turn_id, cursor, take=take), encoder, attach=self._attach
+        )
+        await stream(scope, receive, send)
 
     @property
     def connections(self) -> int:
@@ -61,11 +63,13 @@ async def served(site: Site, *, http: Any = BoundedProtocol) -> AsyncIterator[Si
     config = uvicorn.Config(site, http=http, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     site.server = uvicorn.Server(config)
     serving = asyncio.create_task(site.server.serve(sockets=[listening]))
+    polling = asyncio.create_task(poll(site.source, site.hub, seconds=site.poll_seconds))
     try:
         while not site.server.started:  # noqa: ASYNC110 - uvicorn has only a flag
             await asyncio.sleep(0.005)
         yield site
     finally:
+        polling.cancel()
         site.server.should_exit = True
         await serving
         listening.close()

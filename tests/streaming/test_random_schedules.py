@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from tests.property_tests import examples
-from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
-from turnkeep.streaming.follow import follow
+from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker, polled
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, parse_cursor
 from turnkeep.streaming.hub import LocalHub
@@ -143,7 +142,7 @@ async def read_until_cut(stage: Stage, reader: Any, format: FormatName, connecti
     encoder = encoder_for(format, turn_id=worker.turn_id, model="demo", created_at=0, cursor=cursor)
     parser = SseParser(reader.cursor)
     left = connection.bytes
-    async with aclosing(follow(stage.source, hub, worker.turn_id, cursor, poll_seconds=POLL_SECONDS)) as batches:  # type: ignore[type-var]
+    async with aclosing(polled(stage.source, hub, worker.turn_id, cursor, seconds=POLL_SECONDS)) as batches:  # type: ignore[type-var]
         async for batch in batches:
             sent = b"".join(encoder.encode(frame) for frame in batch)[:left]
             for frame in parser.feed(sent):

@@ -7,9 +7,10 @@ import pytest
 
 from tests.store.databases import Database
 from tests.store.factories import Tenant, a_conversation, begin, elsewhere, finish_tool_turn, stopped
+from tests.streaming.turns import polled
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
-from turnkeep.streaming.follow import follow, is_over
+from turnkeep.streaming.follow import is_over
 from turnkeep.streaming.formats import NativeEncoder
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.streaming.hub import LocalHub
@@ -28,7 +29,7 @@ async def read(
     """All to the end; `frames` shows meanwhile how far it has come."""
     encoder, parser, frames = NativeEncoder(), SseParser(), [] if frames is None else frames
     async with asyncio.timeout(30):
-        async with aclosing(follow(database.store, hub, turn_id, cursor, poll_seconds=0.05)) as batches:  # type: ignore[type-var]
+        async with aclosing(polled(database.store, hub, turn_id, cursor, seconds=0.05)) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 frames += parser.feed(b"".join(encoder.encode(frame) for frame in batch))
     return frames

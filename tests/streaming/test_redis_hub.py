@@ -10,10 +10,9 @@ import pytest
 import redis
 
 from tests.redis_server import RedisServer
-from tests.streaming.turns import NativeReader, Worker
+from tests.streaming.turns import NativeReader, Worker, polled
 from turnkeep.ids import TurnId
 from turnkeep.streaming import redis_hub
-from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import NativeEncoder
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.streaming.hub import LocalHub
@@ -69,7 +68,7 @@ class Reading:
 
     def __init__(self, hub: RedisHub | LocalHub, worker: Worker, cursor: Cursor = START, poll: float = 60) -> None:
         self.reader = NativeReader(worker.spoken)
-        self._batches = follow(worker.source, hub, worker.turn_id, cursor, poll_seconds=poll)
+        self._batches = polled(worker.source, hub, worker.turn_id, cursor, seconds=poll)
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:

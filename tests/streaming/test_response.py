@@ -1,6 +1,7 @@
 """The event stream over real HTTP: its headers, its heartbeats, its endings, and what a cut reader finally has."""
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from tests.streaming.http_server import Client, Site, served
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
+from turnkeep.http_server.uvicorn_server import BoundedProtocol
 from turnkeep.streaming.connection import EventStream, OpenStreams
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.formats import FormatName, NativeEncoder
@@ -47,27 +49,42 @@ class TestTheStream:
             assert b"event: turn" in await client.body()
             client.close()
 
-    async def test_waiting_frames_are_sent_in_one_write(self, source: ListSource, worker: Worker) -> None:
+    async def test_waiting_text_is_sent_in_one_frame_and_one_write(self, source: ListSource, worker: Worker) -> None:
         hub = LocalHub()
         async with served(Site(source=source, hub=hub)) as site:
             client = await Client.get(site.port, worker.turn_id)
             await client.body()
             for number in range(20):
                 hub.preview(worker.say(f"{number} "))
-            body = await client.body()
-            assert len(SseParser().feed(body)) == 20
+            first, rest = await client.body(), await client.body()
+            frames = SseParser().feed(first + rest)
+            assert [json.loads(frame.data)["text"] for frame in frames] == ["0 ", worker.spoken[1][2:]]
             client.close()
 
-    async def test_a_comment_is_sent_while_nothing_happens(self, source: ListSource, worker: Worker) -> None:
-        streams = OpenStreams(heartbeat_seconds=0.4)
-        async with served(Site(source=source, streams=streams, poll_seconds=0.02)) as site:
+    @pytest.mark.parametrize("http", [BoundedProtocol, "httptools"])
+    async def test_a_comment_is_sent_while_nothing_happens(self, source: ListSource, worker: Worker, http: Any) -> None:
+        async with served(Site(source=source, streams=OpenStreams(heartbeat_seconds=0.4)), http=http) as site:
             client = await Client.get(site.port, worker.turn_id)
             await client.body()
             loop = asyncio.get_running_loop()
             began = loop.time()
             beats = [await client.body() for _ in range(3)]
             assert beats == [b":\n\n"] * 3
-            assert loop.time() - began >= 0.4, "one for each poll would take 0.06 s"
+            assert loop.time() - began >= 0.4, "one for each look would take less"
+            client.close()
+
+    async def test_no_comment_is_sent_while_something_happens(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        async with served(Site(source=source, hub=hub, streams=OpenStreams(heartbeat_seconds=10))) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            await client.body()
+            for stream in site.streams:
+                for second in range(1, 100):
+                    hub.preview(worker.say("word "))
+                    await asyncio.sleep(0)
+                    stream.look(float(second), next_look=second + 1.0)
+            hub.publish(worker.turn_id, [worker.answer()])
+            assert b":\n\n" not in (await client.whole()).split(b"\n\n")
             client.close()
 
     async def test_the_default_is_a_comment_every_fifteen_seconds(self) -> None:
@@ -92,6 +109,7 @@ class TestTheStream:
             client = await Client.get(site.port, worker.turn_id)
             await client.body()
             monkeypatch.setattr(source, "events", broken)
+            worker.step()
             with caplog.at_level(logging.ERROR):
                 rest = await client.whole()
             assert rest == b"retry: 1000\n\n"
@@ -160,7 +178,7 @@ class TestDraining:
         streams.add(cast(EventStream, leaving))
         streams.draining.set()
         await asyncio.sleep(0.05)
-        response = streams.respond(follow(source, LocalHub(), worker.turn_id), NativeEncoder())
+        response = streams.respond(lambda take: follow(source, LocalHub(), worker.turn_id), NativeEncoder())
         await asyncio.wait_for(response({}, never, send), 30)
         assert bodies[-1] == b"retry: 1000\n\n"
         streams.discard(cast(EventStream, leaving))

@@ -1,7 +1,9 @@
 """Turns for the tests of streams: their events in a store, the previews of a worker, and the text of a reader."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -9,8 +11,9 @@ from msgspec import UNSET
 
 from turnkeep.errors import Unavailable
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_turn_id
-from turnkeep.streaming.frames import Kind, parse_cursor
-from turnkeep.streaming.ports import PreviewPiece
+from turnkeep.streaming.follow import follow, poll
+from turnkeep.streaming.frames import START, Cursor, Frame, Kind, parse_cursor
+from turnkeep.streaming.ports import EventSource, Hub, PreviewPiece
 from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import (
@@ -30,18 +33,38 @@ from turnkeep_client.wire.sse import ServerSentEvent
 
 
 class ListSource:
-    """The store, as far as readers know it: lists of events. It can be away, and it counts its reads."""
+    """The store, as far as readers know it: lists of events. It can be away, and it counts its reads and polls."""
 
     def __init__(self) -> None:
         self.turns: dict[TurnId, list[Recorded]] = {}
         self.is_away = False
         self.reads = 0
+        self.polls = 0
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         self.reads += 1
         if self.is_away:
             raise Unavailable("The database is away.")
         return self.turns.get(turn_id, [])[after : after + limit]
+
+    async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+        self.polls += 1
+        if self.is_away:
+            raise Unavailable("The database is away.")
+        return {turn_id: len(self.turns[turn_id]) for turn_id in turn_ids if turn_id in self.turns}
+
+
+async def polled(
+    source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor = START, *, seconds: float
+) -> AsyncIterator[Sequence[Frame]]:
+    """`follow`, with a poll beside it."""
+    polling = asyncio.create_task(poll(source, hub, seconds=seconds))
+    try:
+        async with aclosing(follow(source, hub, turn_id, cursor)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                yield batch
+    finally:
+        polling.cancel()
 
 
 class Worker:

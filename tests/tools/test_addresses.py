@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from tests.tools.certificates import make_certificate
 from tests.tools.web_server import web_server
+from turnkeep.tls import trusted_tls
 from turnkeep.tools.addresses import AddressGuard, AddressRefused, NameUnknown, is_public
-from turnkeep.tools.http_tools import open_session, trusted_tls
+from turnkeep.tools.http_tools import open_session
 from turnkeep.tools.mcp_session import open_client
 
 REFUSED = [

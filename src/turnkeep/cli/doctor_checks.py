@@ -366,7 +366,7 @@ async def _get(
     """Status, headers and body. With `trust_env` the proxies of the environment are used. Raises ConnectionError."""
     import aiohttp
 
-    from turnkeep.tools.http_tools import trusted_tls
+    from turnkeep.tls import trusted_tls
 
     timeout = aiohttp.ClientTimeout(total=SECONDS)
     connector = aiohttp.TCPConnector(ssl=trusted_tls())

@@ -8,6 +8,7 @@ moved any more, and once it has passed any worker may ask for a stop.
 """
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -30,16 +31,14 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.store.commands import Claim, Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
+from turnkeep.streaming.follow import poll
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
 from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text
 from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import Recorded
 
-POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 0.25
-GLANCE_SECONDS = 0.25
-"""How often a waiting request checks whether this worker drains."""
 LATE_SECONDS = 1.0
 """A report may be late by this much, even with a very short grace, without stopping a turn that has readers."""
 _NOWHERE = ConversationId("conv_" + "0" * 32)
@@ -91,6 +90,8 @@ class Engine:
         self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
         self._sweeper = Sweeper(services, self._worker)
         self._background: list[asyncio.Task[None]] = []
+        self._waiting: set[Subscription] = set()
+        """Subscriptions of the requests that wait for the end of a turn."""
 
     @property
     def is_draining(self) -> bool:
@@ -102,19 +103,22 @@ class Engine:
         return len(self._leases)
 
     async def start(self) -> None:
-        """Start to renew leases, to report readers, to adopt turns that other workers left, and to deliver the
-        outbox."""
+        """Start to renew leases, to report readers, to adopt turns that other workers left, to deliver the outbox, and
+        to poll the store for readers."""
         self._background = [
             asyncio.create_task(self._leases.keep(), name="renew leases"),
             asyncio.create_task(self._readers.report(), name="report readers"),
             asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
             asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
+            asyncio.create_task(poll(self._store, self._hub), name="poll for readers"),
         ]
 
     async def drain(self, *, seconds: float = 10.0) -> None:
         """Stop accepting questions, tell waiting requests, and hand running turns over. After this only `close` is of
         use."""
         self.draining.set()
+        for subscription in self._waiting:
+            subscription.wake()
         await self._worker.drain(seconds=seconds)
         await self._outbox.finish()
 
@@ -221,14 +225,14 @@ class Engine:
         """The same as `wait`, with the record of the turn if it was settled here."""
         with self.attach(turn_id):
             ended = await self._worker.ending(turn_id)
-            return EndedTurn(turn=await self._settled(turn_id, every=POLL_SECONDS)) if ended is None else ended
+            return EndedTurn(turn=await self._settled(turn_id)) if ended is None else ended
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
         """The turn has a reader while this is open."""
         return self._readers.attach(turn_id)
 
     async def _settled(
-        self, turn_id: TurnId, *, every: float, meanwhile: Callable[[], Awaitable[None]] | None = None
+        self, turn_id: TurnId, *, every: float = math.inf, meanwhile: Callable[[], Awaitable[None]] | None = None
     ) -> Turn:
         """Wait for the end of the turn. The hub only wakes this task; the store says whether the turn has ended."""
         async with self._hub.subscribe(turn_id) as subscription:
@@ -247,11 +251,19 @@ class Engine:
         """Wait for an event later than `after`, at most `seconds`, or until this worker gives the turn up."""
         now = asyncio.get_running_loop().time
         until = now() + seconds
-        while subscription.head <= after and now() < until and not self._has_given_up(turn_id):
-            await subscription.wait(min(until, now() + GLANCE_SECONDS))
-            subscription.frames(
-                after, WHOLE
-            )  # previews are read and dropped: only an event is a reason to ask the store
+
+        def is_in_vain() -> bool:
+            """Previews do not wake this task: only an event is a reason to ask the store."""
+            return subscription.head <= after and not self._has_given_up(turn_id)
+
+        subscription.take = is_in_vain
+        self._waiting.add(subscription)
+        try:
+            while is_in_vain() and now() < until:
+                await subscription.wait(until)
+                subscription.frames(after, WHOLE)
+        finally:
+            self._waiting.discard(subscription)
 
     def _has_given_up(self, turn_id: TurnId) -> bool:
         return self.is_draining and not self._worker.holds(turn_id)

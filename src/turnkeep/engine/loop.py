@@ -201,13 +201,23 @@ class LocalTurn(HeldTurn):
         return () if self.announcer is None else await self.announcer.unannounced()
 
     async def _listen(self, request: ModelRequest) -> Reply:
-        """Preview each piece of the reply; the time limit starts again with each of them."""
-        loop = asyncio.get_running_loop()
-        limit = request.timeout_seconds
+        """Preview each piece of the reply; the time limit starts again with each of them.
+
+        A timer for each piece would cost more than the piece. So the timer is set late by `slack`, and moved only when
+        that much time has passed since it was last moved.
+        """
+        now, limit = asyncio.get_running_loop().time, request.timeout_seconds
+        slack = min(1.0, limit / 10)
+        moved_at = now()
         try:
-            async with asyncio.timeout(limit) as timer, aclosing(self._assembly.provider.speak(request)) as spoken:
+            async with (
+                asyncio.timeout(limit + slack) as timer,
+                aclosing(self._assembly.provider.speak(request)) as spoken,
+            ):
                 async for piece in spoken:
-                    timer.reschedule(loop.time() + limit)
+                    if now() - moved_at >= slack:
+                        moved_at = now()
+                        timer.reschedule(moved_at + limit + slack)
                     match piece:
                         case Delta():
                             self._show(piece)

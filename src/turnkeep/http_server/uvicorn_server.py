@@ -134,7 +134,6 @@ class BoundedProtocol(WatchedProtocol):
         self.timeout_keep_alive = self.limits.idle_seconds
         self._deadline = RequestDeadline(self.limits)
         self._alarm: asyncio.TimerHandle | None = None
-        self._running: RequestResponseCycle | None = None
         self._unparsed = b""
         """Bytes that were read, but are parsed later because too many requests wait."""
         self._overhead_bytes = 0
@@ -243,10 +242,6 @@ class BoundedProtocol(WatchedProtocol):
 
     def _should_upgrade(self) -> bool:
         return False
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
 
     # The clock
 

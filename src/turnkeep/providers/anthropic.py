@@ -1,22 +1,27 @@
-"""`anthropic/…`: Claude through the official SDK, or any server that speaks Anthropic's Messages API.
+"""`anthropic/…`: Claude, or any server that speaks Anthropic's Messages API.
 
 What a model can do (reason, see images, its output limit) is read from the Models API once and remembered. A server
 without that API gets requests that every model accepts.
 """
 
 import asyncio
-from typing import Any, cast
+import json
+from typing import Any
+from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 
-from turnkeep.providers.drafts import ALIVE, Arguments, Calls, Draft, tokens, whole
-from turnkeep.providers.failures import Sdk, StreamFailed
+from turnkeep.providers.drafts import Arguments, Calls, Draft, Kind, tokens, whole
+from turnkeep.providers.failures import ErrorResponse, StreamFailed
+from turnkeep.providers.http_provider import Effort, HttpProvider, ModelList, object_schema, own_name
 from turnkeep.providers.lessons import ANTHROPIC
-from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderFailed, Reply, Target, Thinking, ToolOffer
+from turnkeep.providers.ports import Abilities, ModelRequest, ProviderFailed, Reply, Target, Thinking, ToolOffer
 from turnkeep.providers.retry import RetryPolicy
-from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
+from turnkeep.providers.wire import Account, ProviderSession
 from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text, Usage
 
+API_VERSION = "2026-10-21"
 MAX_TOKENS = 32_000
 UNKNOWN_MAX_TOKENS = 8_192
 BUDGETS: dict[Effort, int] = {"auto": 4_096, "low": 2_048, "medium": 8_192, "high": 16_000}
@@ -40,24 +45,34 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     max_tokens: int = UNKNOWN_MAX_TOKENS
 
 
-class AnthropicProvider(SdkProvider):
-    """Claude, or a compatible server. Without a key and an address the SDK reads its usual environment variables."""
+class AnthropicProvider(HttpProvider):
+    """Claude, or a compatible server. A key and a bearer token are sent alike."""
 
     name = "anthropic"
     target: Target = "anthropic"
+    official_url = "https://api.anthropic.com"
 
     def __init__(
         self,
+        account: Account,
         *,
-        api_key: str | None = None,
-        base_url: str | None = None,
         effort: Effort = "auto",
         retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
+        session: ProviderSession | None = None,
     ) -> None:
-        super().__init__(api_key=api_key, base_url=base_url, retry_policy=retry_policy, lessons=ANTHROPIC)
+        super().__init__(account, path="/v1/messages", lessons=ANTHROPIC, retry_policy=retry_policy, session=session)
         self._effort = effort
         self._models: dict[str, ModelInfo] = {}
         self._fetching: dict[str, asyncio.Lock] = {}
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"anthropic-version": API_VERSION}
+        if key := self._account.api_key:
+            headers["Authorization"] = f"Bearer {key}"
+            if self._account.base_url:
+                # Compatible servers expect the key in the header that Anthropic used before bearer tokens.
+                headers["x-api-key"] = key
+        return headers
 
     async def abilities(self, model: str) -> Abilities:
         info = await self._model_info(model)
@@ -68,8 +83,8 @@ class AnthropicProvider(SdkProvider):
         )
 
     async def models(self) -> list[str]:
-        page = await self._query(lambda client: client.models.list(limit=1000, timeout=LIST_SECONDS))
-        return [f"{self.name}/{model.id}" for model in page.data]
+        listed = await self._query("/v1/models", {"limit": "1000"}, ModelList)
+        return [f"{self.name}/{model.id}" for model in listed.data]
 
     async def _model_info(self, model: str) -> ModelInfo:
         now = self._retry_policy.monotonic
@@ -90,17 +105,18 @@ class AnthropicProvider(SdkProvider):
     async def _fetch_model_info(self, model: str) -> ModelInfo:
         now = self._retry_policy.monotonic
         try:
-            info = await self._query(lambda client: client.models.retrieve(own_name(model), timeout=LIST_SECONDS))
-            return _model_info_of(info, until=now() + KNOWN_SECONDS)
-        except (ProviderFailed, AttributeError, TypeError, ValueError):
+            info = await self._query(f"/v1/models/{quote(own_name(model), safe='')}", {}, _ModelCard)
+        except ProviderFailed:
             return ModelInfo(until=now() + UNKNOWN_SECONDS)
+        return _model_info_of(info, until=now() + KNOWN_SECONDS)
 
     async def _body(self, request: ModelRequest) -> JsonObject:
         info = await self._model_info(request.model)
         body: JsonObject = {
             "model": own_name(request.model),
             "max_tokens": info.max_tokens,
-            "messages": request.messages,
+            "messages": request.all_messages,
+            "stream": True,
         }
         if request.system:
             body["system"] = request.system
@@ -110,37 +126,39 @@ class AnthropicProvider(SdkProvider):
                 body["tool_choice"] = {"type": "none"}
         return body | _thinking(info, self._effort, may_think=request.may_think)
 
-    async def _open(self, body: JsonObject, timeout: Any) -> Any:
-        client = await self.client()
-        return await client.messages.create(**body, stream=True, timeout=timeout)
-
-    def _draft(self) -> Draft:
+    def _draft(self) -> Draft[Any]:
         return AnthropicDraft()
 
-    @property
-    def _sdk(self) -> Sdk:
-        import anthropic
 
-        return cast("Sdk", anthropic)
-
-    def _connect(self) -> Any:
-        import anthropic
-
-        # Compatible servers expect the key in the header that Anthropic used before bearer tokens.
-        headers = {"x-api-key": self._api_key} if self._api_key and self._base_url else None
-        client = anthropic.AsyncAnthropic(
-            api_key=self._api_key,
-            base_url=self._base_url,
-            default_headers=headers,
-            max_retries=0,
-            open_telemetry=False,
-            http_client=anthropic.DefaultAsyncHttpxClient(**http_options()),
-        )
-        _ = client.messages, client.models  # imported with their first use
-        return client
+class _Support(Struct, frozen=True):
+    supported: bool | None = None
 
 
-def _model_info_of(info: Any, *, until: float) -> ModelInfo:
+class _ThinkingTypes(Struct):
+    adaptive: _Support = _Support()
+    enabled: _Support = _Support()
+    disabled: _Support = _Support()
+
+
+class _ThinkingSupport(Struct):
+    types: _ThinkingTypes
+    supported: bool | None = None
+
+
+class _Capabilities(Struct):
+    thinking: _ThinkingSupport
+    effort: _Support
+    image_input: _Support
+
+
+class _ModelCard(Struct):
+    """A model as the Models API describes it."""
+
+    max_tokens: int | None = None
+    capabilities: _Capabilities | None = None
+
+
+def _model_info_of(info: _ModelCard, *, until: float) -> ModelInfo:
     limit = min(MAX_TOKENS, info.max_tokens or UNKNOWN_MAX_TOKENS)
     can = info.capabilities
     if can is None:
@@ -177,40 +195,74 @@ def _tool(offer: ToolOffer) -> JsonObject:
     return {"name": offer.name, "description": offer.description, "input_schema": object_schema(offer)}
 
 
-class AnthropicDraft:
+class _ContentDelta(Struct, gc=False):
+    """The change of a block, or of the whole message."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    partial_json: str = ""
+    signature: str = ""
+    stop_reason: Any = None
+    stop_details: Any = None
+
+
+class _StreamEvent(Struct, gc=False):
+    """Any event of a stream, with the fields that are used."""
+
+    type: str = ""
+    index: int = 0
+    delta: _ContentDelta | None = None
+    content_block: Any = None
+    message: Any = None
+    usage: Any = None
+    error: Any = None
+
+
+class AnthropicDraft(Draft[_StreamEvent]):
     """Blocks by their index; a block is text, thinking with its signature, redacted thinking, or a call."""
 
+    decoder = msgspec.json.Decoder(_StreamEvent)
+    known_types = frozenset(
+        {"content_block_delta", "content_block_start", "message_start", "message_delta", "message_stop"}
+    )
+
     def __init__(self) -> None:
-        self.has_begun = False
+        super().__init__()
         self._blocks: dict[int, _BlockDraft | Arguments] = {}
-        self.is_whole = False
         self._stop_reason: str | None = None
         self._stop_details: Any = None
         self._counts: dict[str, int] = {}
 
-    def add(self, event: Any) -> Delta | None:
+    @property
+    def is_whole(self) -> bool:
+        return self.is_done
+
+    def take(self, event: _StreamEvent) -> None:
         match event.type:
             case "content_block_delta":
-                return self._add_delta(event.index, event.delta)
+                self._add_delta(event.index, event.delta)
             case "content_block_start":
-                return self._begin_block(event.index, event.content_block)
+                self._begin_block(event.index, event.content_block)
             case "message_start":
-                self._count(event.message.usage)
+                self._count(_field(event.message, "usage"))
             case "message_delta":
-                self._stop_reason = event.delta.stop_reason or self._stop_reason
-                self._stop_details = event.delta.stop_details
+                if event.delta is not None:
+                    self._stop_reason = event.delta.stop_reason or self._stop_reason
+                    self._stop_details = event.delta.stop_details
                 self._count(event.usage)
             case "message_stop":
-                self.is_whole = True
+                self.is_done = True
+            case "error":
+                raise ErrorResponse(event.error)
             case _:
                 pass  # content_block_stop says nothing new, and later versions may add events
-        return None
 
     def reply(self) -> Reply:
         if not self.is_whole:
             raise StreamFailed("the stream ended in the middle of the answer", is_transient=True)
         if self._stop_reason == "refusal":
-            why = getattr(self._stop_details, "explanation", None) or "no reason was given"
+            why = _field(self._stop_details, "explanation") or "no reason was given"
             raise StreamFailed(f"the model declined to answer (refusal): {why}")
         is_cut_off = self._stop_reason in CUT_OFF
         calls = Calls(is_cut_off=is_cut_off)
@@ -221,57 +273,55 @@ class AnthropicDraft:
                 calls.blocks.append(spoken)
         return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=self._usage(), malformed=calls.malformed)
 
-    def _add_delta(self, index: int, delta: Any) -> Delta | None:
+    def _add_delta(self, index: int, delta: _ContentDelta | None) -> None:
+        if delta is None:
+            raise TypeError("a delta is expected, not null")
         block = self._blocks.get(index)
         match delta.type:
             case "text_delta" if isinstance(block, _BlockDraft):
-                self.has_begun = True
                 block.pieces.append(delta.text)
-                return Delta(text=delta.text)
+                self.show(delta.text, "text")
             case "thinking_delta" if isinstance(block, _BlockDraft):
-                self.has_begun = True
                 block.pieces.append(delta.thinking)
-                return Delta(text=delta.thinking, kind="reasoning")
+                self.show(delta.thinking, "reasoning")
             case "input_json_delta" if isinstance(block, Arguments):
                 self.has_begun = True
+                self.is_alive = True
                 block.add(delta.partial_json)
-                return ALIVE
             case "signature_delta" if isinstance(block, _BlockDraft):
+                self.is_alive = True
                 block.signature += delta.signature
-                return ALIVE
             case _:
-                return None
+                pass
 
-    def _begin_block(self, index: int, block: Any) -> Delta | None:
-        match block.type:
+    def _begin_block(self, index: int, block: Any) -> None:
+        self.is_alive = True
+        match block.get("type"):
             case "text":
                 self._blocks[index] = _BlockDraft("text")
-                return self._add_first(index, block.text, "text")
+                self._add_first(index, block.get("text"), "text")
             case "thinking":
                 self._blocks[index] = spoken = _BlockDraft("reasoning")
-                spoken.signature = getattr(block, "signature", None) or ""
-                return self._add_first(index, block.thinking, "reasoning")
+                spoken.signature = block.get("signature") or ""
+                self._add_first(index, block.get("thinking"), "reasoning")
             case "redacted_thinking":
-                self._blocks[index] = _BlockDraft("reasoning", data=block.data)
+                self._blocks[index] = _BlockDraft("reasoning", data=block["data"])
             case "tool_use":
-                self._blocks[index] = Arguments(block.name, _given(block.input))
+                self._blocks[index] = Arguments(block["name"], _given(block.get("input")))
             case _:
                 pass  # tools that Anthropic runs itself, which we do not use
-        return ALIVE
 
-    def _add_first(self, index: int, text: str | None, kind: Any) -> Delta:
+    def _add_first(self, index: int, text: Any, kind: Kind) -> None:
         """A block usually begins empty; compatible servers may put text into its start."""
         block = self._blocks[index]
-        if not text or not isinstance(block, _BlockDraft):
-            return ALIVE
-        self.has_begun = True
-        block.pieces.append(text)
-        return Delta(text=text, kind=kind)
+        if text and isinstance(block, _BlockDraft):
+            self.show(text, kind)
+            block.pieces.append(text)
 
     def _count(self, usage: Any) -> None:
         """Counts are totals so far; a later one replaces an earlier one."""
         for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
-            value = getattr(usage, name, None)
+            value = _field(usage, name)
             if value is not None:
                 self._counts[name] = tokens(value)
 
@@ -306,6 +356,9 @@ class _BlockDraft:
 
 def _given(value: Any) -> str:
     """Arguments that came with the start of a call, as some compatible servers send them."""
-    import json
-
     return json.dumps(value) if isinstance(value, dict) and value else ""
+
+
+def _field(value: Any, name: str) -> Any:
+    """A field of what should be an object; None where it is not one."""
+    return value.get(name) if isinstance(value, dict) else None

@@ -1,18 +1,20 @@
 """Drafts: a reply while it is being streamed. What the three protocols have in common.
 
-A draft takes the SDK's events one by one. It returns what readers may see at once, and in the end the whole reply. It
-does no I/O, so that each protocol can be read and tested by itself.
+A draft takes the events of a stream one by one. It returns what readers may see at once, and in the end the whole
+reply. It does no I/O, so that each protocol can be read and tested by itself. An event is decoded once, into a struct
+that has only the fields that are used.
 """
 
 import json
 import math
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from turnkeep.ids import CallId, new_call_id
 from turnkeep.model.truncation import TOO_DEEP, is_too_deep
-from turnkeep.providers.failures import StreamFailed
+from turnkeep.providers.failures import ErrorResponse, StreamFailed
 from turnkeep.providers.ports import Delta, Reply
 from turnkeep_client.wire.blocks import Block, JsonObject, ToolUse
 
@@ -28,20 +30,110 @@ MAX_TOKENS = 2**31 - 1
 CUT_OFF = "the model reached its output limit while it wrote them"
 
 
-class Draft(Protocol):
-    """One reply under way. `has_begun` is true once a part of the answer has come; then the request is not repeated."""
+_DONE = b"[DONE]"
+"""The end of a stream at OpenAI, and not JSON."""
 
-    has_begun: bool
+Kind = Literal["text", "reasoning"]
+Frame = TypeVar("Frame", bound=msgspec.Struct)
+
+
+class Draft(ABC, Generic[Frame]):
+    """One reply under way.
+
+    A protocol has a `decoder` of its events. `known_types` are the events that it must understand; one of another type
+    may contain anything. None: it must understand all of them.
+
+    `has_begun` is true once a part of the answer has come; then the request is not repeated. `is_done` is true when
+    nothing more is to come, also before the server ends the stream.
+    """
+
+    decoder: msgspec.json.Decoder[Frame]
+    known_types: frozenset[str] | None = None
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self.is_done = False
+        self.is_alive = False
+        """Whether the model worked on something that is not shown, since the last call of `pieces`."""
+        self._fresh: list[str] = []
+        self._kind: Kind = "text"
+        self._pieces: list[Delta] = []
 
     @property
+    @abstractmethod
     def is_whole(self) -> bool:
         """Whether the provider has marked the end of the reply."""
 
-    def add(self, event: Any) -> Delta | None:
-        """Take one event. Raises StreamFailed when the provider reports an error."""
+    @abstractmethod
+    def take(self, event: Frame) -> None:
+        """Add one event to the reply. Raises ErrorResponse or StreamFailed when it reports an error."""
 
+    @abstractmethod
     def reply(self) -> Reply:
         """The whole reply. Raises StreamFailed if the stream ended too early, or if the model declined."""
+
+    def add(self, name: bytes, data: bytes | bytearray) -> None:
+        """Take one event as it came. Raises like `take`, and ValueError for what is not JSON of the protocol."""
+        if name == b"error":
+            raise ErrorResponse(data.decode("utf-8", "replace").strip())
+        try:
+            event = self.decoder.decode(data)
+        except msgspec.DecodeError as exc:
+            if (unusual := self._decode_unusual(data, exc)) is None:
+                return
+            event = unusual
+        self.take(event)
+
+    def show(self, text: str, kind: Kind) -> None:
+        """Readers may see this text."""
+        if type(text) is not str:
+            raise TypeError(f"a text is expected, not {text!r:.100}")
+        if kind != self._kind:
+            self._join_fresh()
+            self._kind = kind
+        self.has_begun = True
+        self._fresh.append(text)
+
+    def pieces(self) -> list[Delta]:
+        """What readers may see since the last call: one delta for all text of a kind, or a sign of life."""
+        held = ""
+        if self._fresh:
+            last = self._fresh[-1]
+            if last and "\ud800" <= last[-1] <= "\udbff":  # half a character; the other half comes in the next event
+                self._fresh[-1], held = last[:-1], last[-1]
+            self._join_fresh()
+        pieces = self._pieces
+        if pieces:
+            self._pieces = []
+        elif self.is_alive or held:
+            pieces = [ALIVE]
+        self.is_alive = False
+        if held:
+            self._fresh.append(held)
+        return pieces
+
+    def _decode_unusual(self, data: bytes | bytearray, exc: msgspec.DecodeError) -> Frame | None:
+        """The event whose data could not be decoded at first; None if it says nothing about the reply."""
+        if data.strip().startswith(_DONE):
+            self.is_done = True
+            return None
+        if isinstance(exc, msgspec.ValidationError):
+            if self.known_types is None or msgspec.json.decode(data, type=_Typed).type in self.known_types:
+                raise exc
+            return None
+        # Servers split surrogate pairs and write NaN. Python's own decoder takes both.
+        return msgspec.convert(json.loads(data), self.decoder.type)
+
+    def _join_fresh(self) -> None:
+        fresh = self._fresh
+        text = fresh[0] if len(fresh) == 1 else "".join(fresh)
+        fresh.clear()
+        if text:
+            self._pieces.append(Delta(text=text, kind=self._kind))
+
+
+class _Typed(msgspec.Struct):
+    type: Any = None
 
 
 class Arguments:

@@ -8,10 +8,11 @@ wrong with one request is not.
 Decision: docs/decisions/0305
 """
 
-import copy
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from turnkeep.providers.failures import FailedAttempt
@@ -22,7 +23,10 @@ TEACHING_STATUS = frozenset({400, 413, 415, 422, 500, 501})
 NOT_SHOWN = "[image: not shown, as the provider did not take it]"
 
 Change = Callable[[JsonObject], bool]
-"""Removes something from a request; returns whether there was anything to remove."""
+"""Removes something from a request; returns whether there was anything to remove.
+
+The request is a copy, its fields are not: a change replaces a field, or opens it (`_opened`) before it looks inside.
+"""
 
 
 class Lesson(Struct, frozen=True, kw_only=True):
@@ -52,7 +56,7 @@ class Lessons:
         """The request without what this model is known to refuse."""
         if not (learned := self._learned.get(model)):
             return body
-        body = copy.deepcopy(body)
+        body = dict(body)
         for lesson in learned.values():
             lesson.change(body)
         return body
@@ -65,7 +69,7 @@ class Lessons:
         for lesson in self._known:
             if attempt.status not in lesson.statuses or not lesson.words.search(attempt.words):
                 continue
-            changed = copy.deepcopy(body)
+            changed = dict(body)
             if lesson.change(changed):
                 if lesson.lasts:
                     self._learned.setdefault(model, {})[lesson.name] = lesson
@@ -84,9 +88,23 @@ def _drop(*names: str) -> Change:
     return change
 
 
+def _opened(body: JsonObject, field: str, marker: bytes = b"") -> Any:
+    """A field that may be changed: a copy of it, without parts that are encoded already.
+
+    A field without the marker is not copied; then there is nothing to look at.
+    """
+    if field not in body:
+        return ()
+    encoded = msgspec.json.encode(body[field])
+    if marker not in encoded:
+        return ()
+    body[field] = msgspec.json.decode(encoded)
+    return body[field]
+
+
 def _shorten_descriptions(body: JsonObject) -> bool:
     found = False
-    for tool in body.get("tools", ()):
+    for tool in _opened(body, "tools"):
         function = tool.get("function", tool)
         if len(function.get("description", "")) > DESCRIPTION_CHARS:
             function["description"] = function["description"][: DESCRIPTION_CHARS - 1] + "…"
@@ -96,7 +114,7 @@ def _shorten_descriptions(body: JsonObject) -> bool:
 
 def _drop_pictures(body: JsonObject) -> bool:
     found = False
-    for message in (*body.get("messages", ()), *body.get("input", ())):
+    for message in (*_opened(body, "messages", b"image"), *_opened(body, "input", b"image")):
         content = message.get("content")
         if not isinstance(content, list):
             continue
@@ -111,7 +129,7 @@ def _drop_pictures(body: JsonObject) -> bool:
 def _drop_thinking(body: JsonObject) -> bool:
     """For Anthropic: switch reasoning off, and remove the reasoning of earlier answers."""
     found = _drop("thinking", "output_config")(body)
-    for message in body["messages"]:
+    for message in _opened(body, "messages", b"thinking"):
         if message["role"] == "assistant":
             spoken = [part for part in message["content"] if part["type"] not in {"thinking", "redacted_thinking"}]
             found = found or len(spoken) < len(message["content"])
@@ -120,16 +138,19 @@ def _drop_thinking(body: JsonObject) -> bool:
 
 
 def _drop_reasoning_items(body: JsonObject) -> bool:
-    kept = [item for item in body["input"] if item.get("type") != "reasoning"]
-    found = len(kept) < len(body["input"])
-    body["input"] = kept
-    return found
+    items = _opened(body, "input", b"reasoning")
+    kept = [item for item in items if item.get("type") != "reasoning"]
+    if len(kept) < len(items):
+        body["input"] = kept
+    return len(kept) < len(items)
 
 
 def _drop_summary(body: JsonObject) -> bool:
-    reasoning = body.get("reasoning", {})
+    reasoning = dict(body.get("reasoning", {}))
     found = reasoning.pop("summary", None) is not None
-    if found and not reasoning:
+    if found and reasoning:
+        body["reasoning"] = reasoning
+    elif found:
         del body["reasoning"]
     return found
 

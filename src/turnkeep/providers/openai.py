@@ -10,15 +10,19 @@ Decision: docs/decisions/0304
 """
 
 import re
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from turnkeep.providers.drafts import ALIVE, MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens, whole
-from turnkeep.providers.failures import Sdk, StreamFailed
+import msgspec
+from msgspec import Struct
+
+from turnkeep.providers.drafts import MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens, whole
+from turnkeep.providers.failures import ErrorResponse, StreamFailed
+from turnkeep.providers.http_provider import Effort, HttpProvider, ModelList, object_schema, own_name
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
-from turnkeep.providers.ports import Abilities, Delta, ModelRequest, Reply, Target, ToolOffer
+from turnkeep.providers.ports import Abilities, ModelRequest, Reply, Target, ToolOffer
 from turnkeep.providers.retry import RetryPolicy
-from turnkeep.providers.sdk_provider import LIST_SECONDS, Effort, SdkProvider, http_options, object_schema, own_name
+from turnkeep.providers.wire import Account, ProviderSession
 from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text, Usage
 
 Api = Literal["auto", "responses", "chat"]
@@ -33,33 +37,49 @@ _NO_CHAT = re.compile(
 )
 
 
-class OpenAIProvider(SdkProvider):
-    """OpenAI, or a compatible server at `base_url`. Without a key the SDK reads its usual environment variable."""
+class OpenAIProvider(HttpProvider):
+    """OpenAI, or a compatible server at the address of the account."""
 
     name = "openai"
+    official_url = OFFICIAL_URL
 
     def __init__(
         self,
+        account: Account,
         *,
-        api_key: str | None = None,
-        base_url: str | None = None,
         api: Api = "auto",
         effort: Effort = "auto",
         retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
+        session: ProviderSession | None = None,
     ) -> None:
-        self.target: Target = "openai_responses" if _speaks_responses(api, base_url) else "openai_chat"
-        lessons = OPENAI_RESPONSES if self.target == "openai_responses" else OPENAI_CHAT
-        super().__init__(api_key=api_key, base_url=base_url, retry_policy=retry_policy, lessons=lessons)
+        is_responses = _speaks_responses(api, account.base_url)
+        self.target: Target = "openai_responses" if is_responses else "openai_chat"
+        super().__init__(
+            account,
+            path="/responses" if is_responses else "/chat/completions",
+            lessons=OPENAI_RESPONSES if is_responses else OPENAI_CHAT,
+            retry_policy=retry_policy,
+            session=session,
+        )
         self._effort = effort
+
+    def _headers(self) -> dict[str, str]:
+        key = self._account.api_key
+        if not key:
+            return {}
+        headers = {"Authorization": f"Bearer {key}"}
+        if is_azure(self._account.base_url):
+            headers["api-key"] = key
+        return headers
 
     async def abilities(self, model: str) -> Abilities:
         """The API does not say what a model can do. A model is assumed to see images until it refuses one."""
         return Abilities(sees_images=not self._lessons.has(model, "pictures"))
 
     async def models(self) -> list[str]:
-        page = await self._query(lambda client: client.models.list(timeout=LIST_SECONDS))
-        names = [model.id for model in page.data]
-        if is_official(self._base_url):
+        listed = await self._query("/models", {}, ModelList)
+        names = [model.id for model in listed.data]
+        if is_official(self._account.base_url):
             names = [name for name in names if not _NO_CHAT.search(name)]
         return [f"{self.name}/{name}" for name in names]
 
@@ -68,38 +88,21 @@ class OpenAIProvider(SdkProvider):
             return _responses_body(request, self._effort)
         return _chat_body(request, self._effort)
 
-    async def _open(self, body: JsonObject, timeout: Any) -> Any:
-        client = await self.client()
-        resource = client.responses if self.target == "openai_responses" else client.chat.completions
-        return await resource.create(**body, stream=True, timeout=timeout)
-
-    def _draft(self) -> Draft:
+    def _draft(self) -> Draft[Any]:
         return OpenAIResponsesDraft() if self.target == "openai_responses" else OpenAIChatDraft()
-
-    @property
-    def _sdk(self) -> Sdk:
-        import openai
-
-        return cast("Sdk", openai)
-
-    def _connect(self) -> Any:
-        import openai
-
-        client = openai.AsyncOpenAI(
-            api_key=self._api_key,
-            base_url=self._base_url or OFFICIAL_URL,
-            max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(**http_options()),
-        )
-        resource = client.responses if self.target == "openai_responses" else client.chat.completions
-        _ = resource, client.models  # imported with their first use
-        return client
 
 
 def is_official(base_url: str | None) -> bool:
     """Whether this is OpenAI's own service, in any of its regions."""
     host = urlsplit(base_url or OFFICIAL_URL).hostname
     return host is not None and (host == "api.openai.com" or host.endswith(".api.openai.com"))
+
+
+def is_azure(base_url: str | None) -> bool:
+    """Whether the key must also be sent as `api-key`: hosts of Azure, and gateways that use its addresses."""
+    parts = urlsplit(base_url or OFFICIAL_URL)
+    host = parts.hostname or ""
+    return host.endswith((".azure.com", ".azure.us", ".azure.cn", ".azure-api.net")) or "api-version=" in parts.query
 
 
 def _speaks_responses(api: Api, base_url: str | None) -> bool:
@@ -109,7 +112,8 @@ def _speaks_responses(api: Api, base_url: str | None) -> bool:
 def _chat_body(request: ModelRequest, effort: Effort) -> JsonObject:
     body: JsonObject = {
         "model": own_name(request.model),
-        "messages": request.messages,
+        "messages": request.all_messages,
+        "stream": True,
         "stream_options": {"include_usage": True},
     }
     if request.tools:
@@ -122,7 +126,7 @@ def _chat_body(request: ModelRequest, effort: Effort) -> JsonObject:
 
 
 def _responses_body(request: ModelRequest, effort: Effort) -> JsonObject:
-    body: JsonObject = {"model": own_name(request.model), "input": request.messages, "store": False}
+    body: JsonObject = {"model": own_name(request.model), "input": request.all_messages, "store": False, "stream": True}
     if request.system:
         body["instructions"] = request.system
     if request.tools:
@@ -145,49 +149,81 @@ def _function(offer: ToolOffer) -> JsonObject:
     return {"name": offer.name, "description": offer.description, "parameters": object_schema(offer)}
 
 
-class OpenAIChatDraft:
+class _Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallPiece(Struct, gc=False):
+    index: Any = None
+    id: Any = None
+    function: _Function | None = None
+
+
+class ChatDelta(Struct, gc=False):
+    """What one chunk adds to the reply. Compatible servers use several names for reasoning."""
+
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _Choice(Struct, gc=False):
+    delta: ChatDelta | None = None
+    finish_reason: Any = None
+
+
+class _ChatChunk(Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
+class OpenAIChatDraft(Draft[_ChatChunk]):
     """Chat Completions: text, reasoning and calls are collected apart; the format does not say how they alternate."""
 
+    decoder = msgspec.json.Decoder(_ChatChunk)
+
     def __init__(self) -> None:
-        self.has_begun = False
+        super().__init__()
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_ChatCall] = []
-        self._finish_reason: str | None = None
+        self._finish_reason: Any = None
         self._usage = Usage()
 
     @property
     def is_whole(self) -> bool:
         return self._finish_reason is not None
 
-    def add(self, event: Any) -> Delta | None:
+    def take(self, event: _ChatChunk) -> None:
+        if event.error:
+            raise ErrorResponse(event.error)
         if event.usage is not None:
             self._usage = _chat_usage(event.usage)
-        if not event.choices:
-            return None
-        choice = event.choices[0]
-        if choice.finish_reason is not None:
-            self._finish_reason = choice.finish_reason
-        delta = choice.delta
-        if delta is None:
-            return None
-        text = delta.content or delta.refusal
-        if text:
-            self.has_begun = True
+        if event.choices:
+            choice = event.choices[0]
+            if choice.finish_reason is not None:
+                self._finish_reason = choice.finish_reason
+            if choice.delta is not None:
+                self.add_delta(choice.delta)
+
+    def add_delta(self, delta: ChatDelta) -> None:
+        thought = delta.reasoning_content or delta.reasoning
+        if thought and isinstance(thought, str):
+            self._reasoning.append(thought)
+            self.show(thought, "reasoning")
+        if text := delta.content or delta.refusal:
             self._text.append(text)
-            return Delta(text=text)
-        if extra := delta.model_extra:
-            thought = extra.get("reasoning_content") or extra.get("reasoning")
-            if isinstance(thought, str) and thought:
-                self.has_begun = True
-                self._reasoning.append(thought)
-                return Delta(text=thought, kind="reasoning")
+            self.show(text, "text")
         if delta.tool_calls:
             self.has_begun = True
+            self.is_alive = True
             for piece in delta.tool_calls:
                 self._add_call(piece)
-            return ALIVE
-        return None
 
     def reply(self) -> Reply:
         if not self.is_whole:
@@ -206,7 +242,7 @@ class OpenAIChatDraft:
             calls.add(call.arguments.name, call.arguments.text)
         return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=self._usage, malformed=calls.malformed)
 
-    def _add_call(self, piece: Any) -> None:
+    def _add_call(self, piece: _CallPiece) -> None:
         """A piece belongs to the last call of its index, unless it has another id: then it begins a new call."""
         function = piece.function
         name = (function.name if function else None) or ""
@@ -224,113 +260,142 @@ class OpenAIChatDraft:
 class _ChatCall:
     __slots__ = ("arguments", "id", "index")
 
-    def __init__(self, index: int | None, call_id: str | None, arguments: Arguments) -> None:
+    def __init__(self, index: Any, call_id: Any, arguments: Arguments) -> None:
         self.index = index
         self.id = call_id
         self.arguments = arguments
 
 
 def _chat_usage(usage: Any) -> Usage:
-    details = getattr(usage, "prompt_tokens_details", None)
+    return _usage(usage, "prompt_tokens", "completion_tokens", "prompt_tokens_details")
+
+
+def _usage(usage: Any, read: str, written: str, details: str) -> Usage:
+    """The counts under these names. Servers write into `usage` what they like."""
+    counts = usage if isinstance(usage, dict) else {}
+    cached = counts.get(details)
+    cached = cached if isinstance(cached, dict) else {}
     return Usage(
-        input_tokens=tokens(getattr(usage, "prompt_tokens", None)),
-        output_tokens=tokens(getattr(usage, "completion_tokens", None)),
-        cache_read_tokens=tokens(getattr(details, "cached_tokens", None)),
-        cache_write_tokens=tokens(getattr(details, "cache_write_tokens", None)),
+        input_tokens=tokens(counts.get(read)),
+        output_tokens=tokens(counts.get(written)),
+        cache_read_tokens=tokens(cached.get("cached_tokens")),
+        cache_write_tokens=tokens(cached.get("cache_write_tokens")),
     )
 
 
-class OpenAIResponsesDraft:
+class _Response(Struct):
+    """The response as a whole, which comes with its first and its last event."""
+
+    output: Any = None
+    usage: Any = None
+    error: Any = None
+    incomplete_details: Any = None
+
+
+class _ResponseEvent(Struct, gc=False):
+    """Any event of a stream, with the fields that are used."""
+
+    type: Any = None
+    delta: Any = None
+    summary_index: Any = None
+    output_index: Any = None
+    item: Any = None
+    response: _Response | None = None
+    error: Any = None
+    code: Any = None
+    message: Any = None
+
+
+class OpenAIResponsesDraft(Draft[_ResponseEvent]):
     """The Responses API: deltas are shown as they come; the reply is made of the finished items, which are complete."""
 
+    decoder = msgspec.json.Decoder(_ResponseEvent)
+    known_types = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
     def __init__(self) -> None:
-        self.has_begun = False
+        super().__init__()
         self._items: dict[int, Any] = {}
         self._argument_chars = 0
-        self._response: Any = None
+        self._response = _Response()
         self._ended_as: str | None = None
 
     @property
     def is_whole(self) -> bool:
         return self._ended_as is not None
 
-    def add(self, event: Any) -> Delta | None:
+    def take(self, event: _ResponseEvent) -> None:
+        if event.error:
+            raise ErrorResponse(event.error)
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
-                self.has_begun = True
-                return Delta(text=event.delta)
+                self.show(event.delta, "text")
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.has_begun = True
-                return Delta(text=event.delta, kind="reasoning")
+                self.show(event.delta, "reasoning")
             case "response.function_call_arguments.delta":
-                self.has_begun = True
-                self._argument_chars += len(event.delta)
-                if self._argument_chars > MAX_ARGUMENT_CHARS:
-                    raise StreamFailed(f"the arguments of a call did not end after {MAX_ARGUMENT_CHARS:,} characters")
-                return ALIVE
+                self._count_arguments(event.delta)
             case "response.reasoning_summary_part.added":
-                return Delta(text="\n\n", kind="reasoning") if event.summary_index else ALIVE
+                self.is_alive = True
+                if event.summary_index:
+                    self.show("\n\n", "reasoning")
             case "response.output_item.done":
+                self.is_alive = True
                 self._items[event.output_index] = event.item
-                return ALIVE
             case "response.output_item.added" | "response.content_part.added":
-                return ALIVE
-            case "response.completed" | "response.incomplete":
-                self._ended_as, self._response = event.type.removeprefix("response."), event.response
-            case "response.failed":
-                raise _stream_failed(event.response.error)
+                self.is_alive = True
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._end(event.type.removeprefix("response."), event.response or _Response())
             case "error":
-                raise _stream_failed(event)
+                raise ErrorResponse({"code": event.code, "message": event.message})
             case _:
                 pass  # progress and parts, which the finished items contain as well
-        return None
+
+    def _count_arguments(self, text: Any) -> None:
+        self.has_begun = True
+        self.is_alive = True
+        self._argument_chars += len(text)
+        if self._argument_chars > MAX_ARGUMENT_CHARS:
+            raise StreamFailed(f"the arguments of a call did not end after {MAX_ARGUMENT_CHARS:,} characters")
+
+    def _end(self, status: str, response: _Response) -> None:
+        if status == "failed":
+            raise _stream_failed(response.error)
+        self._ended_as, self._response = status, response
+        self.is_done = True
 
     def reply(self) -> Reply:
         if not self.is_whole:
             raise StreamFailed("the stream ended in the middle of the answer", is_transient=True)
-        why = getattr(self._response.incomplete_details, "reason", None) if self._ended_as == "incomplete" else None
-        if why == "content_filter":
-            raise StreamFailed("the answer was stopped by the provider's content filter")
         is_cut_off = self._ended_as == "incomplete"
+        details = self._response.incomplete_details
+        if is_cut_off and isinstance(details, dict) and details.get("reason") == "content_filter":
+            raise StreamFailed("the answer was stopped by the provider's content filter")
         calls = Calls(is_cut_off=is_cut_off)
         for _, item in sorted(self._items.items()) or enumerate(self._response.output or ()):
             _add_item(item, calls)
-        usage = _responses_usage(self._response.usage)
+        usage = _usage(self._response.usage, "input_tokens", "output_tokens", "input_tokens_details")
         return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=usage, malformed=calls.malformed)
 
 
 def _add_item(item: Any, calls: Calls) -> None:
-    match item.type:
+    match item.get("type"):
         case "message":
-            text = "".join(
-                (part.text if part.type == "output_text" else getattr(part, "refusal", None)) or ""
-                for part in item.content
-            )
+            text = "".join((part.get("text") or part.get("refusal") or "") for part in item["content"])
             if text:
                 calls.blocks.append(Text(text=text))
         case "function_call":
-            calls.add(item.name, item.arguments or "")
+            calls.add(item["name"], item.get("arguments") or "")
         case "reasoning":
-            parts = item.summary or getattr(item, "content", None) or ()
-            text = "\n\n".join(part.text for part in parts)
-            data = item.encrypted_content
+            parts = item.get("summary") or item.get("content") or ()
+            text = "\n\n".join(part["text"] for part in parts)
+            data = item.get("encrypted_content")
             if text or data:
-                calls.blocks.append(Reasoning(text=text, provider="openai", data=data, item_id=item.id))
+                calls.blocks.append(Reasoning(text=text, provider="openai", data=data, item_id=item.get("id")))
         case _:
             pass  # tools that OpenAI runs itself, which we do not use
 
 
 def _stream_failed(error: Any) -> StreamFailed:
-    code = getattr(error, "code", None)
-    words = getattr(error, "message", None) or code or "it failed without a reason"
+    fields = error if isinstance(error, dict) else {}
+    code = fields.get("code")
+    words = fields.get("message") or code or "it failed without a reason"
     return StreamFailed(str(words), kind=None if code is None else str(code))
-
-
-def _responses_usage(usage: Any) -> Usage:
-    details = getattr(usage, "input_tokens_details", None)
-    return Usage(
-        input_tokens=tokens(getattr(usage, "input_tokens", None)),
-        output_tokens=tokens(getattr(usage, "output_tokens", None)),
-        cache_read_tokens=tokens(getattr(details, "cached_tokens", None)),
-        cache_write_tokens=tokens(getattr(details, "cache_write_tokens", None)),
-    )

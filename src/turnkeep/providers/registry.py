@@ -1,15 +1,17 @@
 """All providers of a server, by the part of a model's name before the slash; and which ones are configured."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.providers.anthropic import AnthropicProvider
 from turnkeep.providers.demo import DemoProvider
+from turnkeep.providers.http_provider import NO_KEY, Effort
 from turnkeep.providers.openai import Api, OpenAIProvider, is_official
 from turnkeep.providers.ports import NamesModels, Provider, check_full_name
-from turnkeep.providers.sdk_provider import NO_KEY, Effort
+from turnkeep.providers.wire import Account, ProviderSession
 
 ANTHROPIC_UNSET = (
     "Set ANTHROPIC_API_KEY to a key of yours, or ANTHROPIC_BASE_URL to a server of your own that speaks Anthropic's "
@@ -19,7 +21,10 @@ OPENAI_UNSET = (
     "Set OPENAI_API_KEY to a key of yours, or OPENAI_BASE_URL to any OpenAI-compatible server (vLLM, Ollama, "
     "llama.cpp …), and start the server again."
 )
-
+PROFILE_UNREAD = (
+    "ANTHROPIC_PROFILE is set, but profiles of Anthropic's own tools are not read. Set ANTHROPIC_API_KEY or "
+    "ANTHROPIC_AUTH_TOKEN, or unset ANTHROPIC_PROFILE."
+)
 
 KEPT_SECONDS = 60.0
 AWAY_SECONDS = 10.0
@@ -33,7 +38,8 @@ class NotSetUp(InvalidRequest):
 class ProviderRegistry:
     """`anthropic/claude-…` is served by the provider called `anthropic`, `demo` by the one called `demo`.
 
-    `unset` names providers that are not configured, with what to do about it.
+    `unset` names providers that are not configured, with what to do about it. `session` is what the providers share;
+    it is closed with them.
     """
 
     def __init__(
@@ -41,10 +47,12 @@ class ProviderRegistry:
         providers: Iterable[Provider],
         *,
         unset: Mapping[str, str] | None = None,
+        session: ProviderSession | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._providers = {provider.name: provider for provider in providers}
         self._unset = dict(unset or {})
+        self._session = session
         self._monotonic = monotonic
         self._listed: dict[str, tuple[float, list[str]]] = {}
         self._listing: dict[str, asyncio.Lock] = {name: asyncio.Lock() for name in self._providers}
@@ -78,6 +86,8 @@ class ProviderRegistry:
     async def close(self) -> None:
         for provider in self._providers.values():
             await provider.close()
+        if self._session is not None:
+            await self._session.close()
 
     async def _models_of(self, provider: Provider) -> list[str]:
         async with self._listing[provider.name]:
@@ -97,24 +107,48 @@ def configured_providers(
 ) -> ProviderRegistry:
     """The providers of this environment: `demo` always, the others if a key or an address is set.
 
-    A self-hosted server may need no key. The SDKs require one, so a placeholder is sent.
+    A self-hosted server may need no key. Then a placeholder is sent. Raises InvalidRequest for credentials that cannot
+    be used.
     """
 
     def setting(name: str) -> str | None:
         return environ.get(name, "").strip() or None
 
+    session = ProviderSession()
     providers: list[Provider] = [DemoProvider()]
     unset: dict[str, str] = {}
-    key, url = setting("ANTHROPIC_API_KEY"), setting("ANTHROPIC_BASE_URL")
-    has_other_credentials = setting("ANTHROPIC_AUTH_TOKEN") or setting("ANTHROPIC_PROFILE")
-    if key or url or has_other_credentials:
-        key = key or (None if has_other_credentials else NO_KEY)
-        providers.append(AnthropicProvider(api_key=key, base_url=url, effort=effort))
+    key, url = setting("ANTHROPIC_API_KEY") or setting("ANTHROPIC_AUTH_TOKEN"), setting("ANTHROPIC_BASE_URL")
+    if key is None and setting("ANTHROPIC_PROFILE"):
+        raise InvalidRequest(PROFILE_UNREAD)
+    if key or url:
+        headers = custom_headers("ANTHROPIC_CUSTOM_HEADERS", environ)
+        account = Account(api_key=key or NO_KEY, base_url=url, headers=headers)
+        providers.append(AnthropicProvider(account, effort=effort, session=session))
     else:
         unset["anthropic"] = ANTHROPIC_UNSET
     key, url = setting("OPENAI_API_KEY"), setting("OPENAI_BASE_URL")
     if key or not is_official(url):
-        providers.append(OpenAIProvider(api_key=key or NO_KEY, base_url=url, api=openai_api, effort=effort))
+        sent = {"OpenAI-Organization": setting("OPENAI_ORG_ID"), "OpenAI-Project": setting("OPENAI_PROJECT_ID")}
+        headers = {name: value for name, value in sent.items() if value}
+        headers |= custom_headers("OPENAI_CUSTOM_HEADERS", environ)
+        account = Account(api_key=key or NO_KEY, base_url=url, headers=headers)
+        providers.append(OpenAIProvider(account, api=openai_api, effort=effort, session=session))
     else:
         unset["openai"] = OPENAI_UNSET
-    return ProviderRegistry(providers, unset=unset)
+    return ProviderRegistry(providers, unset=unset, session=session)
+
+
+def custom_headers(variable: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a variable with one `name: value` on each line. Raises InvalidRequest for one that cannot be."""
+    headers: dict[str, str] = {}
+    for line in environ.get(variable, "").splitlines():
+        name, colon, value = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon or not _HEADER_NAME.fullmatch(name.strip()):
+            raise InvalidRequest(f"{variable} must have one header on each line, as in `X-Team: search`.")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -1,4 +1,4 @@
-"""How often and how soon a failed request to a provider is repeated. The SDKs' own retries are switched off.
+"""How often and how soon a failed request to a provider is repeated.
 
 Decision: docs/decisions/0305
 """

@@ -6,7 +6,6 @@ down, its box is killed and nothing is written back. However the process ends, e
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import socket
 import sys
@@ -166,7 +165,6 @@ class RunnerApp:
 async def open_runner(driver: Driver, settings: RunnerSettings) -> AsyncIterator[RunnerApp]:
     """A runner whose driver was checked. Every turn is stopped at the end of the block. Raises BoxUnavailable."""
     await driver.check()
-    await asyncio.to_thread(importlib.import_module, "openai")  # takes most of a second; not in the first turn
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
         app = RunnerApp(driver, settings, session)

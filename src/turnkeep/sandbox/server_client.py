@@ -23,9 +23,10 @@ from msgspec import Struct
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.files.zip_files import ZipRefused, safe_path
 from turnkeep.ids import CallId
-from turnkeep.providers.drafts import ALIVE, Draft
-from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider
-from turnkeep.providers.ports import Delta, ModelRequest, Reply
+from turnkeep.providers.drafts import Draft
+from turnkeep.providers.openai import ChatDelta, OpenAIChatDraft, OpenAIProvider
+from turnkeep.providers.ports import ModelRequest, Reply
+from turnkeep.providers.wire import Account, ProviderSession
 from turnkeep.sandbox.workspace import Asset
 from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue, ToolUse
@@ -238,24 +239,26 @@ def _check_skill(skill: SandboxSkill) -> None:
 
 
 class GatewayProvider(OpenAIProvider):
-    """The model of one turn. It remembers the reasoning that came before each call."""
+    """The model of one turn, reached by the runner's session. It remembers the reasoning that came before each call."""
 
     name = "gateway"
 
-    def __init__(self, access: SandboxGateway) -> None:
-        super().__init__(api_key=access.token, base_url=access.base_url, api="chat")
+    def __init__(self, access: SandboxGateway, session: aiohttp.ClientSession) -> None:
+        account = Account(api_key=access.token, base_url=access.base_url)
+        super().__init__(account, api="chat", session=ProviderSession(session))
         self._reasoning_by_call: dict[CallId, list[JsonValue]] = {}
 
     async def _body(self, request: ModelRequest) -> JsonObject:
         body = await super()._body(request)
-        return body | {"messages": [self._with_reasoning(message) for message in request.messages]}
+        return body | {"messages": [self._with_reasoning(message) for message in request.decoded().messages]}
 
-    def _with_reasoning(self, message: JsonObject) -> JsonObject:
-        calls = message.get("tool_calls")
+    def _with_reasoning(self, message: Any) -> Any:
+        """The message with the reasoning of its calls. A message that is encoded already is of an earlier turn."""
+        calls = None if isinstance(message, msgspec.Raw) else message.get("tool_calls")
         reasoning = self._reasoning_by_call.get(calls[0]["id"]) if calls else None
         return message if reasoning is None else message | {DETAILS: reasoning}
 
-    def _draft(self) -> Draft:
+    def _draft(self) -> Draft[Any]:
         return _GatewayDraft(self._reasoning_by_call)
 
 
@@ -265,12 +268,15 @@ class _GatewayDraft(OpenAIChatDraft):
         self._reasoning_by_call = reasoning
         self._details: list[JsonValue] = []
 
-    def add(self, event: Any) -> Delta | None:
-        delta = event.choices[0].delta if event.choices else None
-        if delta is not None and (details := (delta.model_extra or {}).get(DETAILS)):
-            self._details.extend(details)
+    def add(self, name: bytes, data: bytes | bytearray) -> None:
+        super().add(name, data)
         # The gateway sends an empty chunk while the model works on something that is not shown.
-        return super().add(event) or ALIVE
+        self.is_alive = True
+
+    def add_delta(self, delta: ChatDelta) -> None:
+        if delta.reasoning_details:
+            self._details.extend(delta.reasoning_details)
+        super().add_delta(delta)
 
     def reply(self) -> Reply:
         reply = super().reply()

@@ -299,7 +299,7 @@ async def run_loop(prepared: PreparedTurn) -> None:
     """Run the loop to its last line, which is written after the files were written back."""
     hub = LinePublisher(prepared.lines)
     writeback = _writeback(prepared)
-    provider = GatewayProvider(prepared.config.gateway)
+    provider = GatewayProvider(prepared.config.gateway, prepared.session)
     run = _local_turn(prepared, hub, provider, writeback)
     try:
         await run_turn(run)

@@ -2,15 +2,18 @@
 
 `EventStream` knows neither the engine nor the API. It is given batches of frames, an encoder, and a context that is
 held while the stream is open (so that the turn counts as watched). All waiting frames are sent in one write. One
-`OpenStreams` per process watches all streams: it cuts readers that accept nothing, and ends every stream when the
-worker drains.
+`OpenStreams` per process watches all streams: it sends the heartbeats, cuts readers that accept nothing, and ends every
+stream when the worker drains.
 
 `WatchedProtocol` is a uvicorn protocol that gives a response access to its own socket. ASGI alone cannot tell how much
-is still unsent. It can close a connection only after flushing it, which never ends if the reader does not read.
+is still unsent. It can close a connection only after flushing it, which never ends if the reader does not read. And its
+`send` must be awaited by a task, which costs more than the write itself. With access to the socket a piece of preview
+text is written at the moment it is published, and no task runs.
 
     uvicorn.Config(app, http=WatchedProtocol)
 
-Without this protocol streams work too, but a reader that was cut keeps its socket until the peer closes it.
+Without this protocol streams work too, but they cost more, and a reader that was cut keeps its socket until the peer
+closes it.
 
 Decision: docs/decisions/0401
 """
@@ -22,10 +25,11 @@ from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from turnkeep.streaming.follow import Take
 from turnkeep.streaming.formats import Encoder
-from turnkeep.streaming.frames import Frame
+from turnkeep.streaming.frames import DeltaFrame, Frame
 from turnkeep_client.wire import sse
 
 Message = MutableMapping[str, Any]
@@ -37,6 +41,8 @@ Send = Callable[[Message], Awaitable[None]]
 EXTENSION = "turnkeep.connection"
 
 Batches = AsyncIterator[Sequence[Frame]]
+Follow = Callable[[Take], Batches]
+"""Starts to follow a turn. The argument takes single frames at once while the reader waits; see `follow`."""
 Header = tuple[bytes, bytes]
 
 HEADERS: tuple[Header, ...] = (
@@ -46,25 +52,59 @@ HEADERS: tuple[Header, ...] = (
 )
 """Proxies must neither cache nor buffer nor compress it."""
 
+SHORT_CHARS = 4_096
+"""A longer piece of text may be too large for one write, however it is encoded."""
+
 Ending = Literal["complete", "gone", "draining", "stalled", "failed"]
 
 
 class ReaderConnection(Protocol):
-    """The part of a transport that streams use."""
+    """The part of a connection that streams use."""
 
-    def get_write_buffer_size(self) -> int: ...
+    def can_write(self) -> bool:
+        """Whether `write` may be called now. If not, `send` waits until the client has read more, or has gone."""
+
+    def write(self, body: bytes) -> None:
+        """Write the next part of the body of the response that is being sent, and do not wait."""
+
+    def unsent_bytes(self) -> int: ...
 
     def abort(self) -> None:
         """Close at once; unsent bytes are lost."""
 
 
 class WatchedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 as uvicorn speaks it, with the transport among the scope's extensions."""
+    """HTTP/1.1 as uvicorn speaks it. It is among the scope's extensions, as the `ReaderConnection` of the request."""
+
+    _running: RequestResponseCycle | None = None
+    """The request that is being answered. Pipelined requests wait for its end."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         scope = cast(dict[str, object], self.scope)
-        scope["extensions"] = {EXTENSION: {"transport": self.transport}}
+        scope["extensions"] = {EXTENSION: {"connection": self}}
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def can_write(self) -> bool:
+        cycle = self._running
+        return (
+            cycle is not None
+            and bool(cycle.chunked_encoding)
+            and not (self.flow.write_paused or cycle.disconnected or cycle.response_complete)
+            and not self.transport.is_closing()
+        )
+
+    def write(self, body: bytes) -> None:
+        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+    def unsent_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self.transport.abort()
 
 
 async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
@@ -77,7 +117,7 @@ def connection_of(scope: object) -> ReaderConnection | None:
     """The connection of an ASGI scope, if the server runs with `WatchedProtocol`."""
     extensions = cast(dict[str, object], scope).get("extensions") or {}
     found = cast(dict[str, dict[str, object]], extensions).get(EXTENSION)
-    return None if found is None else cast(ReaderConnection, found["transport"])
+    return None if found is None else cast(ReaderConnection, found["connection"])
 
 
 class SlowReaderPolicy(Struct, frozen=True, kw_only=True):
@@ -117,14 +157,17 @@ class OpenStreams:
 
     def respond(
         self,
-        batches: Batches,
+        follow: Follow,
         encoder: Encoder,
         *,
         attach: Callable[[], AbstractContextManager[object]] = nullcontext,
         headers: Iterable[Header] = (),
     ) -> "EventStream":
-        """A stream of these batches. The context `attach` is held while it is open."""
-        return EventStream(self, batches, encoder, attach, (*HEADERS, *headers))
+        """A stream of what `follow` finds. The context `attach` is held while it is open."""
+        return EventStream(self, follow, encoder, attach, (*HEADERS, *headers))
+
+    def __iter__(self) -> "Iterator[EventStream]":
+        return iter(tuple(self._open))
 
     def __len__(self) -> int:
         return len(self._open)
@@ -146,14 +189,14 @@ class OpenStreams:
 
     async def _watch_all(self) -> None:
         """Watch all streams with one task: a timer for each would cost more than the stream itself."""
-        tick = min(1.0, self.slow_readers.stall_seconds / 4)
         now = asyncio.get_running_loop().time
         while not self.draining.is_set():
+            tick = min(1.0, self.slow_readers.stall_seconds / 4, self.heartbeat_seconds / 4)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.draining.wait(), tick)
-            for stream in tuple(self._open):
-                stream.check_progress(now())
-        for stream in tuple(self._open):
+            for stream in self:
+                stream.look(now(), next_look=now() + tick)
+        for stream in self:
             stream.end("draining")
 
 
@@ -163,19 +206,21 @@ class EventStream:
     def __init__(
         self,
         streams: OpenStreams,
-        batches: Batches,
+        follow: Follow,
         encoder: Encoder,
         attach: Callable[[], AbstractContextManager[object]],
         headers: Sequence[Header],
     ) -> None:
         self._streams = streams
-        self._batches = batches
+        self._follow = follow
         self._encoder = encoder
         self._attach = attach
         self._headers = headers
         self._connection: ReaderConnection | None = None
         self._progress = WriteProgress(streams.slow_readers, None)
         self._ended: asyncio.Future[Ending] | None = None
+        self._send: Send | None = None
+        self._beating: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
@@ -202,54 +247,77 @@ class EventStream:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(ending)
 
-    def check_progress(self, now: float) -> None:
-        """End the stream if the reader accepts nothing any more."""
-        if self._progress.is_stalled(now):
+    def look(self, now: float, *, next_look: float) -> None:
+        """End the stream if the reader accepts nothing any more. Send a comment if nothing was sent for a while."""
+        progress = self._progress
+        if progress.is_stalled(now):
             self.end("stalled")
+        elif not progress.is_blocked and progress.is_quiet(now, next_look - self._streams.heartbeat_seconds):
+            self._beat()
+
+    def _beat(self) -> None:
+        """Send a comment between two frames. Without access to the socket, a task must do so."""
+        if self._connection is None:
+            self._beating = asyncio.create_task(self._send_heartbeat())
+        elif self._connection.can_write():
+            self._connection.write(sse.HEARTBEAT)
+            self._progress.sent += len(sse.HEARTBEAT)
 
     async def _serve(self, receive: Receive, send: Send) -> Ending:
         """Serve until something ends the stream. Writing has a task of its own."""
         self._ended = asyncio.get_running_loop().create_future()
-        tasks = [asyncio.create_task(self._write(send)), asyncio.create_task(self._watch(receive))]
+        self._send = send
+        tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._watch(receive))]
         self._streams.add(self)
         try:
             return await self._ended
         finally:
             self._streams.discard(self)
+            if self._beating is not None:
+                tasks.append(self._beating)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _write(self, send: Send) -> None:
+    async def _write(self) -> None:
         try:
-            async with aclosing(cast(Any, self._batches)):
-                await self._send_batches(send)
+            async with aclosing(cast(Any, self._follow(self._write_now))) as batches:
+                await self._send_batches(batches)
             self.end("complete")
         except Exception:
             # The reader can reconnect with its cursor; the operator finds the error in the log.
             _logger.exception("A stream failed and was ended")
             self.end("failed")
 
-    async def _send_batches(self, send: Send) -> None:
-        now = asyncio.get_running_loop().time
-        encode, progress, limit = self._encoder.encode, self._progress, self._streams.slow_readers.write_bytes
-        woken = written = now()
-        async for batch in self._batches:
-            before, woken = woken, now()
-            if batch:
-                body = encode(batch[0]) if len(batch) == 1 else b"".join([encode(frame) for frame in batch])
-            elif woken + (woken - before) >= written + self._streams.heartbeat_seconds:
-                body = sse.HEARTBEAT
-            else:
-                body = b""
-            if not body:
-                continue
-            written = woken
-            progress.is_blocked = True
-            for piece in (body,) if len(body) <= limit else _pieces(body, limit):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                progress.sent += len(piece)
-            progress.is_blocked = False
+    def _write_now(self, frame: DeltaFrame) -> bool:
+        """Write this frame at once. False if that is not possible now: then it comes with the next batch."""
+        connection = self._connection
+        if connection is None or len(frame.text) > SHORT_CHARS or not connection.can_write():
+            return False
+        body = self._encoder.encode(frame)
+        connection.write(body)
+        self._progress.sent += len(body)
+        return True
+
+    async def _send_batches(self, batches: Batches) -> None:
+        encode = self._encoder.encode
+        async for batch in batches:
+            body = encode(batch[0]) if len(batch) == 1 else b"".join([encode(frame) for frame in batch])
+            if body:
+                await self._send_all(body)
+
+    async def _send_all(self, body: bytes) -> None:
+        assert self._send is not None
+        progress, limit = self._progress, self._streams.slow_readers.write_bytes
+        progress.is_blocked = True
+        for piece in (body,) if len(body) <= limit else _pieces(body, limit):
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            progress.sent += len(piece)
+        progress.is_blocked = False
+
+    async def _send_heartbeat(self) -> None:
+        with suppress(OSError):  # the client has gone
+            await self._send_all(sse.HEARTBEAT)
 
     async def _watch(self, receive: Receive) -> None:
         await disconnected(receive)
@@ -281,9 +349,19 @@ def _pieces(body: bytes, size: int) -> Iterator[bytes]:
 
 
 class WriteProgress:
-    """How much one reader has accepted, to find out whether it has stopped reading."""
+    """What one reader was sent and has accepted, to find out whether it has stopped reading or needs a heartbeat."""
 
-    __slots__ = ("_accepted", "_connection", "_policy", "_since", "is_blocked", "sent")
+    __slots__ = (
+        "_accepted",
+        "_connection",
+        "_looked_at",
+        "_policy",
+        "_seen",
+        "_since",
+        "_wrote_at",
+        "is_blocked",
+        "sent",
+    )
 
     def __init__(self, policy: SlowReaderPolicy, connection: ReaderConnection | None) -> None:
         self.sent = 0
@@ -294,9 +372,19 @@ class WriteProgress:
         self._connection = connection
         self._accepted = -1
         self._since = 0.0
+        self._seen = -1
+        self._looked_at = self._wrote_at = 0.0
+
+    def is_quiet(self, now: float, since: float) -> bool:
+        """Whether nothing was sent after `since`. A write counts from the look before it: it keeps no time itself."""
+        if self.sent != self._seen:
+            self._wrote_at = self._looked_at or now
+            self._seen = self.sent
+        self._looked_at = now
+        return self._wrote_at <= since
 
     def is_stalled(self, now: float) -> bool:
-        unsent = 0 if self._connection is None else self._connection.get_write_buffer_size()
+        unsent = 0 if self._connection is None else self._connection.unsent_bytes()
         accepted = self.sent - unsent
         if accepted > self._accepted or not (unsent or self.is_blocked):
             self._accepted = max(accepted, self._accepted)

@@ -1,29 +1,36 @@
 """Following a turn: the one algorithm behind every stream.
 
 Subscribe, replay, then follow. A reader is only ever given the event after its last one, whatever the hub says. If the
-hub does not have that event, the store is read, and it is read every two seconds in any case. So notices of the hub may
-be lost, late, doubled or out of order, and previews may come from a worker that has lost the turn: a reader still ends
-with the same text and the same events. The stream ends with the terminal event, never with a status.
+hub does not have that event, the store is read. Every two seconds one statement asks the store how far the turns of all
+readers have come (`poll`). So notices of the hub may be lost, late, doubled or out of order, and previews may come from
+a worker that has lost the turn: a reader still ends with the same text and the same events. The stream ends with the
+terminal event, never with a status.
 """
 
 import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from turnkeep.errors import InvalidRequest, NotFound, WorldError
 from turnkeep.ids import TurnId
-from turnkeep.streaming.frames import START, WHOLE, Cursor, EventFrame, Frame, event_frame
+from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, event_frame
 from turnkeep.streaming.ports import EventSource, Hub, Subscription
 from turnkeep_client.wire.blocks import ReasoningPart, TextPart
 from turnkeep_client.wire.events import Recorded, Result
 
+Take = Callable[[DeltaFrame], bool]
+"""Takes the next frame, if it can do so at once. Else it returns false and has done nothing."""
+
 POLL_SECONDS = 2.0
-"""The longest time for which a reader relies on the hub alone."""
+"""The longest time for which readers rely on the hub alone."""
 
 PAGE = 50
 """Events in one read of the store. A step may be large, so a page has few events."""
+
+TURNS_AT_ONCE = 1_000
+"""Turns in one statement of a poll."""
 
 SPARE_CHARS = 1_000
 
@@ -69,18 +76,36 @@ def _max_preview_length(following: Recorded) -> float:
 
 
 async def follow(
-    source: EventSource, hub: Hub, turn_id: TurnId, cursor: Cursor = START, *, poll_seconds: float = POLL_SECONDS
+    source: EventSource,
+    hub: Hub,
+    turn_id: TurnId,
+    cursor: Cursor = START,
+    *,
+    take: Take | None = None,
 ) -> AsyncIterator[Sequence[Frame]]:
     """Everything after `cursor`, in batches of what is available; ends after the terminal event.
 
-    While nothing happens, an empty batch comes every `poll_seconds` or sooner. When the store is away, the reader waits
-    and the store is asked again. Raises as `is_over` does, before the first batch.
+    When the store is away, the reader waits and the store is asked again. Raises as `is_over` does, before the first
+    batch. Without a `poll` of the same hub beside it, a reader relies on the hub.
+
+    Most frames are one more piece of preview text for a reader that has everything before it. While the reader waits,
+    such a frame is offered to `take` at the moment it is published. A frame that `take` takes is in no batch.
     """
     if cursor.seq and await is_over(source, hub, turn_id, cursor):
         return
     async with hub.subscribe(turn_id) as subscription:
         seq, offset, must_read = cursor.seq, cursor.offset, False
-        stored = _StoreReader(source, subscription, turn_id, poll_seconds)
+        stored = _StoreReader(source, subscription, turn_id)
+
+        def take_news() -> bool:
+            nonlocal offset
+            frames = subscription.frames(seq, offset)
+            if take is None or len(frames) != 1 or not isinstance(frames[0], DeltaFrame) or not take(frames[0]):
+                return False
+            offset = frames[0].offset
+            return True
+
+        subscription.take = take_news if take is not None else None
         while True:
             frames = subscription.frames(seq, offset)
             if not frames or must_read:
@@ -91,10 +116,27 @@ async def follow(
                 yield frames
                 if isinstance(last, EventFrame) and last.is_terminal:
                     return
-            must_read = stored.has_more
-            if not must_read and not await subscription.wait(stored.due):
-                must_read = True
-                yield ()
+            must_read = stored.has_more or not await subscription.wait(stored.due)
+
+
+async def poll(source: EventSource, hub: Hub, *, seconds: float = POLL_SECONDS) -> None:
+    """Announce for ever to the readers of this process how far their turns have come in the store.
+
+    This makes up for notices that were lost, and for workers that the hub is not connected with. It is one statement
+    for all readers, however many there are.
+    """
+    while True:
+        await asyncio.sleep(seconds)
+        turn_ids = hub.followed_turns()
+        try:
+            for start in range(0, len(turn_ids), TURNS_AT_ONCE):
+                found = await source.last_seqs(turn_ids[start : start + TURNS_AT_ONCE])
+                for turn_id, seq in found.items():
+                    hub.note_event(turn_id, seq)
+        except WorldError as error:
+            _logger.warning("The store cannot say now how far its turns have come: %s", error)
+        except Exception:  # a poll that fails must not end all polls
+            _logger.exception("A poll of the store failed; the next one follows")
 
 
 class _StoreReader:
@@ -104,7 +146,6 @@ class _StoreReader:
         "_has_read",
         "_missed",
         "_now",
-        "_poll",
         "_retry_seconds",
         "_source",
         "_subscription",
@@ -113,14 +154,13 @@ class _StoreReader:
         "has_more",
     )
 
-    def __init__(self, source: EventSource, subscription: Subscription, turn_id: TurnId, poll_seconds: float) -> None:
+    def __init__(self, source: EventSource, subscription: Subscription, turn_id: TurnId) -> None:
         self._source = source
         self._subscription = subscription
         self._turn_id = turn_id
-        self._poll = poll_seconds
         self._now = asyncio.get_running_loop().time
-        self.due = self._now() + poll_seconds
-        """When the store must be read, whatever the hub says."""
+        self.due = math.inf
+        """When the store must be read again, because it did not answer or lacked an event that was announced."""
         self.has_more = False
         """The last read filled its page, so there may be more."""
         self._has_read = False
@@ -138,24 +178,22 @@ class _StoreReader:
             frames = await self._subscription.read(self._source, after=seq, limit=PAGE)
         except WorldError as error:
             _logger.warning("The events of %s cannot be read now: %s", self._turn_id, error)
-            self._found_nothing(seq)
+            self._read_later()
             return ()
+        self.due = math.inf
         if frames:
             self.has_more = len(frames) == PAGE
             self._retry_seconds = _FIRST_RETRY_SECONDS
-            self.due = self._now() + self._poll
             return frames
         if not seq and not self._subscription.head:
             raise NotFound(f"Turn {self._turn_id} has no events.")
-        self._found_nothing(seq)
+        if self._subscription.head > seq:
+            # Announced, but not there: a replica that lags, or a wrong notice.
+            self._missed = self._subscription.head
+            self._read_later()
         return ()
 
-    def _found_nothing(self, seq: int) -> None:
-        # Spread the reads, so that readers who began together do not read at the same moment for ever.
-        self.due = self._now() + self._poll * random.uniform(0.8, 1.0)
-        head = self._subscription.head
-        if head > seq:
-            # Announced, but not there: a replica that lags, or a wrong notice. Read again, less and less often.
-            self._missed = head
-            self.due = min(self.due, self._now() + self._retry_seconds)
-            self._retry_seconds = min(2 * self._retry_seconds, self._poll)
+    def _read_later(self) -> None:
+        """Read again, less and less often. Readers who began together do not read at the same moment for ever."""
+        self.due = self._now() + self._retry_seconds * random.uniform(0.8, 1.0)
+        self._retry_seconds = min(2 * self._retry_seconds, POLL_SECONDS)

@@ -9,8 +9,9 @@ Decision: docs/decisions/0401
 """
 
 import asyncio
+import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -26,8 +27,6 @@ from turnkeep_client.wire.events import Failure, Recorded, Result
 TAIL_EVENTS = 64
 TAIL_BYTES = 65_536
 TAIL_PIECES = 64
-TIMER_SLACK = 0.005
-"""Seconds by which a wait may end early rather than start another timer."""
 
 
 class LocalHub:
@@ -35,6 +34,7 @@ class LocalHub:
 
     def __init__(self) -> None:
         self._channels: dict[TurnId, _Channel] = {}
+        self._resting: list[LocalSubscription] = []
 
     def publish(self, turn_id: TurnId, recorded: Sequence[Recorded]) -> None:
         channel = self._channels.get(turn_id)
@@ -60,6 +60,7 @@ class LocalHub:
         if channel is not None:
             channel.is_live = False
             channel.log.preview = None
+            channel.wake()
             self._close_if_empty(channel)
 
     def preview_length(self, turn_id: TurnId, seq: int) -> int | None:
@@ -85,14 +86,16 @@ class LocalHub:
         """Turns that run here or have readers here."""
         return len(self._channels)
 
-    # Messages of other workers
+    def followed_turns(self) -> list[TurnId]:
+        return [turn_id for turn_id, channel in self._channels.items() if channel.subscriptions]
 
     def note_event(self, turn_id: TurnId, seq: int) -> None:
-        """Another worker announced that this event is durable."""
         channel = self._channels.get(turn_id)
-        if channel is not None:
+        if channel is not None and seq > channel.log.head:
             channel.log.note_event(seq)
             channel.wake()
+
+    # Messages of other workers
 
     def add_remote_preview(self, piece: PreviewPiece) -> bool:
         """Another worker sent preview text. False if text before it is missing."""
@@ -123,6 +126,17 @@ class LocalHub:
     def _detach(self, subscription: "LocalSubscription", channel: "_Channel") -> None:
         channel.subscriptions.pop(subscription, None)
         self._close_if_empty(channel)
+
+    def _rest(self, subscription: "LocalSubscription", loop: asyncio.AbstractEventLoop) -> None:
+        """Let this reader take its next news after the present round of the event loop: one write for each round."""
+        if not self._resting:
+            loop.call_soon(self._end_rest)
+        self._resting.append(subscription)
+
+    def _end_rest(self) -> None:
+        resting, self._resting = self._resting, []
+        for subscription in resting:
+            subscription.end_rest()
 
     def _open(self, turn_id: TurnId) -> "_Channel":
         channel = self._channels[turn_id] = _Channel(turn_id)
@@ -174,29 +188,18 @@ class _Channel:
 class LocalSubscription:
     """One reader's subscription. It begins when it is entered."""
 
-    __slots__ = (
-        "_channel",
-        "_deadline",
-        "_has_news",
-        "_hub",
-        "_loop",
-        "_must_read",
-        "_timer",
-        "_timer_at",
-        "_waiter",
-        "turn_id",
-    )
+    __slots__ = ("_channel", "_has_news", "_hub", "_is_resting", "_loop", "_must_read", "_waiter", "take", "turn_id")
 
     def __init__(self, hub: LocalHub, turn_id: TurnId) -> None:
         self.turn_id = turn_id
+        self.take: Callable[[], bool] | None = None
         self._hub = hub
         self._channel = _NO_CHANNEL
         self._has_news = False
         self._must_read = False
+        self._is_resting = False
+        """News was taken in this round of the event loop. What comes in the same round is taken together, after it."""
         self._waiter: asyncio.Future[bool] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
-        self._timer_at = 0.0
         self._loop = asyncio.get_running_loop()
 
     async def __aenter__(self) -> Self:
@@ -207,9 +210,6 @@ class LocalSubscription:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._hub._detach(self, self._channel)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     @property
     def head(self) -> int:
@@ -224,52 +224,52 @@ class LocalSubscription:
 
     def wake(self) -> None:
         waiter = self._waiter
-        if waiter is None:
+        if waiter is None or self._is_resting or waiter.done():
             self._has_news = True
-            return
-        self._waiter = None
-        if not waiter.done():
+        elif self._is_taken():
+            self._is_resting = True
+            self._hub._rest(self, self._loop)
+        else:
+            self._waiter = None
             waiter.set_result(True)
+
+    def end_rest(self) -> None:
+        self._is_resting = False
+        if self._has_news and self._waiter is not None:
+            self.wake()
+
+    def _is_taken(self) -> bool:
+        if self.take is None or self._must_read:
+            return False
+        self._has_news = False
+        try:
+            return self.take()
+        except Exception:  # publishing never raises; the reader is woken and gets the same error
+            return False
 
     def require_read(self) -> None:
         self._must_read = True
         self.wake()
 
-    def wait(self, until: float) -> "asyncio.Future[bool]":
+    def wait(self, until: float = math.inf) -> "asyncio.Future[bool]":
         waiter = self._loop.create_future()
         if self._must_read:
             self._must_read = False
             waiter.set_result(False)
-            return waiter
-        if self._has_news:
-            # A reader that never has to wait must read the store from time to time all the same.
+        elif self._has_news:
+            # A reader that never has to wait must read the store in time all the same.
             waiter.set_result(self._loop.time() < until)
-            return waiter
-        self._waiter = waiter
-        self._deadline = until
-        # A running timer is kept: it checks the deadline when it fires. Readers of a busy turn wait a hundred times
-        # before that.
-        if self._timer is None or self._timer_at > until + TIMER_SLACK:
-            self._start_timer()
+        else:
+            self._waiter = waiter
+            if until != math.inf:
+                timer = self._loop.call_at(until, _expire, waiter)
+                waiter.add_done_callback(lambda _: timer.cancel())
         return waiter
 
-    def _start_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = self._deadline
-        self._timer = self._loop.call_at(self._deadline, self._on_timer)
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        waiter = self._waiter
-        if self._loop.time() < self._deadline - TIMER_SLACK:
-            self._start_timer()
-        elif waiter is None or waiter.done():
-            # The reader was woken at this moment by something else; its next wait returns False.
-            self._must_read = True
-        else:
-            self._waiter = None
-            waiter.set_result(False)
+def _expire(waiter: "asyncio.Future[bool]") -> None:
+    if not waiter.done():
+        waiter.set_result(False)
 
 
 def _retrieve_error(read: "asyncio.Task[list[EventFrame]]") -> None:
@@ -361,7 +361,7 @@ class TurnLog:
 class PreviewText:
     """All text since one event: the last pieces as they came, earlier ones joined into larger pieces."""
 
-    __slots__ = ("_joined", "_last", "_pieces", "attempt", "base", "end")
+    __slots__ = ("_joined", "_last", "_pieces", "_shared", "_shared_from", "attempt", "base", "end")
 
     def __init__(self, *, attempt: int, base: int) -> None:
         self.attempt = attempt
@@ -371,6 +371,9 @@ class PreviewText:
         """Where the last piece begins: the position of every reader who keeps up."""
         self._joined: list[DeltaFrame] = []
         self._pieces: list[DeltaFrame] = []
+        self._shared: list[DeltaFrame] = []
+        self._shared_from = (0, 0)
+        """Which part of the text `_shared` is."""
 
     def add(self, offset: int, iteration: int, kind: Kind, text: str) -> bool:
         """Append the new part of it. False if it begins after the end, so that text between is missing."""
@@ -392,23 +395,27 @@ class PreviewText:
         return True
 
     def after(self, offset: int) -> Sequence[DeltaFrame]:
-        """The text from `offset` to the end: in the pieces that came, or joined for a reader who is far behind."""
-        pieces = self._pieces
+        """The text from `offset` to the end: the last piece, or all that is missing in as few frames as possible.
+
+        Readers at the same position share these frames, and so their bytes.
+        """
         if offset == self._last:
-            return pieces[-1:]
+            return self._pieces[-1:]
         if offset >= self.end:
             return ()
-        if offset < pieces[0].start:
-            return self.joined(offset)
-        found = pieces[bisect_right(pieces, offset, key=_end) :]
-        if found[0].start < offset:
-            found[0] = _cut(found[0], offset)
-        return found
+        if self._shared_from != (offset, self.end):
+            self._shared_from = (offset, self.end)
+            self._shared = self._joined_from(offset)
+        return self._shared
 
-    def joined(self, offset: int) -> Sequence[DeltaFrame]:
-        """The same text in as few frames as possible: one for each run of the same kind."""
-        frames = [frame for frame in _join([*self._joined, *self._pieces]) if frame.offset > offset]
-        if frames and frames[0].start < offset:
+    def _joined_from(self, offset: int) -> list[DeltaFrame]:
+        """One frame for each run of the same kind."""
+        pieces = self._pieces
+        if offset >= pieces[0].start:
+            frames = _join(pieces[bisect_right(pieces, offset, key=_end) :])
+        else:
+            frames = [frame for frame in _join([*self._joined, *pieces]) if frame.offset > offset]
+        if frames[0].start < offset:
             frames[0] = _cut(frames[0], offset)
         return frames
 

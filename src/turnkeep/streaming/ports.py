@@ -4,7 +4,8 @@ The hub never holds a fact that the store lacks. What it carries may be lost, la
 the same text, because they check the numbers of events and read the store whenever something is missing.
 """
 
-from collections.abc import Awaitable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -50,19 +51,28 @@ class EventSource(Protocol):
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         """Events later than `after`, in order."""
 
+    async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+        """The number of the last event of each of these turns. Turns that do not exist are left out."""
+
 
 class Subscription(Protocol):
     """One reader's subscription to one turn."""
+
+    take: Callable[[], bool] | None
+    """Called for every piece of news while the reader waits. If it returns true, the reader goes on waiting."""
 
     @property
     def head(self) -> int:
         """The highest event number that was announced. The store has that event, the hub perhaps not."""
 
-    def wait(self, until: float) -> Awaitable[bool]:
+    def wait(self, until: float = math.inf) -> Awaitable[bool]:
         """True when something new came since `frames` was last called.
 
         False at that time of the event loop, or when a notice may have been lost: then read the store.
         """
+
+    def wake(self) -> None:
+        """End the wait of the reader, unless its `take` returns true."""
 
     def frames(self, seq: int, offset: int) -> Sequence[Frame]:
         """What follows that position, without a gap, as far as the hub has it; perhaps nothing."""
@@ -75,6 +85,12 @@ class Hub(Publisher, Protocol):
     """Publisher and subscriptions of this process, perhaps connected to other workers."""
 
     def subscribe(self, turn_id: TurnId) -> AbstractAsyncContextManager[Subscription]: ...
+
+    def followed_turns(self) -> list[TurnId]:
+        """The turns that have readers in this process."""
+
+    def note_event(self, turn_id: TurnId, seq: int) -> None:
+        """That event is durable: readers that lack it are woken, and read the store if the hub does not have it."""
 
     def preview_length(self, turn_id: TurnId, seq: int) -> int | None:
         """Code points of the preview since that event, if this worker runs the turn; None if the hub cannot tell.

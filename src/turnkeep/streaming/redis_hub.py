@@ -115,6 +115,12 @@ class RedisHub:
     def preview_length(self, turn_id: TurnId, seq: int) -> int | None:
         return self._local.preview_length(turn_id, seq)
 
+    def followed_turns(self) -> list[TurnId]:
+        return self._local.followed_turns()
+
+    def note_event(self, turn_id: TurnId, seq: int) -> None:
+        self._local.note_event(turn_id, seq)
+
     def subscribe(self, turn_id: TurnId) -> "_SharedSubscription":
         return _SharedSubscription(self, self._local.subscribe(turn_id))
 
@@ -438,7 +444,7 @@ class Outbox:
             return
         before = self._sent.get(turn_id)
         offset = before.offset if before is not None and before.base == preview.base else 0
-        for frame in preview.joined(offset):
+        for frame in preview.after(offset):
             piece = PreviewPiece(
                 turn_id=turn_id,
                 attempt=preview.attempt,

@@ -13,13 +13,10 @@ Decision: docs/decisions/0601
 
 import errno
 import io
-import os
 import re
 import socket
-import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable
-from functools import cache
 from typing import Any, Final, Literal
 from urllib.parse import parse_qs, urlencode, urljoin
 
@@ -32,6 +29,7 @@ from yarl import URL
 
 from turnkeep.errors import InvalidRequest, TurnkeepError, WorldError
 from turnkeep.model.truncation import is_too_deep
+from turnkeep.tls import trusted_tls
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -55,13 +53,6 @@ _CHARSETS = re.compile(
 """Charsets that servers really use. Python has others that take quadratic time, or are not charsets of text."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-_CA_FILES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
-"""Where Linux distributions keep their authorities, for a Python whose OpenSSL was built to look elsewhere."""
 _TIMEOUT = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS)
 """The engine limits the call as a whole. This limit reports a server that cannot be reached before that."""
 
@@ -375,19 +366,3 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as exc:
         raise aiohttp.ClientConnectionError(str(exc)) from exc
-
-
-@cache
-def trusted_tls() -> ssl.SSLContext:
-    """The trusted authorities: those of `SSL_CERT_FILE` or `SSL_CERT_DIR`, else the system's. Read once: it is slow."""
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if file:
-        return ssl.create_default_context(cafile=file)
-    if folder:
-        return ssl.create_default_context(capath=folder)
-    context = ssl.create_default_context()
-    if not context.cert_store_stats()["x509_ca"] and ssl.get_default_verify_paths().capath is None:
-        found = next(filter(os.path.isfile, _CA_FILES), None)
-        if found is not None:
-            context.load_verify_locations(found)
-    return context

@@ -28,8 +28,9 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 
 from turnkeep.config import masked
 from turnkeep.errors import TurnkeepError, WorldError
+from turnkeep.tls import trusted_tls
 from turnkeep.tools.addresses import AddressGuard
-from turnkeep.tools.http_tools import KEEPALIVE_SECONDS, MAX_CONNECTIONS, trusted_tls
+from turnkeep.tools.http_tools import KEEPALIVE_SECONDS, MAX_CONNECTIONS
 from turnkeep.tools.secret_masking import MIN_SECRET_CHARS
 
 CONNECT_SECONDS = 10.0

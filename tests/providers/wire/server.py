@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
@@ -190,3 +191,95 @@ def _plain(answer: Plain) -> bytes:
 
 def compact(value: Any) -> bytes:
     return msgspec.json.encode(value)
+
+
+class Close(Struct, frozen=True):
+    """Close the connection without an answer."""
+
+
+class Endless(Struct, frozen=True):
+    """Begin with `head`, then send `piece` for ever."""
+
+    head: bytes
+    piece: bytes
+
+
+class Kept(Struct, frozen=True):
+    """Send this, and then nothing, on an open connection."""
+
+    content: bytes
+
+
+class ByteServer:
+    """Answers each request with the next of these answers, byte for byte; the last one is used again."""
+
+    def __init__(self, *answers: bytes | Close | Endless | Kept, tls: ssl.SSLContext | None = None) -> None:
+        self._answers = list(answers)
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.heads: list[str] = []
+        """Each request without its body."""
+        self.connections = 0
+        self.sent_bytes = 0
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+                while await self._answered(reader, writer):
+                    pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
+        length = next((line for line in head.lower().split("\r\n") if line.startswith("content-length:")), ":0")
+        await reader.readexactly(int(length.partition(":")[2]))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        match answer:
+            case bytes():
+                writer.write(answer)
+            case Kept():
+                writer.write(answer.content)
+                await reader.read()
+            case Close():
+                return False
+            case Endless():
+                writer.write(answer.head)
+                while True:
+                    writer.write(answer.piece)
+                    self.sent_bytes += len(answer.piece)
+                    await writer.drain()
+        await writer.drain()
+        return True
+
+
+def http_response(
+    body: bytes, *, status: int = 200, content_type: str = "text/event-stream", headers: Mapping[str, str] | None = None
+) -> bytes:
+    lines = {"content-type": content_type, "content-length": str(len(body)), **(headers or {})}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}\r\n{head}\r\n".encode() + body

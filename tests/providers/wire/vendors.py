@@ -12,9 +12,10 @@ from tests.providers.wire.openai_responses import OpenAIResponsesWire
 from tests.providers.wire.script import Brain
 from tests.providers.wire.server import WireServer
 from turnkeep.providers.anthropic import AnthropicProvider
+from turnkeep.providers.http_provider import HttpProvider
 from turnkeep.providers.openai import OpenAIProvider
 from turnkeep.providers.retry import RetryPolicy
-from turnkeep.providers.sdk_provider import SdkProvider
+from turnkeep.providers.wire import Account
 
 QUICK_RETRIES = RetryPolicy(first_seconds=0.001, most_seconds=0.002)
 
@@ -25,21 +26,21 @@ class Vendor(Struct, frozen=True):
     name: str
     model: str
     wire: Callable[..., Any]
-    provider: Callable[..., SdkProvider]
+    provider: Callable[..., HttpProvider]
     cut_off: str
     overloaded: int
 
 
-def _anthropic(url: str, **options: Any) -> SdkProvider:
-    return AnthropicProvider(api_key="sk-ant-test-key", base_url=url, **options)
+def _anthropic(url: str, key: str = "sk-ant-test-key", **options: Any) -> HttpProvider:
+    return AnthropicProvider(Account(api_key=key, base_url=url), **options)
 
 
-def _chat(url: str, **options: Any) -> SdkProvider:
-    return OpenAIProvider(api_key="sk-test-key", base_url=f"{url}/v1", **options)
+def _chat(url: str, key: str = "sk-test-key", **options: Any) -> HttpProvider:
+    return OpenAIProvider(Account(api_key=key, base_url=f"{url}/v1"), **options)
 
 
-def _responses(url: str, **options: Any) -> SdkProvider:
-    return OpenAIProvider(api_key="sk-test-key", base_url=f"{url}/v1", api="responses", **options)
+def _responses(url: str, key: str = "sk-test-key", **options: Any) -> HttpProvider:
+    return OpenAIProvider(Account(api_key=key, base_url=f"{url}/v1"), api="responses", **options)
 
 
 ANTHROPIC = Vendor("anthropic", "anthropic/claude-adaptive", AnthropicWire, _anthropic, "max_tokens", 529)
@@ -53,7 +54,7 @@ class Line(Struct, frozen=True):
 
     vendor: Vendor
     server: WireServer
-    provider: SdkProvider
+    provider: HttpProvider
     wire: Any
 
 

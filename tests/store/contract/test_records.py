@@ -50,6 +50,14 @@ class TestWhatIsRecorded:
         assert kinds(await store.events(held.turn_id)) == ["turn", "step", "step", "step"]
         assert (await store.turn(tenant.ann, held.turn_id)).last_seq == 4
 
+    async def test_how_far_many_turns_have_come_is_one_question(self, store: Store, tenant: Tenant) -> None:
+        new, advanced, unread = [await begin(store, tenant.ann) for _ in range(3)]
+        await store.record(advanced, after=1, events=[step("a"), step("b")])
+        asked = [new.turn_id, advanced.turn_id, new_turn_id()]
+        assert await store.last_seqs(asked) == {new.turn_id: 1, advanced.turn_id: 3}
+        assert unread.turn_id not in await store.last_seqs(asked)
+        assert await store.last_seqs([]) == {}
+
     async def test_every_kind_of_event_comes_back_as_it_was(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann)
         written = WrittenFile(

@@ -400,7 +400,7 @@ def stream_turn(runtime: Runtime, turn: Turn, *, format: FormatName, cursor: Cur
     """The stream of the turn after the cursor. While it is open, the turn counts as watched."""
     encoder = encoder_for(format, turn_id=turn.id, model=turn.model, created_at=turn.created_at, cursor=cursor)
     stream = runtime.streams.respond(
-        follow(runtime.store, runtime.hub, turn.id, cursor),
+        lambda take: follow(runtime.store, runtime.hub, turn.id, cursor, take=take),
         encoder,
         attach=lambda: runtime.engine.attach(turn.id),
         headers=((b"turnkeep-turn", turn.id.encode()),),

@@ -122,6 +122,10 @@ class TurnStore(Protocol):
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         """Events later than `after`, in order. Those of an appended or imported turn are made from its rows."""
 
+    async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+        """The number of the last event of each of these turns, with one statement. Turns that do not exist are left
+        out."""
+
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
         """All rows of one turn in order, for its worker."""
 

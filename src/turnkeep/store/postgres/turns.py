@@ -242,6 +242,9 @@ class PostgresTurns:
         told = events_from_rows(turn, await self.turn_rows(turn_id))
         return [Recorded(seq=n, event=event) for n, event in enumerate(told, start=1) if n > after][:limit]
 
+    async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+        return dict(await self._database.read("last_seqs", turn_ids)) if turn_ids else {}
+
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
         check_id(turn_id, "turn")
         return [to_message(row) for row in await self._database.read("turn_rows", turn_id)]

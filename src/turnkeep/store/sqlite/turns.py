@@ -153,6 +153,9 @@ class TurnVerbs(StoreThreads):
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         return await self._read(_events, check_id(turn_id, "turn"), after, limit)
 
+    async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+        return await self._read(_last_seqs, turn_ids) if turn_ids else {}
+
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
         return await self._read(_turn_rows, check_id(turn_id, "turn"))
 
@@ -471,6 +474,10 @@ def _events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[R
         return []
     told = enumerate(events_from_rows(turn, _turn_rows(session, turn_id)), start=1)
     return [Recorded(seq=seq, event=event) for seq, event in told if seq > after][:limit]
+
+
+def _last_seqs(session: Session, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
+    return dict(session.rows("last_seqs", (json_text(turn_ids),)))
 
 
 def _turn_rows(session: Session, turn_id: TurnId) -> list[Message]:

@@ -133,6 +133,10 @@ WITH running AS MATERIALIZED (
 )
 SELECT r.id FROM running r
 
+-- name: last_seqs
+-- How far these turns have come, for all readers of a worker at once.
+SELECT t.id, t.last_seq FROM turnkeep.turns t WHERE t.id = ANY ($1::text[])
+
 -- name: events_after
 -- The content of a result is the display of the turn's final row.
 SELECT e.seq, e.payload,

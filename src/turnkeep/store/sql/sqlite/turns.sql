@@ -346,6 +346,10 @@ RETURNING id;
 -- name: my_turn
 SELECT {turn_columns} FROM my_turns WHERE id = :turn;
 
+-- name: last_seqs
+-- How far these turns have come, for all readers of a worker at once.
+SELECT id, last_seq FROM turns WHERE id IN (SELECT value FROM json_each(?1));
+
 -- name: events_after
 -- The display of the final row rides on the result, which is stored without it.
 SELECT e.seq, e.payload,

@@ -1,0 +1,478 @@
+"""HTTP to the providers: addresses, headers, proxies, certificates, connections, and the bytes of a stream."""
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.providers.test_bad_replies import FakeTime
+from tests.providers.wire.server import ByteServer, Close, Endless, Kept, http_response
+from tests.tools.certificates import make_certificate
+from turnkeep.errors import InvalidRequest
+from turnkeep.providers import wire
+from turnkeep.providers.failures import StreamFailed
+from turnkeep.providers.http_provider import HttpProvider
+from turnkeep.providers.openai import OpenAIProvider
+from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, ProviderTimedOut, Reply
+from turnkeep.providers.registry import configured_providers
+from turnkeep.providers.retry import RetryPolicy
+from turnkeep.providers.wire import Account, EventSplitter
+from turnkeep.tls import trusted_tls
+from turnkeep_client.wire.blocks import Text, ToolUse
+
+END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+SUNNY = b'data: {"choices":[{"index":0,"delta":{"content":"Sunny."}}]}\n\n' + END
+GOOD = http_response(SUNNY)
+ONCE = RetryPolicy(tries=1)
+
+
+def text(words: str) -> bytes:
+    return b'data: {"choices":[{"index":0,"delta":{"content":%b}}]}\n\n' % msgspec.json.encode(words)
+
+
+@asynccontextmanager
+async def provider_at(url: str, key: str = "sk-secret-key", **options: Any) -> AsyncIterator[HttpProvider]:
+    options.setdefault("retry_policy", ONCE)
+    headers: dict[str, str] = options.pop("headers", {})
+    provider = OpenAIProvider(Account(api_key=key, base_url=url, headers=headers), api="chat", **options)
+    try:
+        yield provider
+    finally:
+        await provider.close()
+
+
+async def spoken(provider: HttpProvider, **fields: Any) -> list[Any]:
+    usual: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "timeout_seconds": 20.0}
+    return [piece async for piece in provider.speak(ModelRequest(model="openai/m", **(usual | fields)))]
+
+
+async def said(url: str, **options: Any) -> str:
+    """What a server at this address says."""
+    async with provider_at(url, **options) as provider:
+        reply = (await spoken(provider))[-1]
+    assert isinstance(reply, Reply)
+    return "".join(block.text for block in reply.blocks if isinstance(block, Text))
+
+
+async def failure(url: str, **options: Any) -> str:
+    with pytest.raises(ProviderFailed) as failed:
+        await said(url, **options)
+    return failed.value.detail
+
+
+def header(head: str, name: str) -> str | None:
+    lines = [line.partition(":") for line in head.split("\r\n")[1:]]
+    return next((value.strip() for key, _, value in lines if key.lower() == name.lower()), None)
+
+
+class TestSplittingEvents:
+    STREAM = (
+        b"\xef\xbb\xbf: a comment\n"
+        b"event: first\ndata: {1}\n\n"
+        b"data:without a space\r\n\r\n"
+        b"data: two\rdata: lines\r\r"
+        b"id: 7\nretry: 5\nunknown\n\n"
+        b":\n\n\n\nevent:second\ndata:\n\n"
+        b"data: d\xc3\xa9j\xc3\xa0\n\r\n"
+        b"data: not finished\n"
+    )
+    EVENTS = (
+        (b"first", b"{1}"),
+        (b"", b"without a space"),
+        (b"", b"two\n lines"),
+        (b"second", b""),
+        (b"", "déjà".encode()),
+    )
+
+    @staticmethod
+    def events(*chunks: bytes) -> list[tuple[bytes, bytes]]:
+        splitter = EventSplitter()
+        return [(name, bytes(data).strip()) for chunk in chunks for name, data in splitter.split(chunk)]
+
+    def test_understands_every_line_end_comments_and_a_byte_order_mark(self) -> None:
+        assert tuple(self.events(self.STREAM)) == self.EVENTS
+
+    def test_is_the_same_wherever_the_bytes_are_split(self) -> None:
+        for first in range(len(self.STREAM) + 1):
+            assert tuple(self.events(self.STREAM[:first], self.STREAM[first:])) == self.EVENTS
+        for size in (1, 2, 3, 5):
+            pieces = [self.STREAM[start : start + size] for start in range(0, len(self.STREAM), size)]
+            assert tuple(self.events(*pieces)) == self.EVENTS
+
+    @pytest.mark.parametrize("piece", [b"x" * 100, b"data: xxxxxxxxxxxxx\n"], ids=["line", "lines"])
+    def test_refuses_an_event_without_an_end(self, monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+        monkeypatch.setattr(wire, "MAX_EVENT_BYTES", 1_000)
+        splitter = EventSplitter()
+        with pytest.raises(StreamFailed, match="did not end after 1,000 bytes"):
+            [splitter.split(piece) for _ in range(200)]
+
+
+class TestDeltas:
+    async def test_text_that_came_in_one_read_is_one_delta(self) -> None:
+        think = b'data: {"choices":[{"index":0,"delta":{"reasoning":"Hm"}}]}\n\n'
+        body = think * 3 + text("It ") + text("is ") + text("sunny.") + think + END
+        async with ByteServer(http_response(body)) as server, provider_at(server.url) as provider:
+            *pieces, _ = await spoken(provider)
+        assert pieces == [
+            Delta(text="HmHmHm", kind="reasoning"),
+            Delta(text="It is sunny."),
+            Delta(text="Hm", kind="reasoning"),
+        ]
+
+    async def test_text_before_an_error_is_shown(self) -> None:
+        body = text("It is") + b'data: {"error":{"message":"Too hot"}}\n\n'
+        async with ByteServer(http_response(body)) as server, provider_at(server.url) as provider:
+            pieces = provider.speak(ModelRequest(model="openai/m", messages=[]))
+            assert await anext(pieces) == Delta(text="It is")
+            with pytest.raises(ProviderFailed, match="Too hot"):
+                await anext(pieces)
+
+    async def test_halves_of_a_character_are_joined(self) -> None:
+        """Some servers split a surrogate pair over two events, and these may come in two reads."""
+        halves = [
+            b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % half
+            for half in (b"a\\ud83d", b"\\ude00b")
+        ]
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*halves, END))
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        async with ByteServer(head + chunks + b"0\r\n\r\n") as server, provider_at(server.url) as provider:
+            pieces = await spoken(provider)
+        shown = "".join(piece.text for piece in pieces[:-1])
+        assert shown.encode("utf-16", "surrogatepass").decode("utf-16") == "a😀b"
+        assert not any("\ud800" <= piece.text[-1:] <= "\udbff" for piece in pieces[:-1])
+
+    async def test_one_chunk_may_have_text_reasoning_and_a_call(self) -> None:
+        call = {"index": 0, "id": "c", "function": {"name": "weather", "arguments": "{}"}}
+        delta = {"content": "Let me see.", "reasoning": "Hm.", "tool_calls": [call]}
+        chunk = msgspec.json.encode({"choices": [{"index": 0, "delta": delta, "finish_reason": "tool_calls"}]})
+        async with ByteServer(http_response(b"data: %b\n\n" % chunk)) as server, provider_at(server.url) as provider:
+            reply = (await spoken(provider))[-1]
+        assert [type(block).__name__ for block in reply.blocks] == ["Reasoning", "Text", "ToolUse"]
+        assert isinstance(reply.blocks[-1], ToolUse)
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            b'{"choices":null,"usage":null}',
+            b'{"choices":[]}',
+            b'{"choices":[{"delta":null}]}',
+            b'{"choices":[{"delta":{"content":null,"tool_calls":null}}],"usage":NaN}',
+            b'{"object":"other","unknown":{"a":[1]},"choices":[{"unknown":1,"delta":{"unknown":[]}}]}',
+            b'{"choices":[{"delta":{"reasoning":{"a":1}}}],"usage":"none"}',
+        ],
+    )
+    async def test_odd_chunks_cost_nothing(self, odd: bytes) -> None:
+        async with ByteServer(http_response(b"data: %b\n\n" % odd + SUNNY)) as server:
+            assert await said(server.url) == "Sunny."
+
+
+class TestTime:
+    async def test_pings_are_no_tokens(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        async with ByteServer(Endless(head, b"7\r\n: ping\n\r\n")) as server, provider_at(server.url) as provider:
+            with pytest.raises(ProviderTimedOut, match=r"0\.3 seconds"):
+                await spoken(provider, timeout_seconds=0.3)
+
+    async def test_a_slow_reader_is_not_the_providers_silence(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+        async with ByteServer(Kept(head + text("It is "))) as server, provider_at(server.url) as provider:
+            request = ModelRequest(model="openai/m", messages=[], timeout_seconds=0.3)
+            async with aclosing(provider.speak(request)) as pieces:
+                assert await anext(pieces) == Delta(text="It is ")
+                await asyncio.sleep(0.7)
+                began = asyncio.get_running_loop().time()
+                with pytest.raises(ProviderTimedOut):
+                    await anext(pieces)
+                assert asyncio.get_running_loop().time() - began >= 0.25
+
+    async def test_a_connection_that_stays_open_after_the_end_is_not_awaited(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+        async with ByteServer(Kept(head + SUNNY)) as server:
+            assert await said(server.url) == "Sunny."
+
+
+class TestAnswersThatAreNoStream:
+    async def test_json_is_reported(self) -> None:
+        body = b'{"choices":[{"message":{"content":"Sunny."}}]}'
+        async with ByteServer(http_response(body, content_type="application/json")) as server:
+            words = await failure(server.url)
+        assert "answered with application/json, not with a stream of events" in words
+        assert "Sunny." in words
+
+    async def test_an_error_with_status_200_has_its_own_words(self) -> None:
+        body = b'{"error":{"message":"No such model","type":"invalid_request_error"}}'
+        async with ByteServer(http_response(body, content_type="application/json")) as server:
+            assert "No such model" in await failure(server.url)
+
+    @pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/octet-stream"])
+    async def test_a_stream_with_the_wrong_type_is_read(self, content_type: str) -> None:
+        async with ByteServer(http_response(SUNNY, content_type=content_type)) as server:
+            assert await said(server.url) == "Sunny."
+
+    @pytest.mark.parametrize(
+        "body, words",
+        [
+            (b'{"error":{"message":"Bad key"}}', "answered 403: Bad key"),
+            (b'{"error":"Bad key"}', "answered 403: Bad key"),
+            (b'{"detail":"Bad key"}', "answered 403: Bad key"),
+            (b'{"message":"Bad key"}', "answered 403: Bad key"),
+            (b'["Bad key"]', "answered 403: ['Bad key']"),
+            (b"Bad\n key", "answered 403: Bad key"),
+            (b"<p>Bad <b>key</b></p>", "answered 403: Bad key"),
+            (b"", "answered 403: without a reason"),
+        ],
+    )
+    async def test_error_texts_come_in_any_shape(self, body: bytes, words: str) -> None:
+        async with ByteServer(http_response(body, status=403)) as server:
+            assert words in await failure(server.url)
+
+    async def test_an_endless_error_is_cut(self) -> None:
+        head = b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\n\r\n"
+        async with ByteServer(Endless(head, b"No. " * 10_000)) as server:
+            words = await failure(server.url)
+            assert "answered 403: No. No." in words
+            assert server.sent_bytes < 20_000_000
+
+    async def test_an_endless_line_is_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(wire, "MAX_EVENT_BYTES", 1_000_000)
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: "
+        async with ByteServer(Endless(head, b"x" * 10_000)) as server:
+            assert "did not end after 1,000,000 bytes" in await failure(server.url)
+
+
+class TestEncodings:
+    @pytest.mark.parametrize("name, encode", [("gzip", gzip.compress), ("deflate", zlib.compress)])
+    async def test_a_compressed_answer_is_read(self, name: str, encode: Any) -> None:
+        async with ByteServer(http_response(encode(SUNNY), headers={"content-encoding": name})) as server:
+            assert await said(server.url) == "Sunny."
+
+    async def test_a_request_may_be_large(self) -> None:
+        async with ByteServer(GOOD) as server, provider_at(server.url) as provider:
+            await spoken(provider, messages=[{"role": "user", "content": "x" * 3_000_000}])
+            assert int(header(server.heads[0], "content-length") or 0) > 3_000_000
+
+    async def test_messages_that_are_encoded_already_are_sent_as_they_are(self) -> None:
+        body = await _body([msgspec.Raw(b'{"role": "user",  "content": "Hi"}')])
+        assert b'[{"role": "user",  "content": "Hi"}]' in body
+
+
+async def _body(messages: list[Any]) -> bytes:
+    provider = OpenAIProvider(Account(base_url="http://127.0.0.1:9"))
+    return msgspec.json.encode(await provider._body(ModelRequest(model="openai/m", messages=messages)))
+
+
+class TestConnections:
+    async def test_are_used_again(self) -> None:
+        async with ByteServer(GOOD) as server, provider_at(server.url) as provider:
+            for _ in range(5):
+                await spoken(provider)
+            assert (len(server.heads), server.connections) == (5, 1)
+
+    async def test_are_used_again_when_the_last_bytes_come_late(self) -> None:
+        """Many servers send the end of the body apart from the end of the reply."""
+        chunked = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        answer = chunked + b"%x\r\n%b\r\n" % (len(SUNNY), SUNNY)
+        async with LateServer(answer) as server, provider_at(server.url) as provider:
+            for _ in range(3):
+                await spoken(provider)
+            assert server.connections == 1
+
+    async def test_are_not_limited(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+        async with ByteServer(Kept(head + text("It is "))) as server, provider_at(server.url) as provider:
+            streams = [provider.speak(ModelRequest(model="openai/m", messages=[])) for _ in range(150)]
+            await asyncio.gather(*(anext(stream) for stream in streams))
+            assert server.connections == 150
+            await asyncio.gather(*(stream.aclose() for stream in streams))
+
+    async def test_a_kept_connection_that_was_just_closed_costs_no_wait(self) -> None:
+        time = FakeTime()
+        async with (
+            ByteServer(GOOD, Close(), GOOD) as server,
+            provider_at(server.url, retry_policy=time.retry_policy()) as provider,
+        ):
+            for _ in range(2):
+                assert isinstance((await spoken(provider))[-1], Reply)
+            assert server.connections == 2
+        assert time.slept == []
+
+    async def test_all_providers_share_one_session_that_the_registry_closes(self) -> None:
+        async with ByteServer(GOOD) as server:
+            registry = configured_providers({"OPENAI_BASE_URL": server.url, "ANTHROPIC_BASE_URL": server.url})
+            claude, other = registry.named("anthropic/x"), registry.named("openai/x")
+            assert isinstance(claude, HttpProvider)
+            assert isinstance(other, HttpProvider)
+            assert claude._session is other._session
+            await spoken(other)
+            await other.close()
+            session = claude._session._session
+            assert session is not None
+            assert not session.closed
+            await registry.close()
+            assert session.closed
+
+
+class LateServer(ByteServer):
+    """Sends the last chunk of a body a moment after the answer."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(answer)
+
+    async def _answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        goes_on = await super()._answered(reader, writer)
+        await asyncio.sleep(0.01)
+        writer.write(b"0\r\n\r\n")
+        return goes_on
+
+
+class TestRedirects:
+    async def test_to_the_same_server_are_followed_with_the_key(self) -> None:
+        moved = http_response(b"", status=307, headers={"location": "/new/chat/completions"})
+        async with ByteServer(moved, GOOD) as server:
+            assert await said(server.url) == "Sunny."
+            assert server.heads[1].startswith("POST /new/chat/completions ")
+            assert header(server.heads[1], "authorization") == "Bearer sk-secret-key"
+
+    async def test_to_another_server_are_followed_without_the_key(self) -> None:
+        async with ByteServer(GOOD) as other:
+            moved = http_response(b"", status=308, headers={"location": f"{other.url}/v1/chat/completions"})
+            async with ByteServer(moved) as server:
+                url = f"{server.url}/v1?api-version=1"
+                assert await said(url, headers={"X-Team": "secret"}) == "Sunny."
+        assert "secret" not in other.heads[0]
+        assert header(other.heads[0], "content-type") == "application/json"
+
+    async def test_that_would_lose_the_request_are_reported(self) -> None:
+        moved = http_response(b"", status=301, headers={"location": "https://new.example/v1"})
+        async with ByteServer(moved) as server:
+            assert "redirects to https://new.example/v1" in await failure(server.url)
+
+    async def test_come_to_an_end(self) -> None:
+        moved = http_response(b"", status=307, headers={"location": "/again"})
+        async with ByteServer(moved) as server:
+            assert "redirected more than 5 times" in await failure(server.url)
+            assert len(server.heads) == 6
+
+
+class TestAddresses:
+    async def test_keep_their_query_and_azure_gets_the_key_in_its_own_header(self) -> None:
+        async with ByteServer(GOOD) as server:
+            url = f"{server.url}/openai/deployments/gpt/?api-version=2026-01-01"
+            assert await said(url) == "Sunny."
+        path = "/openai/deployments/gpt/chat/completions?api-version=2026-01-01"
+        assert server.heads[0].startswith(f"POST {path} ")
+        assert header(server.heads[0], "api-key") == "sk-secret-key"
+        assert header(server.heads[0], "authorization") == "Bearer sk-secret-key"
+
+    async def test_of_other_servers_get_no_such_header(self) -> None:
+        async with ByteServer(GOOD) as server:
+            await said(server.url)
+        assert header(server.heads[0], "api-key") is None
+
+    async def test_may_have_a_name_and_a_password(self) -> None:
+        refused = http_response(b"for ann:opensesame", status=403)
+        async with ByteServer(GOOD, refused) as server:
+            url = server.url.replace("://", "://ann:opensesame@")
+            assert await said(url) == "Sunny."
+            assert header(server.heads[0], "authorization") == "Basic YW5uOm9wZW5zZXNhbWU="
+            assert "opensesame" not in await failure(url)
+
+    @pytest.mark.parametrize("url", ["ftp://example.com", "not an address", "http://", "http://[::1"])
+    async def test_that_are_none_are_reported(self, url: str) -> None:
+        assert "openai cannot be asked: " in await failure(url)
+
+
+class TestTheEnvironment:
+    async def sent(self, model: str, environ: Mapping[str, str]) -> str:
+        """The head of a request with these variables."""
+        async with ByteServer(GOOD) as server:
+            addresses = {"OPENAI_BASE_URL": server.url, "ANTHROPIC_BASE_URL": server.url}
+            registry = configured_providers({**addresses, **environ})
+            try:
+                with suppress(ProviderFailed):
+                    await anext(registry.named(model).speak(ModelRequest(model=model, messages=[])))
+            finally:
+                await registry.close()
+        return next(head for head in server.heads if head.startswith("POST"))
+
+    async def test_names_the_organisation_and_the_project(self) -> None:
+        head = await self.sent("openai/m", {"OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "proj-2"})
+        assert header(head, "openai-organization") == "org-1"
+        assert header(head, "openai-project") == "proj-2"
+
+    @pytest.mark.parametrize("provider", ["openai", "anthropic"])
+    async def test_adds_and_replaces_headers(self, provider: str) -> None:
+        custom = {f"{provider.upper()}_CUSTOM_HEADERS": "X-Team: search: it\n\nauthorization: Token abc"}
+        head = await self.sent(f"{provider}/m", custom)
+        assert header(head, "x-team") == "search: it"
+        assert header(head, "authorization") == "Token abc"
+        assert head.lower().count("authorization:") == 1
+
+    def test_with_headers_that_cannot_be_sent_is_refused(self) -> None:
+        with pytest.raises(InvalidRequest, match="OPENAI_CUSTOM_HEADERS"):
+            configured_providers({"OPENAI_API_KEY": "k", "OPENAI_CUSTOM_HEADERS": "no colon"})
+
+    async def test_has_a_token_in_place_of_a_key(self) -> None:
+        head = await self.sent("anthropic/m", {"ANTHROPIC_AUTH_TOKEN": "a-token"})
+        assert header(head, "authorization") == "Bearer a-token"
+        head = await self.sent("anthropic/m", {"ANTHROPIC_AUTH_TOKEN": "a-token", "ANTHROPIC_API_KEY": "a-key"})
+        assert header(head, "authorization") == "Bearer a-key"
+
+    def test_with_only_a_profile_is_refused_with_what_to_set(self) -> None:
+        with pytest.raises(InvalidRequest, match="Set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"):
+            configured_providers({"ANTHROPIC_PROFILE": "work"})
+        both = {"ANTHROPIC_PROFILE": "work", "ANTHROPIC_API_KEY": "k"}
+        assert configured_providers(both).named("anthropic/x").name == "anthropic"
+
+
+class TestProxies:
+    @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+    async def test_of_the_environment_are_used(self, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+        async with ByteServer(GOOD) as proxy:
+            monkeypatch.setenv(variable, proxy.url.replace("://", "://ann:opensesame@"))
+            assert await said("http://models.example/v1") == "Sunny."
+        assert proxy.heads[0].startswith("POST http://models.example/v1/chat/completions ")
+        assert header(proxy.heads[0], "proxy-authorization") == "Basic YW5uOm9wZW5zZXNhbWU="
+
+    async def test_tunnel_https(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with ByteServer(http_response(b"", status=403)) as proxy:
+            monkeypatch.setenv("HTTPS_PROXY", proxy.url.removeprefix("http://"))
+            await failure("https://models.example/v1")
+        assert proxy.heads[0].startswith("CONNECT models.example:443 ")
+
+    async def test_are_not_used_for_some_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("NO_PROXY", "models.example, 127.0.0.1")
+        async with ByteServer(GOOD) as server:
+            assert await said(server.url) == "Sunny."
+
+    async def test_of_another_kind_are_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+        assert "openai cannot be asked: " in await failure("http://models.example/v1")
+
+
+class TestCertificates:
+    @pytest.fixture(autouse=True)
+    def fresh(self) -> Any:
+        trusted_tls.cache_clear()
+        yield
+        trusted_tls.cache_clear()
+
+    async def test_of_the_environment_are_trusted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tls, authority = make_certificate(tmp_path, "localhost")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        async with ByteServer(GOOD, tls=tls) as server:
+            assert await said(server.url.replace("127.0.0.1", "localhost")) == "Sunny."
+
+    async def test_of_a_stranger_are_not(self, tmp_path: Path) -> None:
+        tls, _ = make_certificate(tmp_path, "localhost")
+        async with ByteServer(GOOD, tls=tls) as server:
+            words = await failure(server.url.replace("127.0.0.1", "localhost"))
+        assert "certificate" in words.lower()
+        assert server.heads == []
