@@ -129,8 +129,8 @@ class RequestMiddleware:
         route, status = notes["route"] or "unknown", notes["status"] or 0
         counted = method if method in _COUNTED_METHODS else "other"
         ms = round((time.perf_counter() - began) * 1000, 2)
-        self._metrics.requests.labels(counted, route, str(status)).inc()
-        self._metrics.request_seconds.labels(counted, route).observe(ms / 1000)
+        self._metrics.requests(counted, route, str(status)).inc()
+        self._metrics.request_seconds(counted, route).observe(ms / 1000)
         level = logging.WARNING if status >= 500 else logging.INFO
         if _logger.isEnabledFor(level):
             _logger.log(level, "request", extra={FIELDS: {"method": method, **notes, "ms": ms}})
