@@ -27,7 +27,7 @@ from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, Unavai
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.conversations import Conversation, first_event
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Principal, Workspace
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.store.commands import Claim, Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
@@ -71,6 +71,8 @@ class Question(Struct, frozen=True, kw_only=True):
     beside: TurnId | None = None
     attachment_ids: tuple[FileId, ...] = ()
     options: Options = Options()
+    workspace: Workspace | None = None
+    """The principal's workspace, if the caller has just read it."""
 
 
 class Engine:
@@ -409,7 +411,8 @@ class ClaimBuilder:
             )
         model = options.model or model or (agent.model if agent else None)
         if model is None:
-            model = (await self._store.workspace(principal.org_id, principal.workspace_id)).model
+            workspace = question.workspace or await self._store.workspace(principal.org_id, principal.workspace_id)
+            model = workspace.model
         return Snapshot(
             agent_id=agent_id,
             agent=agent,

@@ -328,8 +328,12 @@ class Worker:
         return PastTurns(read, encoded=None if parent is None else self._histories.take(parent))
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
-        """The agent's tools. Tool servers may answer slowly; a stop of the turn does not wait for them."""
-        asking = asyncio.create_task(self._services.tools.toolbox(turn.snapshot.agent, principal_of(turn)))
+        """The agent's tools. MCP servers may answer slowly; a stop of the turn does not wait for them."""
+        agent = turn.snapshot.agent
+        toolbox = self._services.tools.toolbox(agent, principal_of(turn))
+        if agent is None or not agent.mcp_servers:
+            return await toolbox
+        asking = asyncio.ensure_future(toolbox)
         ends: set[asyncio.Future[Any]] = {asking, hold.stop}
         try:
             await asyncio.wait(ends, return_when="FIRST_COMPLETED")

@@ -6,7 +6,6 @@ All of it is plain ASGI. Starlette's `BaseHTTPMiddleware` would run each respons
 import functools
 import logging
 import re
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import LOOPBACK_HOSTS, Settings
 from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
+from turnkeep.ids import random_bytes
 from turnkeep.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _request_id(given: bytes | None) -> str:
     """The caller's own id, if it is a plain one; else a new one."""
     if given is not None and _GIVEN_ID.fullmatch(given):
         return given.decode()
-    return f"req_{secrets.token_hex(8)}"
+    return f"req_{random_bytes(8).hex()}"
 
 
 def _describe(span: "Span", method: str, notes: Notes) -> None:

@@ -103,6 +103,7 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
         new=new,
         attachment_ids=attachments,
         options=options,
+        workspace=call.identity.workspace,
     )
     return await respond(call, await call.runtime.engine.ask(question))
 
