@@ -69,7 +69,7 @@ class TestRandomBytes:
     def test_a_forked_process_has_its_own(self) -> None:
         program = (
             "import os; from turnkeep import ids; ids.random_bytes(8); child = os.fork(); "
-            "print(ids.random_bytes(8).hex(), flush=True); child and os.waitpid(child, 0)"
+            "os.write(1, ids.random_bytes(8).hex().encode() + b' '); child and os.waitpid(child, 0)"
         )
         printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
         assert len(set(printed.stdout.split())) == 2
