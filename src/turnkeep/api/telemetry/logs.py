@@ -71,7 +71,7 @@ def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: T
     handler.setFormatter(JsonFormatter(secrets))
     # The lines do not say where in the program they come from, so records need not know it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # type: ignore[attr-defined]  # Python's manual names it for this purpose
+    logging._srcfile = None  # Python's manual names it for this purpose
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
