@@ -259,7 +259,7 @@ class TestASlowProvider:
         self, site: Site, proxy: CuttingProxy
     ) -> None:
         assert site.runtime is not None
-        # The server looks for heartbeats when it polls; long before the pause ends some have come.
+        # Long before the pause ends, some heartbeats have come.
         site.runtime.streams.heartbeat_seconds = 0.1
         gate = asyncio.Event()
         site.model = lambda request: ["Let me ", Until(gate.wait), "think."]

@@ -395,6 +395,21 @@ class TestAStoreThatIsAway:
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.shown() == [1, 2]
 
+    async def test_an_announced_event_is_read_less_and_less_often(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker)
+        await reading.until(1)
+        source.is_away = True
+        reads, now = source.reads, asyncio.get_running_loop().time
+        began = now()
+        worker.answer()
+        hub.note_event(worker.turn_id, 2)
+        await asyncio.sleep(0.2)
+        assert 1 <= source.reads - reads <= 2 + math.log2(1 + (now() - began) / 0.04)
+        source.is_away = False
+        await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
+        assert reading.shown() == [1, 2]
+
     async def test_a_new_reader_waits_too(self, source: ListSource, worker: Worker) -> None:
         source.is_away = True
         reading = Reading(source, LocalHub(), worker, poll=SOON)

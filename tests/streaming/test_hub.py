@@ -145,6 +145,30 @@ class TestPositions:
             frames = subscription.frames(1, 0)
             assert (seqs(frames), texts(frames)) == ([2], [])
 
+    async def test_a_reader_that_was_behind_gets_the_rest_of_the_text_before_the_event(
+        self, hub: LocalHub, worker: Worker
+    ) -> None:
+        hub.publish(worker.turn_id, [worker.begin()])
+        async with hub.subscribe(worker.turn_id) as subscription:
+            hub.publish(worker.turn_id, [worker.step()])
+            for text in ("Hel", "lo ", "world"):
+                hub.preview(worker.say(text))
+            hub.publish(worker.turn_id, [worker.call_tool(), worker.step()])
+            for seq, offset, rest in ((2, 4, ["o world"]), (2, 11, []), (1, 0, ["Hello world"])):
+                frames = subscription.frames(seq, offset)
+                assert texts(frames) == rest
+                assert seqs(frames) == list(range(seq + 1, 5))
+                assert [frame.seq for frame in frames] == sorted(frame.seq for frame in frames)
+            hub.preview(worker.say("Next"))
+            assert texts(subscription.frames(2, 4)) == ["Next"], "memory holds one answer, not two"
+
+    async def test_text_that_was_dropped_is_not_shown_any_more(self, hub: LocalHub, worker: Worker) -> None:
+        hub.publish(worker.turn_id, [worker.begin()])
+        async with hub.subscribe(worker.turn_id) as subscription:
+            hub.preview(worker.say("Hello"))
+            hub.publish(worker.turn_id, [worker.start_again()])
+            assert texts(subscription.frames(1, 2)) == []
+
     async def test_a_preview_announces_the_event_that_it_follows(self, hub: LocalHub, worker: Worker) -> None:
         async with hub.subscribe(worker.turn_id) as subscription:
             worker.begin()

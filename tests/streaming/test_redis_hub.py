@@ -1,22 +1,25 @@
 """Workers connected by a real Redis, which is killed, paused and flushed. Losing it only slows readers down."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
 from tests.redis_server import RedisServer
-from tests.streaming.turns import NativeReader, Worker, polled
+from tests.streaming.turns import ListSource, NativeReader, Worker, polled
 from turnkeep.ids import TurnId
 from turnkeep.streaming import redis_hub
 from turnkeep.streaming.formats import NativeEncoder
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.streaming.redis_hub import Outbox, PreviewPosition, RedisHub
+from turnkeep_client.wire.events import Result
 from turnkeep_client.wire.sse import SseParser
 
 PATIENCE_SECONDS = 30.0
@@ -68,6 +71,7 @@ class Reading:
 
     def __init__(self, hub: RedisHub | LocalHub, worker: Worker, cursor: Cursor = START, poll: float = 60) -> None:
         self.reader = NativeReader(worker.spoken)
+        self.deltas = ""
         self._batches = polled(worker.source, hub, worker.turn_id, cursor, seconds=poll)
         self.task = asyncio.create_task(self._run())
 
@@ -77,6 +81,7 @@ class Reading:
             async for batch in batches:
                 for frame in parser.feed(b"".join(encoder.encode(one) for one in batch)):
                     self.reader.take(frame)
+                    self.deltas += json.loads(frame.data)["text"] if frame.event == "delta" else ""
 
     async def until(self, claim: Callable[[NativeReader], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -111,6 +116,65 @@ class TestTwoWorkers:
         here.publish(worker.turn_id, [worker.answer()])
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_the_joined_deltas_are_the_answer_however_soon_the_end_comes(
+        self, here: RedisHub, there: RedisHub, worker: Worker
+    ) -> None:
+        reading = Reading(there, worker)
+        await speak_until_heard(here, worker, reading)
+        for number in range(500):
+            here.preview(worker.say(f"{number} "))
+            if not number % 50:
+                await asyncio.sleep(0.001)
+        answer = worker.answer()
+        here.publish(worker.turn_id, [answer])
+        here.forget(worker.turn_id)
+        await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
+        assert isinstance(answer.event, Result)
+        assert reading.deltas == answer.event.message
+
+    async def test_the_text_of_many_turns_is_one_message(
+        self, server: RedisServer, here: RedisHub, there: RedisHub, source: ListSource
+    ) -> None:
+        workers = [Worker(source) for _ in range(20)]
+        for worker in workers:
+            worker.begin()
+        readings = [Reading(there, worker) for worker in workers]
+        for worker, reading in zip(workers, readings, strict=True):
+            await speak_until_heard(here, worker, reading)
+        client = redis.asyncio.Redis.from_url(server.url)
+        async with client.pubsub() as listener:
+            await listener.subscribe(f"turnkeep:hub:{there.name}")
+            await listener.get_message(timeout=PATIENCE_SECONDS)
+            for worker in workers:
+                here.preview(worker.say("together "))
+            message = await listener.get_message(timeout=PATIENCE_SECONDS)
+            assert message is not None
+            notices = redis_hub.decode(message["data"])
+            assert isinstance(notices, redis_hub.PreviewNotices)
+            assert {piece.turn_id for piece in notices.pieces} == {worker.turn_id for worker in workers}
+        await client.aclose()
+        for reading in readings:
+            await reading.until(lambda reader: reader.preview.endswith("together "))
+            await reading.stop()
+
+    async def test_a_worker_of_an_earlier_release_gets_text_on_the_channel_of_the_turn(
+        self, server: RedisServer, here: RedisHub, worker: Worker
+    ) -> None:
+        client = redis.asyncio.Redis.from_url(server.url)
+        async with client.pubsub() as listener:
+            await listener.subscribe(f"turnkeep:turn:{worker.turn_id}")
+            await listener.get_message(timeout=PATIENCE_SECONDS)
+            here.preview(worker.say("Hello"))
+            asked = msgspec.msgpack.encode(["Asked", "an older hub", [[worker.turn_id, 1, 0]]])
+            await client.publish("turnkeep:ask", asked)
+            found: object = None
+            while not isinstance(found, redis_hub.PreviewNotice):
+                message = await listener.get_message(timeout=PATIENCE_SECONDS)
+                assert message is not None
+                found = redis_hub.decode(message["data"])
+            assert found.piece.text == "Hello"
+        await client.aclose()
 
     async def test_a_reader_that_comes_in_the_middle_gets_the_preview_so_far(
         self, here: RedisHub, there: RedisHub, worker: Worker
@@ -172,7 +236,8 @@ class TestTwoWorkers:
                 message = await everything.get_message(timeout=PATIENCE_SECONDS)
                 assert message is not None
                 heard += [redis_hub.decode(message["data"])] if message["type"] == "pmessage" else []
-            assert not [message for message in heard if isinstance(message, redis_hub.PreviewNotice)]
+            texts = redis_hub.PreviewNotice | redis_hub.PreviewNotices
+            assert not [message for message in heard if isinstance(message, texts)]
         await client.aclose()
 
     async def test_a_later_reader_is_announced_at_once(

@@ -6,6 +6,7 @@ runs a sandbox runner, as a child process, unless the operator names another run
 
 import asyncio
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -173,6 +174,9 @@ async def _work(
     try:
         async with open_runtime(settings, observer=EngineObserver(metrics, tracing), sandbox=sandbox) as runtime:
             app = create_app(runtime, metrics=metrics, tracing=tracing)
+            # Modules and routes live as long as the process. A full collection that walks them stops all streams for
+            # some 100 ms.
+            gc.freeze()
             await Server(app, runtime, on_ready=on_ready).serve([listener])
     finally:
         forget_server(settings)

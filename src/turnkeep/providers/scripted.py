@@ -12,7 +12,7 @@ it is called for every request, so it also works when a turn moves to another wo
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.ids import CallId, new_call_id
 from turnkeep.providers.ports import (
@@ -138,11 +138,14 @@ class ScriptedProvider:
 
 
 def _joined(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Neighbouring texts as one block, as a provider would send them."""
+    """Neighbouring texts as one block, as a provider would send them. So is reasoning, up to its signature."""
     joined: list[Block] = []
     for block in blocks:
-        if isinstance(block, Text) and joined and isinstance(joined[-1], Text):
-            joined[-1] = Text(text=joined[-1].text + block.text)
-        else:
-            joined.append(block)
+        match (joined[-1] if joined else None, block):
+            case Text(text=before), Text(text=text):
+                joined[-1] = Text(text=before + text)
+            case Reasoning(text=before, signature=None), Reasoning(text=text):
+                joined[-1] = structs.replace(block, text=before + text)
+            case _:
+                joined.append(block)
     return tuple(joined)

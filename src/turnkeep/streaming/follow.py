@@ -109,14 +109,17 @@ async def follow(
         while True:
             frames = subscription.frames(seq, offset)
             if not frames or must_read:
-                frames = await stored.read(seq, is_due=must_read) or frames
+                found = await stored.read(seq, is_due=must_read)
+                if found:
+                    # The hub knows these events now, and what was said before them.
+                    frames = subscription.frames(seq, offset) or found
             if frames:
                 last = frames[-1]
                 seq, offset = last.seq, last.offset
                 yield frames
                 if isinstance(last, EventFrame) and last.is_terminal:
                     return
-            must_read = stored.has_more or not await subscription.wait(stored.due)
+            must_read = not stored.is_behind(seq) and not await subscription.wait(stored.due)
 
 
 async def poll(source: EventSource, hub: Hub, *, seconds: float = POLL_SECONDS) -> None:
@@ -143,6 +146,7 @@ class _StoreReader:
     """One reader's reads of the store: when to read, and when to read again if nothing was found."""
 
     __slots__ = (
+        "_has_more",
         "_has_read",
         "_missed",
         "_now",
@@ -151,7 +155,6 @@ class _StoreReader:
         "_subscription",
         "_turn_id",
         "due",
-        "has_more",
     )
 
     def __init__(self, source: EventSource, subscription: Subscription, turn_id: TurnId) -> None:
@@ -161,19 +164,23 @@ class _StoreReader:
         self._now = asyncio.get_running_loop().time
         self.due = math.inf
         """When the store must be read again, because it did not answer or lacked an event that was announced."""
-        self.has_more = False
+        self._has_more = False
         """The last read filled its page, so there may be more."""
         self._has_read = False
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._missed = 0
-        """The highest event that the hub had announced when the store did not have it yet."""
+        """The highest event that the hub had announced when the store did not have it yet, or did not answer."""
+
+    def is_behind(self, seq: int) -> bool:
+        """Whether the store has, or should have, an event after `seq`. If the hub does not have it, it must be read."""
+        return self._has_more or self._subscription.head > max(seq, self._missed)
 
     async def read(self, seq: int, *, is_due: bool) -> Sequence[Frame]:
         """The events after `seq` in the store; nothing if there is no reason to read, or none were found."""
-        if self._has_read and not is_due and self._subscription.head <= max(seq, self._missed):
+        if self._has_read and not is_due and not self.is_behind(seq):
             return ()
         self._has_read = True
-        self.has_more = False
+        self._has_more = False
         try:
             frames = await self._subscription.read(self._source, after=seq, limit=PAGE)
         except WorldError as error:
@@ -182,18 +189,18 @@ class _StoreReader:
             return ()
         self.due = math.inf
         if frames:
-            self.has_more = len(frames) == PAGE
+            self._has_more = len(frames) == PAGE
             self._retry_seconds = _FIRST_RETRY_SECONDS
             return frames
         if not seq and not self._subscription.head:
             raise NotFound(f"Turn {self._turn_id} has no events.")
         if self._subscription.head > seq:
             # Announced, but not there: a replica that lags, or a wrong notice.
-            self._missed = self._subscription.head
             self._read_later()
         return ()
 
     def _read_later(self) -> None:
         """Read again, less and less often. Readers who began together do not read at the same moment for ever."""
+        self._missed = self._subscription.head
         self.due = self._now() + self._retry_seconds * random.uniform(0.8, 1.0)
         self._retry_seconds = min(2 * self._retry_seconds, POLL_SECONDS)

@@ -22,7 +22,7 @@ from turnkeep.ids import TurnId
 from turnkeep.streaming.formats import encode_event
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame, Kind, event_frame
 from turnkeep.streaming.ports import EventSource, PreviewPiece
-from turnkeep_client.wire.events import Failure, Recorded, Result
+from turnkeep_client.wire.events import Failure, Recorded, Reset, Result
 
 TAIL_EVENTS = 64
 TAIL_BYTES = 65_536
@@ -220,7 +220,8 @@ class LocalSubscription:
         return self._channel.log.frames(seq, offset)
 
     async def read(self, source: EventSource, *, after: int, limit: int) -> Sequence[EventFrame]:
-        return await self._channel.read(source, after, limit)
+        frames = await self._channel.read(source, after, limit)
+        return self._channel.log.up_to_preview(frames)
 
     def wake(self) -> None:
         waiter = self._waiter
@@ -288,13 +289,19 @@ def _without_surrogates(piece: PreviewPiece) -> PreviewPiece:
 
 
 class TurnLog:
-    """Recent events without a gap, and the preview that follows the last known event. No I/O, no waiting."""
+    """Recent events without a gap, and the preview that follows the last known event. No I/O, no waiting.
 
-    __slots__ = ("_bytes", "_events", "head", "preview")
+    The last preview stays when its event has come, until the next preview begins. So a reader that was behind at that
+    moment gets the rest of the text first, and then the event: for every reader the joined text is that of the event.
+    """
+
+    __slots__ = ("_bytes", "_ended", "_events", "head", "preview")
 
     def __init__(self) -> None:
         self.head = 0
         self.preview: PreviewText | None = None
+        self._ended: PreviewText | None = None
+        """The last preview, after its event was announced."""
         self._events: list[EventFrame] = []
         self._bytes = 0
 
@@ -312,13 +319,16 @@ class TurnLog:
             events.append(frame)
             self._bytes += len(frame.native)
             self.note_event(frame.seq)
+            if isinstance(frame.recorded.event, Reset):
+                self._ended = None
         self._trim()
 
     def note_event(self, seq: int) -> None:
-        """That event exists. A preview of what came before it is dropped."""
+        """That event exists. A preview of what came before it has ended."""
         if seq > self.head:
             self.head = seq
-            self.preview = None
+            if self.preview is not None:
+                self._ended, self.preview = self.preview, None
 
     def add_preview(self, piece: PreviewPiece) -> bool:
         """Keep this piece if it continues the preview. False if text between them is missing."""
@@ -328,6 +338,7 @@ class TurnLog:
             if piece.base_seq < self.head:
                 return True
             preview = self.preview = PreviewText(attempt=piece.attempt, base=piece.base_seq)
+            self._ended = None
         if preview.attempt != piece.attempt:
             return True
         return preview.add(piece.offset, piece.iteration, piece.kind, piece.text)
@@ -343,9 +354,20 @@ class TurnLog:
         if first < 0:
             return ()
         found: list[Frame] = [*events[first:]]
+        ended = self._ended
+        if ended is not None and seq <= ended.base < events[-1].seq:
+            place = ended.base - seq
+            found[place:place] = ended.after(offset if place == 0 else 0)
         if preview is not None and preview.base == events[-1].seq:
             found += preview.after(0)
         return found
+
+    def up_to_preview(self, frames: Sequence[EventFrame]) -> Sequence[EventFrame]:
+        """These events from the store, as far as the last preview: its text comes before the event that follows it."""
+        base = -1 if self._ended is None else self._ended.base
+        if frames and frames[0].seq <= base < frames[-1].seq:
+            return frames[: base - frames[0].seq + 1]
+        return frames
 
     def _trim(self) -> None:
         events = self._events

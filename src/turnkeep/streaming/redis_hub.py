@@ -9,7 +9,8 @@ it subscribes only to turns that have readers here. A worker that begins to list
 for what it lacks, and the worker that runs the turn sends the preview from there on. So Redis may be killed, paused or
 flushed: readers then poll the store, and end with the same text and events.
 
-Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them.
+Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them: at once, and then
+again after a short pause, so that under load one message to a worker carries the text of many turns.
 
 Decision: docs/decisions/0403
 """
@@ -45,9 +46,13 @@ REMEMBER_SECONDS = 30.0
 """… and a request that was not repeated expires after this time."""
 GAP_SECONDS = 0.25
 """Shortest time between two requests about the same gap."""
+ROUND_SECONDS = 0.005
+"""Pause between two rounds of sending. What comes meanwhile is sent together."""
+PIECES_PER_MESSAGE = 200
 FIRST_DELAY = 0.05
 STABLE_SECONDS = 10.0
 """After a connection has lasted this long, the delay before a reconnection starts again at its shortest."""
+MAX_LAST_WORDS = 1_000
 MAX_EVENT_NOTICES = 10_000
 """Event notices kept while Redis is away, one per turn. The oldest are dropped; their readers poll the store."""
 POSITIONS_PER_MESSAGE = 500
@@ -72,13 +77,13 @@ class RedisHub:
         self._prefix = f"{prefix}:turn:"
         self._ask_channel = f"{prefix}:ask"
         self._own_channel = f"{prefix}:hub:{self.name}"
-        self._outbox = Outbox(self.name, self._local)
+        self._outbox = Outbox(self.name, self._local, self._own_channel)
         self._has_messages = asyncio.Event()
         self._readers: dict[TurnId, int] = {}
         """Turns with readers on this worker, and how many."""
         self._readers_changed = False
-        self._requested: dict[TurnId, float] = {}
-        """Turns whose preview other workers requested, and when the request expires."""
+        self._requested: dict[TurnId, dict[str, float]] = {}
+        """Turns whose preview other workers requested: the channel on which each wants it, and when that expires."""
         self._gaps: dict[TurnId, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -92,6 +97,8 @@ class RedisHub:
     # Called by the engine
 
     def publish(self, turn_id: TurnId, recorded: Sequence[Recorded]) -> None:
+        if recorded:
+            self._outbox.end_preview(turn_id)
         self._local.publish(turn_id, recorded)
         if not recorded:
             return
@@ -186,14 +193,30 @@ class RedisHub:
                 async with self._redis.pipeline(transaction=False) as pipeline:
                     if self._readers_changed:
                         _ = pipeline.publish(self._own_channel, b"")
-                    for turn_id, message in batch.messages(self.name):
-                        channel = self._ask_channel if turn_id is None else self._prefix + turn_id
+                    for channel, message in self._addressed(batch):
                         _ = pipeline.publish(channel, encode(message))
                     await pipeline.execute()
             except BaseException:
                 self._outbox.put_back(batch)
                 self._has_messages.set()
                 raise
+            await asyncio.sleep(ROUND_SECONDS)
+
+    def _addressed(self, batch: "OutgoingBatch") -> "Iterator[tuple[str, Message]]":
+        """Each message with its channel. All text for one worker is one message, before the events that follow it."""
+        pieces: dict[str, list[PreviewPiece]] = {}
+        for notice in batch.previews:
+            for channel in self._requested.get(notice.piece.turn_id, ()):
+                pieces.setdefault(channel, []).append(notice.piece)
+        for channel, texts in pieces.items():
+            if channel.startswith(self._prefix):
+                for piece in texts:
+                    yield channel, PreviewNotice(self.name, piece)
+                continue
+            for start in range(0, len(texts), PIECES_PER_MESSAGE):
+                yield channel, PreviewNotices(self.name, tuple(texts[start : start + PIECES_PER_MESSAGE]))
+        for turn_id, message in batch.notices(self.name):
+            yield self._ask_channel if turn_id is None else self._prefix + turn_id, message
 
     async def _listen(self) -> None:
         """Receive the messages about turns that have readers here.
@@ -255,10 +278,16 @@ class RedisHub:
             case EventNotice():
                 self._local.note_event(message.turn_id, message.seq)
             case PreviewNotice():
-                if not self._local.add_remote_preview(message.piece):
-                    self._ask_about_gap(message.piece.turn_id)
+                self._add_preview(message.piece)
+            case PreviewNotices():
+                for piece in message.pieces:
+                    self._add_preview(piece)
             case ReplayRequest():
-                self._remember(message.positions)
+                self._remember(message)
+
+    def _add_preview(self, piece: PreviewPiece) -> None:
+        if not self._local.add_remote_preview(piece):
+            self._ask_about_gap(piece.turn_id)
 
     def _ask(self, turn_id: TurnId) -> None:
         log = self._local.log_of(turn_id)
@@ -274,17 +303,18 @@ class RedisHub:
             self._gaps[turn_id] = now
             self._ask(turn_id)
 
-    def _remember(self, positions: "Sequence[PreviewPosition]") -> None:
+    def _remember(self, request: "ReplayRequest") -> None:
         now = asyncio.get_running_loop().time()
-        for position in positions:
-            self._requested.pop(position.turn_id, None)
-            self._requested[position.turn_id] = now + REMEMBER_SECONDS
+        for position in request.positions:
+            channels = self._requested.pop(position.turn_id, {})
+            channels[request.channel or self._prefix + position.turn_id] = now + REMEMBER_SECONDS
+            self._requested[position.turn_id] = {name: until for name, until in channels.items() if until > now}
             log = self._local.log_of(position.turn_id, live_only=True)
             if log is not None:
                 self._outbox.repeat(position)
                 self._outbox.mark_event(position.turn_id, log.head)
-        for turn_id, until in tuple(self._requested.items()):
-            if until > now:
+        for turn_id, channels in tuple(self._requested.items()):
+            if max(channels.values()) > now:
                 break
             del self._requested[turn_id]
         self._has_messages.set()
@@ -333,6 +363,13 @@ class PreviewNotice(Struct, frozen=True, array_like=True, tag="Said"):
     piece: PreviewPiece
 
 
+class PreviewNotices(Struct, frozen=True, array_like=True, tag="SaidAll"):
+    """New preview text of many turns, for one worker."""
+
+    hub: str
+    pieces: tuple[PreviewPiece, ...]
+
+
 class PreviewPosition(Struct, frozen=True, array_like=True):
     """How much of a preview a worker has."""
 
@@ -342,13 +379,18 @@ class PreviewPosition(Struct, frozen=True, array_like=True):
 
 
 class ReplayRequest(Struct, frozen=True, array_like=True, tag="Asked"):
-    """A worker wants the previews of these turns. The others remember that for a while."""
+    """A worker wants the previews of these turns. The others remember that for a while.
+
+    It gets them on `channel`, many in one message. Workers of earlier releases name none, and get them one by one on
+    the channels of the turns.
+    """
 
     hub: str
     positions: tuple[PreviewPosition, ...]
+    channel: str = ""
 
 
-Message = EventNotice | PreviewNotice | ReplayRequest
+Message = EventNotice | PreviewNotice | PreviewNotices | ReplayRequest
 
 encode = msgspec.msgpack.Encoder().encode
 _decoder: "msgspec.msgpack.Decoder[Message]" = msgspec.msgpack.Decoder(Message)
@@ -363,21 +405,21 @@ def decode(data: bytes) -> Message | None:
 
 
 class OutgoingBatch(Struct):
-    """The messages of one round."""
+    """The messages of one round. `channel` is where this worker wants to get previews."""
 
+    channel: str
     events: dict[TurnId, int]
     sent_before: list[PreviewPosition]
     positions: tuple[PreviewPosition, ...]
     previews: list[PreviewNotice]
 
-    def messages(self, hub: str) -> Iterator[tuple[TurnId | None, Message]]:
-        """Each message with the turn whose channel it goes to, or None for the channel of all workers."""
+    def notices(self, hub: str) -> Iterator[tuple[TurnId | None, Message]]:
+        """The messages without text: with the turn whose channel it goes to, or None for the channel of all workers."""
         for turn_id, seq in self.events.items():
             yield turn_id, EventNotice(hub, turn_id, seq)
-        for notice in self.previews:
-            yield notice.piece.turn_id, notice
         for start in range(0, len(self.positions), POSITIONS_PER_MESSAGE):
-            yield None, ReplayRequest(hub, self.positions[start : start + POSITIONS_PER_MESSAGE])
+            positions = self.positions[start : start + POSITIONS_PER_MESSAGE]
+            yield None, ReplayRequest(hub, positions, self.channel)
 
 
 class Outbox:
@@ -387,13 +429,16 @@ class Outbox:
     be sent in time is sent later, together, in one message.
     """
 
-    def __init__(self, hub: str, local: LocalHub) -> None:
+    def __init__(self, hub: str, local: LocalHub, channel: str = "") -> None:
         self._hub = hub
         self._local = local
+        self._channel = channel
         self._events: dict[TurnId, int] = {}
         self._previewed: dict[TurnId, None] = {}
         self._sent: dict[TurnId, PreviewPosition] = {}
         self._positions: dict[TurnId, PreviewPosition] = {}
+        self._last_words: list[PreviewNotice] = []
+        """Text that was still to be sent when its event came. The log drops it; while Redis is away, so does this."""
 
     def mark_event(self, turn_id: TurnId, seq: int) -> None:
         seq = max(seq, self._events.pop(turn_id, 0))
@@ -404,6 +449,12 @@ class Outbox:
     def mark_preview(self, turn_id: TurnId) -> None:
         """The turn has new preview text."""
         self._previewed[turn_id] = None
+
+    def end_preview(self, turn_id: TurnId) -> None:
+        """An event follows the preview: keep what was not sent yet, for the next round."""
+        if turn_id in self._previewed and len(self._last_words) < MAX_LAST_WORDS:
+            del self._previewed[turn_id]
+            self._last_words += self._unsent(turn_id)
 
     def repeat(self, position: PreviewPosition) -> None:
         """Send the preview again from this position on: a worker lacks the rest."""
@@ -422,11 +473,16 @@ class Outbox:
     def take(self) -> OutgoingBatch:
         """Take all that must be sent. Call `put_back` if it could not be sent."""
         batch = OutgoingBatch(
-            events=self._events, sent_before=[], positions=tuple(self._positions.values()), previews=[]
+            channel=self._channel,
+            events=self._events,
+            sent_before=[],
+            positions=tuple(self._positions.values()),
+            previews=self._last_words,
         )
         for turn_id in self._previewed:
-            self._take_preview(turn_id, batch)
-        self._events, self._previewed, self._positions = {}, {}, {}
+            batch.sent_before.append(self._sent.get(turn_id) or PreviewPosition(turn_id, 0, 0))
+            batch.previews += self._unsent(turn_id)
+        self._events, self._previewed, self._positions, self._last_words = {}, {}, {}, []
         return batch
 
     def put_back(self, batch: OutgoingBatch) -> None:
@@ -437,23 +493,27 @@ class Outbox:
         for position in batch.positions:
             self._positions.setdefault(position.turn_id, position)
 
-    def _take_preview(self, turn_id: TurnId, batch: OutgoingBatch) -> None:
+    def _unsent(self, turn_id: TurnId) -> list[PreviewNotice]:
+        """The part of the preview that was not sent yet. It counts as sent now."""
         log = self._local.log_of(turn_id, live_only=True)
         preview = None if log is None else log.preview
         if preview is None:
-            return
+            return []
         before = self._sent.get(turn_id)
         offset = before.offset if before is not None and before.base == preview.base else 0
-        for frame in preview.after(offset):
-            piece = PreviewPiece(
-                turn_id=turn_id,
-                attempt=preview.attempt,
-                base_seq=frame.seq,
-                offset=frame.start,
-                iteration=frame.iteration,
-                kind=frame.kind,
-                text=frame.text,
-            )
-            batch.previews.append(PreviewNotice(hub=self._hub, piece=piece))
-        batch.sent_before.append(PreviewPosition(turn_id, preview.base, offset))
         self._sent[turn_id] = PreviewPosition(turn_id, preview.base, preview.end)
+        return [
+            PreviewNotice(
+                hub=self._hub,
+                piece=PreviewPiece(
+                    turn_id=turn_id,
+                    attempt=preview.attempt,
+                    base_seq=frame.seq,
+                    offset=frame.start,
+                    iteration=frame.iteration,
+                    kind=frame.kind,
+                    text=frame.text,
+                ),
+            )
+            for frame in preview.after(offset)
+        ]
