@@ -8,6 +8,9 @@ from tests.engine.harness import Cluster, Latch
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.providers.scripted import Script, Until
+from turnkeep.streaming.follow import follow
+from turnkeep.streaming.frames import DeltaFrame, EventFrame
+from turnkeep_client.wire.events import Recorded
 
 
 class TestWaiting:
@@ -37,3 +40,20 @@ class TestWaiting:
         turn = await waiting
         assert turn.status == "succeeded"
         assert looks <= most_looks, "words are no reason to look, and time passes without asking"
+
+
+class TestFollowing:
+    async def test_asks_the_store_nothing_where_the_turn_began(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def events(*args: object, **fields: object) -> list[Recorded]:
+            raise AssertionError("the hub has all of it")
+
+        hub = cluster.new_hub()
+        engine = await cluster.enter([["Hello."]], hub=hub)
+        monkeypatch.setattr(cluster.store, "events", events)
+        claimed = await cluster.ask(engine)
+        batches = [batch async for batch in follow(cluster.store, hub, claimed.turn.id)]
+        assert [type(frame) for batch in batches for frame in batch] == [EventFrame, DeltaFrame, EventFrame]
+        await engine.wait(claimed.turn.id)
+        assert hub.turn_count == 0
