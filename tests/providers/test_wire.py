@@ -11,14 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.providers.model_requests import request_for
 from tests.providers.test_bad_replies import FakeTime
+from tests.providers.wire.script import Cut, Say, Wait
 from tests.providers.wire.server import ByteServer, Close, Endless, Kept, http_response
+from tests.providers.wire.vendors import CHAT, connected
 from tests.tools.certificates import make_certificate
 from turnkeep.errors import InvalidRequest
 from turnkeep.providers import wire
 from turnkeep.providers.failures import StreamFailed
 from turnkeep.providers.http_provider import HttpProvider
-from turnkeep.providers.openai import OpenAIProvider
+from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider
 from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, ProviderTimedOut, Reply
 from turnkeep.providers.registry import configured_providers
 from turnkeep.providers.retry import RetryPolicy
@@ -73,8 +76,8 @@ def header(head: str, name: str) -> str | None:
 
 class TestSplittingEvents:
     STREAM = (
-        b"\xef\xbb\xbf: a comment\n"
-        b"event: first\ndata: {1}\n\n"
+        b"\xef\xbb\xbfevent: first\n"
+        b": a comment\ndata: {1}\n\n"
         b"data:without a space\r\n\r\n"
         b"data: two\rdata: lines\r\r"
         b"id: 7\nretry: 5\nunknown\n\n"
@@ -133,19 +136,28 @@ class TestDeltas:
             with pytest.raises(ProviderFailed, match="Too hot"):
                 await anext(pieces)
 
-    async def test_halves_of_a_character_are_joined(self) -> None:
+    async def test_text_before_a_broken_connection_is_shown(self) -> None:
+        """Also if the reader was busy with an earlier piece while the text came and the connection broke."""
+        is_busy = asyncio.Event()
+        async with connected(CHAT, seed=None, retry_policy=ONCE) as line:
+            line.server.says([Say("It is ", pieces=1), Wait(is_busy.wait), Say("sunny", pieces=1), Cut()])
+            async with aclosing(line.provider.speak(await request_for(line))) as pieces:
+                assert await anext(pieces) == Delta(text="It is ")
+                is_busy.set()
+                await asyncio.sleep(0.3)
+                assert await anext(pieces) == Delta(text="sunny")
+                with pytest.raises(ProviderFailed, match="connection"):
+                    await anext(pieces)
+
+    def test_halves_of_a_character_are_joined(self) -> None:
         """Some servers split a surrogate pair over two events, and these may come in two reads."""
-        halves = [
-            b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % half
-            for half in (b"a\\ud83d", b"\\ude00b")
-        ]
-        chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*halves, END))
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        async with ByteServer(head + chunks + b"0\r\n\r\n") as server, provider_at(server.url) as provider:
-            pieces = await spoken(provider)
-        shown = "".join(piece.text for piece in pieces[:-1])
-        assert shown.encode("utf-16", "surrogatepass").decode("utf-16") == "a😀b"
-        assert not any("\ud800" <= piece.text[-1:] <= "\udbff" for piece in pieces[:-1])
+        draft = OpenAIChatDraft()
+        shown: list[list[str]] = []
+        for half in (b"a\\ud83d", b"\\ude00b"):
+            draft.add(b"", b'{"choices":[{"index":0,"delta":{"content":"%b"}}]}' % half)
+            shown.append([piece.text for piece in draft.pieces()])
+        assert shown[0] == ["a"]
+        assert shown[1][0].encode("utf-16", "surrogatepass").decode("utf-16") == "😀b"
 
     async def test_one_chunk_may_have_text_reasoning_and_a_call(self) -> None:
         call = {"index": 0, "id": "c", "function": {"name": "weather", "arguments": "{}"}}
@@ -421,8 +433,10 @@ class TestTheEnvironment:
     async def test_has_a_token_in_place_of_a_key(self) -> None:
         head = await self.sent("anthropic/m", {"ANTHROPIC_AUTH_TOKEN": "a-token"})
         assert header(head, "authorization") == "Bearer a-token"
+        assert header(head, "x-api-key") is None
         head = await self.sent("anthropic/m", {"ANTHROPIC_AUTH_TOKEN": "a-token", "ANTHROPIC_API_KEY": "a-key"})
         assert header(head, "authorization") == "Bearer a-key"
+        assert header(head, "x-api-key") == "a-key"
 
     def test_with_only_a_profile_is_refused_with_what_to_set(self) -> None:
         with pytest.raises(InvalidRequest, match="Set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"):

@@ -46,7 +46,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
 
 
 class AnthropicProvider(HttpProvider):
-    """Claude, or a compatible server. A key and a bearer token are sent alike."""
+    """Claude, or a compatible server at the address of the account."""
 
     name = "anthropic"
     target: Target = "anthropic"
@@ -66,12 +66,11 @@ class AnthropicProvider(HttpProvider):
         self._fetching: dict[str, asyncio.Lock] = {}
 
     def _headers(self) -> dict[str, str]:
-        headers = {"anthropic-version": API_VERSION}
-        if key := self._account.api_key:
-            headers["Authorization"] = f"Bearer {key}"
-            if self._account.base_url:
-                # Compatible servers expect the key in the header that Anthropic used before bearer tokens.
-                headers["x-api-key"] = key
+        key = self._account.api_key
+        headers = {"anthropic-version": API_VERSION, "Authorization": f"Bearer {key or self._account.auth_token}"}
+        if key and self._account.base_url:
+            # Compatible servers expect the key in the header that Anthropic used before bearer tokens.
+            headers["x-api-key"] = key
         return headers
 
     async def abilities(self, model: str) -> Abilities:

@@ -129,16 +129,18 @@ class HttpProvider(ABC):
             raise ProviderFailed(f"Name a model after the slash, as in {self.name}/…; GET /v1/models lists them.")
         retry = RetryState(self._retry_policy, timeout_seconds=request.timeout_seconds)
         body = self._lessons.apply(request.model, await self._body(request))
+        encoded = self._encoded(body)
         while True:
             draft = self._draft()
-            stream: ReplyStream | None = None
             try:
-                response, first = await self._open(body, request.timeout_seconds)
-                stream = ReplyStream(response, draft, first=first, seconds=request.timeout_seconds)
-                while pieces := await stream.pieces():
-                    for piece in pieces:
-                        yield piece
-                await stream.drain()
+                stream = await self._open(encoded, draft, request.timeout_seconds)
+                try:
+                    while pieces := await stream.pieces():
+                        for piece in pieces:
+                            yield piece
+                    await stream.drain()
+                finally:
+                    stream.close()
                 yield draft.reply()
                 return
             except FAILURES as exc:
@@ -149,25 +151,24 @@ class HttpProvider(ABC):
                 if other is None:
                     await retry.wait(attempt)
                 else:
-                    body = other
-            finally:
-                if stream is not None:
-                    stream.close()
+                    body, encoded = other, self._encoded(other)
 
-    async def _open(self, body: JsonObject, seconds: float) -> tuple[aiohttp.ClientResponse, bytes]:
-        """The response whose body is a stream of events, and the part of it that was read to make sure of that."""
+    def _encoded(self, body: JsonObject) -> bytes:
+        """The request as bytes. All attempts send the same ones."""
         try:
-            content = msgspec.json.encode(body)
+            return msgspec.json.encode(body)
         except (ValueError, TypeError, RecursionError) as exc:
-            raise NotAsked(f"the request is not JSON: {exc}") from exc
-        response = await self._session.request(
-            "POST", self._url, headers=self._all_headers, body=content, seconds=seconds
-        )
+            raise ProviderFailed(f"{self.name} cannot be asked: the request is not JSON ({exc}).") from exc
+
+    async def _open(self, body: bytes, draft: Draft[Any], seconds: float) -> "ReplyStream":
+        """Send the request. Returns the stream of its response. Close it."""
+        response = await self._session.request("POST", self._url, headers=self._all_headers, body=body, seconds=seconds)
         try:
-            return response, await _first_bytes(response, seconds)
+            first = await _first_bytes(response, seconds)
         except BaseException:
             response.close()
             raise
+        return ReplyStream(response, draft, first=first, seconds=seconds)
 
     async def _query(self, path: str, query: Mapping[str, str], kind: type[Shape]) -> Shape:
         """The response to a request about models. Raises ProviderFailed with the provider's message."""
@@ -221,7 +222,7 @@ class HttpProvider(ABC):
             return None
 
     def _failed_attempt(self, exc: Exception, timeout_seconds: float) -> FailedAttempt:
-        known = [self._account.api_key, self._password]
+        known = [self._account.api_key, self._account.auth_token, self._password]
         known += [value for name, value in self._account.headers.items() if not name.lower().startswith("openai-")]
         secrets = [secret for secret in known if secret and secret != NO_KEY]
         return failed_attempt(exc, provider=self.name, secrets=secrets, timeout_seconds=timeout_seconds)

@@ -216,9 +216,10 @@ class OpenAIChatDraft(Draft[_ChatChunk]):
         if thought and isinstance(thought, str):
             self._reasoning.append(thought)
             self.show(thought, "reasoning")
-        if text := delta.content or delta.refusal:
-            self._text.append(text)
-            self.show(text, "text")
+        for text in (delta.content, delta.refusal):
+            if text:
+                self._text.append(text)
+                self.show(text, "text")
         if delta.tool_calls:
             self.has_begun = True
             self.is_alive = True

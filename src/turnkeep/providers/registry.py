@@ -121,12 +121,13 @@ def configured_providers(
     session = ProviderSession()
     providers: list[Provider] = [DemoProvider()]
     unset: dict[str, str] = {}
-    key, url = setting("ANTHROPIC_API_KEY") or setting("ANTHROPIC_AUTH_TOKEN"), setting("ANTHROPIC_BASE_URL")
-    if key is None and setting("ANTHROPIC_PROFILE"):
+    key, url, token = setting("ANTHROPIC_API_KEY"), setting("ANTHROPIC_BASE_URL"), setting("ANTHROPIC_AUTH_TOKEN")
+    if not (key or token) and setting("ANTHROPIC_PROFILE"):
         raise InvalidRequest(PROFILE_UNREAD)
-    if key or url:
+    if key or token or url:
+        key = key or (None if token else NO_KEY)
         headers = custom_headers("ANTHROPIC_CUSTOM_HEADERS", environ)
-        account = Account(api_key=key or NO_KEY, base_url=url, headers=headers)
+        account = Account(api_key=key, auth_token=token, base_url=url, headers=headers)
         providers.append(AnthropicProvider(account, effort=effort, session=session))
     else:
         unset["anthropic"] = ANTHROPIC_UNSET

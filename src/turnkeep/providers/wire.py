@@ -44,9 +44,11 @@ Event = tuple[bytes, bytes | bytearray]
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """Where a provider is reached, and as whom. `headers` are sent with every request."""
+    """Where a provider is reached, and as whom: with a key, or with a bearer token. `headers` are sent with every
+    request."""
 
     api_key: str | None = None
+    auth_token: str | None = None
     base_url: str | None = None
     headers: dict[str, str] = {}
 
@@ -106,7 +108,7 @@ class ProviderSession:
             return await self._send(method, url, headers, body)
         except aiohttp.ClientConnectorError:
             raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientConnectionResetError):
             return await self._send(method, url, headers, body)
 
     async def _send(
