@@ -1,6 +1,8 @@
 """Ids: sortable, hard to guess, with a prefix that says their kind."""
 
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +57,22 @@ class TestMaking:
     def test_their_ends_cannot_be_guessed(self) -> None:
         ends = {ids.new_turn_id()[-15:] for _ in range(1_000)}
         assert len(ends) == 1_000
+
+
+class TestRandomBytes:
+    def test_each_is_used_once(self) -> None:
+        taken = [ids.random_bytes(8) for _ in range(1_000)]
+        assert len(set(taken)) == 1_000
+        assert {len(each) for each in taken} == {8}
+        assert len(ids.random_bytes(5_000)) == 5_000
+
+    def test_a_forked_process_has_its_own(self) -> None:
+        program = (
+            "import os; from turnkeep import ids; ids.random_bytes(8); child = os.fork(); "
+            "os.write(1, ids.random_bytes(8).hex().encode() + b' '); child and os.waitpid(child, 0)"
+        )
+        printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
+        assert len(set(printed.stdout.split())) == 2
 
 
 class TestChecking:

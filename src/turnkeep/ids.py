@@ -3,8 +3,8 @@
 They sort by the time they were made (strictly, within one process) and are hard to guess.
 """
 
+import os
 import re
-import secrets
 import threading
 import time
 from typing import NewType
@@ -54,6 +54,7 @@ __all__ = [
     "new_turn_id",
     "new_user_id",
     "new_workspace_id",
+    "random_bytes",
 ]
 
 PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call", "evt")
@@ -126,6 +127,9 @@ def check_id(value: object, prefix: str) -> str:
 
 _lock = threading.Lock()
 _last_tick = 0
+_random = b""
+
+RANDOM_BYTES = 1_024
 
 
 def _new(prefix: str) -> str:
@@ -134,9 +138,31 @@ def _new(prefix: str) -> str:
 
 def _uuid7() -> int:
     """RFC 9562, method 3: the sub-millisecond part of the clock fills rand_a, so that ids of one process rise."""
-    global _last_tick  # noqa: PLW0603 - the one piece of state, guarded by the lock
+    global _last_tick  # noqa: PLW0603 - guarded by the lock
     with _lock:
         tick = time.time_ns() * 4096 // 1_000_000
         tick = _last_tick = max(tick, _last_tick + 1)
     milliseconds, fraction = tick >> 12, tick & 0xFFF
-    return milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | secrets.randbits(62)
+    chance = int.from_bytes(random_bytes(8)) >> 2
+    return milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | chance
+
+
+def random_bytes(count: int) -> bytes:
+    """Random bytes of the operating system, each used once.
+
+    They are fetched many at a time: each call of `os.urandom` lets another thread run, and then waits for it.
+    """
+    global _random  # noqa: PLW0603 - guarded by the lock
+    with _lock:
+        if len(_random) < count:
+            _random = os.urandom(max(RANDOM_BYTES, count))
+        taken, _random = _random[:count], _random[count:]
+        return taken
+
+
+def _forget_random() -> None:
+    global _random  # noqa: PLW0603 - a process that was forked has one thread
+    _random = b""
+
+
+os.register_at_fork(after_in_child=_forget_random)

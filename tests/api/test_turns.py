@@ -19,6 +19,7 @@ from tests.api.harness import (
     said,
 )
 from turnkeep.config import Settings
+from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Fail, Pause, Think, Until
 
 TURN_FIELDS = {
@@ -77,6 +78,26 @@ class TestWaiting:
         assert message["turn_id"] == turn["id"]
         assert answer["conversation_id"] == turn["conversation_id"] == message["conversation_id"]
         assert turn["usage"]["output_tokens"] == 5
+
+    @both
+    async def test_the_answer_is_what_is_read_later(self, server: ApiServer, user: Client) -> None:
+        server.scripts.say(Think("Hm."), "One.")
+        first = await user.ask("First?")
+        server.scripts.say("Half", Fail(ProviderFailed("broken")))
+        second = await user.ask("Second?", conversation_id=first["conversation_id"])
+        base = f"/v1/conversations/{first['conversation_id']}"
+        third = (await user.post(f"{base}/turns/{second['turn']['id']}/regenerate")).json()
+        await user.patch(base, json={"head_turn_id": first["turn"]["id"]})
+        fourth = await user.ask("Fourth?", conversation_id=first["conversation_id"])
+        assert fourth["message"]["siblings"] == [each["turn"]["id"] for each in (second, third, fourth)]
+        for answer in (first, second, third, fourth):
+            turn_id = answer["turn"]["id"]
+            await user.patch(base, json={"head_turn_id": turn_id})
+            assert (await user.get(f"/v1/turns/{turn_id}")).json() == answer["turn"]
+            [*_, message] = (await user.get(f"{base}/messages")).json()["data"]
+            now, then = message.pop("siblings", []), answer["message"].pop("siblings", [])
+            assert message == answer["message"]
+            assert set(then) <= set(now)
 
     async def test_a_failing_turn_answers_200_with_its_error(self, server: ApiServer, user: Client) -> None:
         server.scripts.say("Half an ", Fail(RuntimeError("boom")))

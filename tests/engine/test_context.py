@@ -1,13 +1,20 @@
 """What a turn's model is shown: as much of the past, and of the turn itself, as the settings say."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec import structs
 
+from tests.compiler.histories import asked, said
 from tests.engine.harness import QUICK, Cluster
-from turnkeep.engine import EngineSettings
-from turnkeep.providers.ports import ModelRequest
+from turnkeep.compiler import Encoding, encode_turns
+from turnkeep.engine import EngineSettings, Options
+from turnkeep.engine.assembly import HistoryCache
+from turnkeep.ids import ConversationId, TurnId
+from turnkeep.providers.ports import ModelRequest, Target
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider
+from turnkeep.store.commands import Window
 from turnkeep.tools.functions import tool
 
 LONG = 900
@@ -56,6 +63,81 @@ class TestThePast:
         assert ("First?" in last) is ("x" * 3_000 in last) is is_shown, "a turn is shown whole or not at all"
         assert "Second?" in last
         assert "Third?" in last
+
+
+def count_windows(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The conversations whose past is read from the store, from now on."""
+    read: list[str] = []
+    real = cluster.store.window
+
+    async def window(conversation_id: ConversationId, **fields: Any) -> Window:
+        read.append(conversation_id)
+        return await real(conversation_id, **fields)
+
+    monkeypatch.setattr(cluster.store, "window", window)
+    return read
+
+
+class TestThePastInMemory:
+    """A worker keeps what it compiled. Its requests are the same as those of a worker that reads everything."""
+
+    @pytest.mark.parametrize("target", ["anthropic", "openai_chat", "openai_responses"])
+    async def test_spares_the_store_and_changes_nothing(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, target: Target
+    ) -> None:
+        read = count_windows(cluster, monkeypatch)
+        scripts: list[Script] = [["One."], [Call("letters", {"letter": "a"})], ["Two."], ["Three."]]
+        provider = ScriptedProvider(scripts, target=target)
+        engine = await cluster.enter(provider, tools=[letters])
+        conversation_id = (await cluster.answer(engine, "First?")).conversation_id
+        for question in ("Second?", "Third?"):
+            await cluster.answer(engine, question, conversation_id=conversation_id)
+        assert read == []
+        turn_id = (await cluster.store.conversation(cluster.ann, conversation_id)).head_turn_id
+        assert turn_id is not None
+        other = ScriptedProvider([["Three again."]], target=target)
+        engine = await cluster.enter(other, tools=[letters])
+        await engine.wait((await engine.regenerate(cluster.ann, turn_id, Options())).turn.id)
+        assert read == [conversation_id]
+        assert other.requests[-1] == provider.requests[-1]
+
+    async def test_is_read_after_a_turn_of_another_worker(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        provider = ScriptedProvider([["One."], ["Three."]])
+        engine = await cluster.enter(provider)
+        conversation_id = (await cluster.answer(engine, "First?")).conversation_id
+        await cluster.answer(await cluster.enter([["Two."]]), "Second?", conversation_id=conversation_id)
+        read = count_windows(cluster, monkeypatch)
+        await cluster.answer(engine, "Third?", conversation_id=conversation_id)
+        assert read == [conversation_id]
+        assert [message["content"] for message in provider.requests[-1].messages] == [
+            *("First?", "One."),
+            *("Second?", "Two."),
+            "Third?",
+        ]
+
+    async def test_ends_where_a_question_is_asked_again(self, cluster: Cluster) -> None:
+        provider = ScriptedProvider([["One."], ["Two."], ["Two again."], ["Three."]])
+        engine = await cluster.enter(provider)
+        conversation_id = (await cluster.answer(engine, "First?")).conversation_id
+        second = await cluster.answer(engine, "Second?", conversation_id=conversation_id)
+        await engine.wait((await engine.regenerate(cluster.ann, second.id, Options())).turn.id)
+        await cluster.answer(engine, "Third?", conversation_id=conversation_id)
+        shown_in_turn = [[message["content"] for message in request.messages] for request in provider.requests]
+        assert shown_in_turn[2] == ["First?", "One.", "Second?"]
+        assert shown_in_turn[3] == ["First?", "One.", "Second?", "Two again.", "Third?"]
+
+    def test_is_bounded(self) -> None:
+        encoding = Encoding(target="openai_chat", reasoning_of=None, sees_images=True, measure=len, image=1)
+        histories = [encode_turns([asked(f"turn_{n}", "x" * 5_000), said(f"turn_{n}", 1)], encoding) for n in range(9)]
+        cache = HistoryCache(limit=30_000)
+        for n, history in enumerate(histories):
+            assert history is not None
+            cache.keep(TurnId(f"turn_{n}"), history)
+        kept = [n for n in range(9) if cache.take(TurnId(f"turn_{n}")) is not None]
+        assert kept == [5, 6, 7, 8]
+        assert cache.take(TurnId("turn_8")) is None, "its turn keeps a longer one"
 
 
 class TestTheTurnItself:

@@ -160,10 +160,10 @@ class TestADatabaseThatWasAway:
     ) -> None:
         # With so long a lease the turn goes on only if it is handed over.
         settings = structs.replace(QUICK, lease_seconds=600.0)
-        engine = await cluster.enter([["Hello."], ["Hello."]], settings=settings)
-        first = await cluster.answer(engine)
+        conversation_id = (await cluster.answer(await cluster.enter([["First."]], start=False))).conversation_id
+        engine = await cluster.enter([["Hello."]], settings=settings)
         monkeypatch.setattr(cluster.store, "window", away_once(cluster.store.window))
-        turn = await cluster.answer(engine, conversation_id=first.conversation_id)
+        turn = await cluster.answer(engine, conversation_id=conversation_id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
         assert kinds(await cluster.events(turn.id)) == ["turn", "reset", "result"]
 
@@ -198,16 +198,31 @@ def away_once(real: Callable[..., Awaitable[Any]], *, after: bool = False) -> Ca
 
 
 class TestATurnThatCannotBeRead:
+    async def broken(self, *args: object, **fields: object) -> None:
+        raise Defect("a row that nobody can decode")
+
     async def test_ends_instead_of_failing_on_every_worker_for_ever(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def broken(*args: object, **fields: object) -> None:
-            raise Defect("a row that nobody can decode")
+        latch = Latch()
+        engine = await cluster.enter([["Half", Until(latch.pass_through)], ["Never asked."]])
+        first = await cluster.ask(engine)
+        await latch.reached.wait()
+        waiting = await cluster.ask(engine, conversation_id=first.turn.conversation_id, if_busy="enqueue")
+        monkeypatch.setattr(cluster.store, "turn_rows", self.broken)
+        latch.open()
+        turn = await engine.wait(waiting.turn.id)
+        assert turn.error is not None
+        assert (turn.status, turn.error.code) == ("failed", "internal")
+        assert kinds(await cluster.events(turn.id)) == ["turn", "turn", "error"]
 
-        engine = await cluster.enter([["Hello."], ["Never asked."]])
-        first = await cluster.answer(engine)
-        monkeypatch.setattr(cluster.store, "window", broken)
-        turn = await cluster.answer(engine, conversation_id=first.conversation_id)
+    async def test_ends_also_when_it_is_the_past_that_cannot_be_read(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conversation_id = (await cluster.answer(await cluster.enter([["First."]], start=False))).conversation_id
+        engine = await cluster.enter([["Never asked."]])
+        monkeypatch.setattr(cluster.store, "window", self.broken)
+        turn = await cluster.answer(engine, conversation_id=conversation_id)
         assert turn.error is not None
         assert (turn.status, turn.error.code) == ("failed", "internal")
         assert kinds(await cluster.events(turn.id)) == ["turn", "error"]

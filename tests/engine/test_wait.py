@@ -9,12 +9,16 @@ from tests.engine.harness import Cluster, Latch
 from turnkeep.engine import Draining
 from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
-from turnkeep.providers.scripted import Until
+from turnkeep.providers.scripted import Script, Until
+from turnkeep.streaming.follow import follow
+from turnkeep.streaming.frames import DeltaFrame, EventFrame
+from turnkeep_client.wire.events import Recorded
 
 
 class TestWaiting:
+    @pytest.mark.parametrize("runs_here, most_looks", [(True, 0), (False, 9)])
     async def test_asks_the_store_when_something_happened_and_not_without_end(
-        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, runs_here: bool, most_looks: int
     ) -> None:
         looks = 0
         claimed_turn = cluster.store.claimed_turn
@@ -26,15 +30,18 @@ class TestWaiting:
 
         monkeypatch.setattr(cluster.store, "claimed_turn", counted)
         latch = Latch()
-        engine = await cluster.enter([[*("word " for _ in range(200)), Until(latch.pass_through), "the end."]])
-        claimed = await cluster.ask(engine)
+        hub = cluster.new_hub()
+        script: Script = [*("word " for _ in range(200)), Until(latch.pass_through), "the end."]
+        holder = await cluster.enter([script], hub=hub)
+        claimed = await cluster.ask(holder)
+        engine = holder if runs_here else await cluster.enter([], hub=hub)
         waiting = asyncio.create_task(engine.wait(claimed.turn.id))
         await latch.reached.wait()
         await asyncio.sleep(0.5)
         latch.open()
         turn = await waiting
         assert turn.status == "succeeded"
-        assert looks < 10, "words are no reason to look, and time passes without asking"
+        assert looks <= most_looks, "words are no reason to look, and time passes without asking"
 
     async def test_for_a_turn_of_another_worker_ends_with_the_turn(self, cluster: Cluster) -> None:
         latch = Latch()
@@ -64,3 +71,20 @@ class TestWaiting:
             await asyncio.wait_for(waiting, 60)
         latch.open()
         assert (await busy.wait(claimed.turn.id)).status == "succeeded"
+
+
+class TestFollowing:
+    async def test_asks_the_store_nothing_where_the_turn_began(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def events(*args: object, **fields: object) -> list[Recorded]:
+            raise AssertionError("the hub has all of it")
+
+        hub = cluster.new_hub()
+        engine = await cluster.enter([["Hello."]], hub=hub)
+        monkeypatch.setattr(cluster.store, "events", events)
+        claimed = await cluster.ask(engine)
+        batches = [batch async for batch in follow(cluster.store, hub, claimed.turn.id)]
+        assert [type(frame) for batch in batches for frame in batch] == [EventFrame, DeltaFrame, EventFrame]
+        await engine.wait(claimed.turn.id)
+        assert hub.turn_count == 0

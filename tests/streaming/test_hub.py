@@ -258,10 +258,13 @@ class TestMemory:
 
     async def test_nothing_is_kept_of_a_turn_without_worker_and_readers(self, hub: LocalHub, worker: Worker) -> None:
         hub.publish(worker.turn_id, [worker.begin()])
+        assert hub.turn_count == 1, "this process runs it"
+        hub.forget(worker.turn_id)
         assert hub.turn_count == 0
         hub.preview(worker.say("Hello"))
         assert hub.turn_count == 1
         hub.forget(worker.turn_id)
+        hub.publish(worker.turn_id, [worker.call_tool()])
         assert hub.turn_count == 0
         async with hub.subscribe(worker.turn_id):
             assert hub.turn_count == 1

@@ -18,6 +18,7 @@ ANTHROPIC_ID_CHARS = 64
 CHAT_ID_CHARS = 40
 RESPONSES_ID_CHARS = 64
 TOOL_NAME_CHARS = 64
+MARKED_USER_MESSAGES = 2
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 _HASH_CHARS = 16
@@ -28,18 +29,18 @@ class CallNames:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._given: set[str] = set()
+        self.given: set[str] = set()
         self.renamed: list[str] = []
 
     def take(self, call_id: str) -> str:
         name = safe_name(call_id, limit=self._limit)
         again = 1
-        while name in self._given:
+        while name in self.given:
             again += 1
             name = _hashed(call_id, f"{call_id}#{again}", self._limit)
         if again > 1:
             self.renamed.append(call_id)
-        self._given.add(name)
+        self.given.add(name)
         return name
 
 
@@ -87,7 +88,7 @@ def mark_for_cache(system: list[JsonObject], messages: list[JsonObject], *, clos
     if system:
         _mark(system[-1])
     own = [index for index, message in enumerate(messages) if message["role"] == "user"]
-    for index in {closed - 1, *own[-2:]}:
+    for index in {closed - 1, *own[-MARKED_USER_MESSAGES:]}:
         if 0 <= index < len(messages):
             _mark(messages[index]["content"][-1])
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, assert_never
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from turnkeep.compiler.exchange import (
     BEGAN_EARLIER,
@@ -62,14 +62,20 @@ class Compiled(Struct, frozen=True, kw_only=True):
     `messages` is `messages`, or `input` for Responses. `system` is what goes beside it: blocks for Anthropic,
     `instructions` for Responses, None where it is inside the messages. `thinking` says whether the request may
     switch thinking on. `tool_names` are the tools that the messages mention: Anthropic refuses tool blocks in a
-    request that declares no tools.
+    request that declares no tools. `settled` are encoded messages that come before `messages`, if the request was made
+    by `compile_after`.
     """
 
     target: Target
     messages: list[JsonObject]
+    settled: tuple[Raw, ...] = ()
     system: list[JsonObject] | str | None
     thinking: bool
+    reasoning_of: str | None
+    """The provider whose reasoning the messages contain, if there was any."""
     tool_names: tuple[str, ...]
+    call_names: frozenset[str]
+    """The names that the calls have in the messages."""
     repairs: tuple[Repair, ...]
     turns_included: int
     turns_dropped: int
@@ -99,14 +105,14 @@ def compile(
     """
     is_sandbox = target == "sandbox"
     contents = {} if contents is None or is_sandbox else contents
-    family = _reasoning_family(target, thinking)
+    family = reasoning_family(target, thinking)
     groups = group_turns(history, limit=budget.turns, open_turn=open_turn)
     if is_sandbox:
         groups = [group for group in groups if group.turn_id != open_turn]
 
     def see(reasoning_of: str | None) -> tuple[FittedTurns, JoinedExchanges]:
         view = View(reasoning_of=reasoning_of, contents=contents, sees_images=sees_images, inline_chars=inline_chars)
-        prepare = partial(_prepare_as_read if is_sandbox else _prepare, view=view)
+        prepare = partial(_prepare_as_read if is_sandbox else prepare_turn, view=view)
         window = fit(groups, prepare, budget=budget, open_turn=open_turn, close=not is_sandbox)
         return window, join(() if is_sandbox else window.exchanges, open_turn=open_turn)
 
@@ -123,28 +129,33 @@ def compile(
         messages=wire.messages,
         system=wire.system,
         thinking=family == "anthropic",
-        tool_names=_tool_names(conversation),
-        repairs=(*window.repairs, *conversation.repairs, *map(_renamed, wire.renamed)),
+        reasoning_of=family,
+        tool_names=tool_names(conversation.lines),
+        call_names=wire.call_names,
+        repairs=(*window.repairs, *conversation.repairs, *map(renamed_call, wire.renamed)),
         turns_included=window.turns,
         turns_dropped=max(0, total - window.turns),
         size=window.size,
-        chars=window.size if budget.measure is len else _chars(window, budget),
+        chars=window.size if budget.measure is len else sum(chars_of(each, budget) for each in window.exchanges),
     )
 
 
 class _Wire(Struct, frozen=True, kw_only=True):
     messages: list[JsonObject]
     system: list[JsonObject] | str | None = None
+    call_names: frozenset[str] = frozenset()
     renamed: Sequence[str] = ()
 
 
-def _reasoning_family(target: Target, thinking: Thinking) -> str | None:
+def reasoning_family(target: Target, thinking: Thinking) -> str | None:
+    """The provider whose reasoning a request may contain."""
     if target == "anthropic":
         return "anthropic" if thinking != "off" else None
     return "openai" if target == "openai_responses" else None
 
 
-def _prepare(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
+def prepare_turn(group: Group, *, view: View) -> tuple[Exchange, list[Repair]]:
+    """The turn as the target may see it, repaired."""
     exchange, seen = view_turn(group.turn_id, group.rows, view)
     exchange, done = repair(exchange)
     return exchange, seen + done
@@ -158,35 +169,49 @@ def _prepare_as_read(group: Group, *, view: View) -> tuple[Exchange, list[Repair
 def _translate(
     target: Target, window: FittedTurns, conversation: JoinedExchanges, *, system: str, cache_markers: bool
 ) -> _Wire:
-    lines = conversation.lines
+    if target == "sandbox":
+        return _Wire(messages=sandbox_history(window.exchanges))
+    names = CallNames(ID_CHARS[target])
+    messages = write_lines(target, conversation.lines, names, system=system)
+    beside: list[JsonObject] | str | None = None
+    if target == "anthropic":
+        beside = system_blocks(system)
+        if cache_markers:
+            mark_for_cache(beside, messages, closed=conversation.closed)
+    elif target == "openai_responses":
+        beside = system
+    return _Wire(messages=messages, system=beside, call_names=frozenset(names.given), renamed=names.renamed)
+
+
+ID_CHARS: dict[Target, int] = {
+    "anthropic": ANTHROPIC_ID_CHARS,
+    "openai_chat": CHAT_ID_CHARS,
+    "openai_responses": RESPONSES_ID_CHARS,
+}
+
+
+def write_lines(target: Target, lines: Sequence[Utterance], names: CallNames, *, system: str = "") -> list[JsonObject]:
+    """The lines in the format of the target, after the system prompt where that is a message."""
     match target:
         case "anthropic":
-            names = CallNames(ANTHROPIC_ID_CHARS)
-            messages = anthropic_messages(lines, names)
-            blocks = system_blocks(system)
-            if cache_markers:
-                mark_for_cache(blocks, messages, closed=conversation.closed)
-            return _Wire(messages=messages, system=blocks, renamed=names.renamed)
+            return anthropic_messages(lines, names)
         case "openai_chat":
-            names = CallNames(CHAT_ID_CHARS)
-            messages = chat_messages(lines, names, system=system)
-            return _Wire(messages=messages, renamed=names.renamed)
+            return chat_messages(lines, names, system=system)
         case "openai_responses":
-            names = CallNames(RESPONSES_ID_CHARS)
-            messages = responses_input(lines, names)
-            return _Wire(messages=messages, system=system, renamed=names.renamed)
+            return responses_input(lines, names)
         case "sandbox":
-            return _Wire(messages=sandbox_history(window.exchanges))
+            raise AssertionError("a sandbox gets its history as `sandbox_history` writes it")
         case _:
             assert_never(target)
 
 
-def _tool_names(conversation: JoinedExchanges) -> tuple[str, ...]:
-    used = {block.name: None for line in conversation.lines for block in line.blocks if isinstance(block, ToolUse)}
+def tool_names(lines: Sequence[Utterance]) -> tuple[str, ...]:
+    """The tools that the lines mention, under the names that providers accept."""
+    used = {block.name: None for line in lines for block in line.blocks if isinstance(block, ToolUse)}
     return tuple({safe_name(name): None for name in used})
 
 
-def _renamed(call_id: str) -> Repair:
+def renamed_call(call_id: str) -> Repair:
     detail = f"The call id {call_id!r} was used before in this conversation; the later call got another name."
     return Repair(kind="call_renamed", turn_id=TurnId(""), detail=detail)
 
@@ -195,9 +220,9 @@ def _count_turns(history: Sequence[Message]) -> int:
     return len({row.turn_id or row.id for row in history})
 
 
-def _chars(window: FittedTurns, budget: Budget) -> int:
-    by_chars = Budget(image=budget.image * CHARS_PER_TOKEN)
-    return sum(size_of(exchange, by_chars) for exchange in window.exchanges)
+def chars_of(exchange: Exchange, budget: Budget) -> int:
+    """The size of the exchange in characters, for a budget that counts tokens."""
+    return size_of(exchange, Budget(image=budget.image * CHARS_PER_TOKEN))
 
 
 def join(exchanges: Sequence[Exchange], *, open_turn: TurnId | None) -> JoinedExchanges:

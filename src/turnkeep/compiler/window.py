@@ -194,7 +194,14 @@ def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tup
     """The exchange, with a note in place of a missing answer: two questions in a row would read as one."""
     if is_open:
         return _asking(exchange)
-    if exchange.ends_with != "user" or (newer is not None and newer.opens_with == "assistant"):
+    if newer is not None and newer.opens_with == "assistant":
+        return exchange, []
+    return close_settled(exchange)
+
+
+def close_settled(exchange: Exchange) -> tuple[Exchange, list[Repair]]:
+    """The same for a turn that has ended and is followed by a question."""
+    if exchange.ends_with != "user":
         return exchange, []
     detail = "The turn ended without an answer; a line says so."
     repair = Repair(kind="answer_missing", turn_id=exchange.turn_id, detail=detail)

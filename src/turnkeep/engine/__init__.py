@@ -16,5 +16,16 @@ from turnkeep.config import EngineSettings
 from turnkeep.engine.engine import Draining, Engine, Options, Question
 from turnkeep.engine.observer import Boundary, Observer
 from turnkeep.engine.services import Services
+from turnkeep.engine.worker import EndedTurn
 
-__all__ = ["Boundary", "Draining", "Engine", "EngineSettings", "Observer", "Options", "Question", "Services"]
+__all__ = [
+    "Boundary",
+    "Draining",
+    "EndedTurn",
+    "Engine",
+    "EngineSettings",
+    "Observer",
+    "Options",
+    "Question",
+    "Services",
+]

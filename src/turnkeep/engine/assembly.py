@@ -1,5 +1,9 @@
 """The assembly of what a model is sent: the history before the turn, its own rows, its files and its tools.
 
+The history is read and compiled once, and then kept as bytes: for the other requests of the turn, and in a cache of the
+worker for the next turn of the conversation. The id of the last settled turn names a history, and a history never
+changes, so an entry of the cache is never out of date.
+
 Attachments are read from the bag. A file never changes, so its content is cached, up to a total size. Whether the file
 still exists is checked every time.
 """
@@ -8,32 +12,40 @@ import asyncio
 import base64
 import codecs
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from turnkeep.compiler import (
+    Budget,
+    Compiled,
     Contents,
+    EncodedHistory,
+    Encoding,
     FileContent,
     Gone,
     PictureContent,
     TextContent,
     budget_for,
     compile,
+    compile_after,
+    encode_turns,
+    reasoning_family,
     safe_name,
     wanted,
 )
 from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
 from turnkeep.config import EngineSettings
 from turnkeep.files.ports import Missing
-from turnkeep.ids import FileId
+from turnkeep.ids import FileId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
-from turnkeep.providers.ports import ModelRequest, Provider, Reply, ToolOffer
+from turnkeep.providers.ports import Abilities, ModelRequest, Provider, Reply, ToolOffer
+from turnkeep.store.commands import ROW_LIMIT
 from turnkeep.store.ports import FileStore
 from turnkeep.tools.ports import Toolbox
 from turnkeep_client.wire.blocks import Block, ToolUse
@@ -45,6 +57,9 @@ if TYPE_CHECKING:
 TEXT_BYTES = 4 * INLINE_CHARS
 """Enough bytes for INLINE_CHARS characters of any kind."""
 CACHED_CHARS = 32 * 1024 * 1024
+CACHED_BYTES = 32 * 1024 * 1024
+HISTORY_BYTES, TURN_BYTES = 500, 800
+"""What an encoded history and each of its turns take in memory beside the encoded messages."""
 READ_AT_ONCE = 4
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -56,12 +71,73 @@ class FileReader(Protocol):
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
 
 
+class PastTurns:
+    """The turns before one turn: encoded if that is possible, else as rows. They are read when they are needed."""
+
+    def __init__(
+        self, read: Callable[[], Awaitable[Sequence[Message]]], *, encoded: EncodedHistory | None = None
+    ) -> None:
+        self.encoded = encoded
+        self._read = read
+        self._rows: Sequence[Message] | None = None
+
+    async def rows(self) -> Sequence[Message]:
+        if self._rows is None:
+            self._rows = await self._read()
+        return self._rows
+
+    async def encoded_for(self, encoding: Encoding) -> EncodedHistory | None:
+        """The turns in this encoding, if each of them can be encoded."""
+        if self.encoded is None or self.encoded.encoding != encoding:
+            self.encoded = encode_turns(await self.rows(), encoding)
+        return self.encoded
+
+
+def past_of(rows: Sequence[Message]) -> PastTurns:
+    """The turns of these rows."""
+
+    async def read() -> Sequence[Message]:
+        return rows
+
+    return PastTurns(read)
+
+
+class HistoryCache:
+    """Encoded histories by the last turn in them, up to a total size. The one that was not used for longest goes first.
+
+    A history replaces that of the turn before, because a conversation nearly always goes on from its last turn.
+    """
+
+    def __init__(self, limit: int = CACHED_BYTES) -> None:
+        self._limit = limit
+        self._histories: OrderedDict[TurnId, EncodedHistory] = OrderedDict()
+        self._bytes = 0
+
+    def take(self, turn_id: TurnId) -> EncodedHistory | None:
+        """The history that ends with this turn. It is not kept any longer: the turn that takes it will keep its own."""
+        history = self._histories.pop(turn_id, None)
+        if history is not None:
+            self._bytes -= _kept_bytes(history)
+        return history
+
+    def keep(self, turn_id: TurnId, history: EncodedHistory) -> None:
+        self.take(turn_id)
+        self._histories[turn_id] = history
+        self._bytes += _kept_bytes(history)
+        while self._bytes > self._limit:
+            self.take(next(iter(self._histories)))
+
+
+def _kept_bytes(history: EncodedHistory) -> int:
+    return history.byte_count + HISTORY_BYTES + TURN_BYTES * len(history.turns)
+
+
 class Assembly(Struct, frozen=True, kw_only=True):
-    """What the requests of one turn are made of. `history` is the window before the turn."""
+    """What the requests of one turn are made of."""
 
     provider: Provider
     toolbox: Toolbox
-    history: Sequence[Message] = ()
+    past: PastTurns
     files: FileReader | None = None
 
     async def request(
@@ -71,27 +147,66 @@ class Assembly(Struct, frozen=True, kw_only=True):
         agent = turn.snapshot.agent or AgentSpec(name="")
         model = turn.model or settings.model
         can = await self.provider.abilities(model)
-        rows = (*self.history, *rows)
-        contents = await self.files.contents(rows, sees_images=can.sees_images) if self.files else {}
-        compiled = compile(
-            rows,
-            target=self.provider.target,
-            open_turn=turn.id,
-            budget=budget_for(agent.tokenizer, turns=settings.window_turns, chars=settings.context_chars),
-            system=agent.instructions,
-            contents=contents,
-            sees_images=can.sees_images,
-            thinking=can.thinking,
-        )
+        budget = _budget(agent, settings)
+        compiled = await self._compile_encoded(turn.id, rows, budget, agent.instructions, can)
+        if compiled is None:
+            rows = (*await self.past.rows(), *rows)
+            compiled = compile(
+                rows,
+                target=self.provider.target,
+                open_turn=turn.id,
+                budget=budget,
+                system=agent.instructions,
+                contents=await self._contents(rows, can),
+                sees_images=can.sees_images,
+                thinking=can.thinking,
+            )
         return ModelRequest(
             model=model,
             messages=compiled.messages,
+            settled=compiled.settled,
             system=compiled.system,
             may_think=compiled.thinking,
             tools=self._offers(compiled.tool_names),
             may_call=may_call,
             timeout_seconds=settings.provider_timeout_seconds,
         )
+
+    async def _compile_encoded(
+        self, turn_id: TurnId, rows: Sequence[Message], budget: Budget, instructions: str, can: Abilities
+    ) -> Compiled | None:
+        target = self.provider.target
+        encoding = Encoding(
+            target=target,
+            reasoning_of=reasoning_family(target, can.thinking),
+            sees_images=can.sees_images,
+            measure=budget.measure,
+            image=budget.image,
+        )
+        history = await self.past.encoded_for(encoding)
+        if history is None:
+            return None
+        return compile_after(
+            history,
+            rows,
+            open_turn=turn_id,
+            budget=budget,
+            system=instructions,
+            contents=await self._contents(rows, can),
+            thinking=can.thinking,
+        )
+
+    def history_with(self, turn: Turn, rows: Sequence[Message], settings: EngineSettings) -> EncodedHistory | None:
+        """The history for the next turn: the past, and this turn with all of its rows. None if it cannot be encoded, or
+        if no model was asked in this turn. `settings` are those of the server, which are at least as wide as those of
+        any agent."""
+        if self.past.encoded is None:
+            return None
+        budget = _budget(turn.snapshot.agent or AgentSpec(name=""), settings)
+        return self.past.encoded.then(rows, budget=budget, row_limit=ROW_LIMIT)
+
+    async def _contents(self, rows: Sequence[Message], can: Abilities) -> Contents:
+        return {} if self.files is None else await self.files.contents(rows, sees_images=can.sees_images)
 
     def with_own_names(self, reply: Reply) -> Reply:
         """The reply with its calls under the names by which the toolbox knows its tools."""
@@ -117,6 +232,10 @@ class Assembly(Struct, frozen=True, kw_only=True):
             gone = ToolOffer(name=name, description="No longer available.", input_schema={"type": "object"})
             offers.setdefault(name, gone)
         return tuple(offers.values())
+
+
+def _budget(agent: AgentSpec, settings: EngineSettings) -> Budget:
+    return budget_for(agent.tokenizer, turns=settings.window_turns, chars=settings.context_chars)
 
 
 class AttachmentReader:

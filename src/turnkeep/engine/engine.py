@@ -22,12 +22,12 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
-from turnkeep.engine.worker import Sweeper, Worker
+from turnkeep.engine.worker import EndedTurn, Sweeper, TurnRecord, Worker
 from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.model.conversations import first_event
-from turnkeep.model.principals import Principal
+from turnkeep.model.conversations import Conversation, first_event
+from turnkeep.model.principals import Principal, Workspace
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.store.commands import Claim, Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
@@ -71,6 +71,8 @@ class Question(Struct, frozen=True, kw_only=True):
     beside: TurnId | None = None
     attachment_ids: tuple[FileId, ...] = ()
     options: Options = Options()
+    workspace: Workspace | None = None
+    """The principal's workspace, if the caller has just read it."""
 
 
 class Engine:
@@ -137,7 +139,7 @@ class Engine:
         """
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
-        claim = await self._claims.claim_of(question)
+        claim, turns_before = await self._claims.claim_of(question)
         if claim.snapshot.sandbox:
             await self._ensure_sandbox(question)
         asked_at = time.monotonic()
@@ -152,7 +154,12 @@ class Engine:
             began = Recorded(seq=1, event=first_event(turn, claimed.user_message_id))
             self._observer.reached("claimed", turn.id)
             self._worker.start(
-                turn, held, asked_at=asked_at, events=[began], question=claimed.question, take_lines=take_lines
+                turn,
+                held,
+                asked_at=asked_at,
+                record=None if claimed.question is None else TurnRecord(events=[began], rows=[claimed.question]),
+                is_alone=question.beside is None and turn.ordinal == turns_before + 1,
+                take_lines=take_lines,
             )
             self._hub.publish(turn.id, [began])
         elif claimed.is_new and question.options.if_busy == "interrupt":
@@ -214,8 +221,13 @@ class Engine:
         The caller has claimed the turn or was allowed to see it, so no principal is checked here. If the conversation
         is deleted meanwhile, the caller gets the turn as the deletion has settled it.
         """
+        return (await self.ending(turn_id)).turn
+
+    async def ending(self, turn_id: TurnId) -> EndedTurn:
+        """The same as `wait`, with the record of the turn if it was settled here."""
         with self.attach(turn_id):
-            return await self._settled(turn_id)
+            ended = await self._worker.ending(turn_id)
+            return EndedTurn(turn=await self._settled(turn_id)) if ended is None else ended
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
         """The turn has a reader while this is open."""
@@ -269,10 +281,16 @@ class ClaimBuilder:
         self._worker = worker
         self._watched_seconds = watched_seconds
 
-    async def claim_of(self, question: Question) -> Claim:
-        """Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model."""
+    async def claim_of(self, question: Question) -> tuple[Claim, int]:
+        """The claim, and the number of visible turns before it.
+
+        Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model.
+        """
+        conversation: Conversation | None = None
         try:
-            snapshot = await self._snapshot(question)
+            if question.conversation_id is not None:
+                conversation = await self._store.conversation(question.principal, question.conversation_id)
+            snapshot = await self._snapshot(question, conversation)
             self._providers.named(snapshot.model or self._settings.model)
             if snapshot.sandbox and any(isinstance(block, Image) for block in question.message):
                 raise InvalidRequest(
@@ -283,7 +301,7 @@ class ClaimBuilder:
             if not await self.is_repeat(question.principal, question.options):
                 raise
             snapshot = Snapshot(model=self._settings.model, principal=question.principal)
-        return self._claim(question, snapshot)
+        return self._claim(question, snapshot), 0 if conversation is None else conversation.turn_count
 
     def _claim(self, question: Question, snapshot: Snapshot) -> Claim:
         options = question.options
@@ -370,12 +388,11 @@ class ClaimBuilder:
                 continue
         return tuple(found)
 
-    async def _snapshot(self, question: Question) -> Snapshot:
+    async def _snapshot(self, question: Question, conversation: Conversation | None) -> Snapshot:
         """Precedence of the model: turn, conversation, agent, workspace, server."""
         principal, options = question.principal, question.options
         kind, agent_id, model = question.new.kind, question.new.agent_id, question.new.model
-        if question.conversation_id is not None:
-            conversation = await self._store.conversation(principal, question.conversation_id)
+        if conversation is not None:
             kind, agent_id, model = conversation.kind, conversation.agent_id, conversation.model
             if kind == "run":
                 raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
@@ -385,7 +402,7 @@ class ClaimBuilder:
             try:
                 agent = (await self._store.agent(principal, agent_id)).spec
             except NotFound:
-                if question.conversation_id is None or options.agent_id is not None:
+                if conversation is None or options.agent_id is not None:
                     raise
                 agent_id = None  # it was deleted since, and the conversation goes on without it
         if kind == "run" and (agent is None or not agent.sandbox):
@@ -394,7 +411,8 @@ class ClaimBuilder:
             )
         model = options.model or model or (agent.model if agent else None)
         if model is None:
-            model = (await self._store.workspace(principal.org_id, principal.workspace_id)).model
+            workspace = question.workspace or await self._store.workspace(principal.org_id, principal.workspace_id)
+            model = workspace.model
         return Snapshot(
             agent_id=agent_id,
             agent=agent,

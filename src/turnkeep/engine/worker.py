@@ -7,7 +7,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
-from turnkeep.engine.assembly import Assembly
+from msgspec import Struct
+
+from turnkeep.engine.assembly import Assembly, HistoryCache, PastTurns
 from turnkeep.engine.held_turn import (
     FileAnnouncer,
     HeldLease,
@@ -46,17 +48,35 @@ SETTLE_PATIENCE_SECONDS = 5.0
 """How long the model or tool of a stopped turn may take to end. Then the turn is settled without waiting for it."""
 
 
-class Hold:
-    """One turn that this worker runs: its task, and the reason to stop it once there is one."""
+class TurnRecord(Struct, frozen=True, kw_only=True):
+    """Everything that the store holds of a turn so far."""
 
-    def __init__(
-        self, held: Held, *, is_first_start: bool, question: Message | None, take_lines: TakeLines | None
-    ) -> None:
+    events: Sequence[Recorded]
+    rows: Sequence[Message]
+
+
+class EndedTurn(Struct, frozen=True, kw_only=True):
+    """A settled turn, with its record if this worker has all of it. Then nothing of it need be read."""
+
+    turn: Turn
+    record: TurnRecord | None = None
+
+
+class Hold:
+    """One turn that this worker runs: its task, the reason to stop it once there is one, and how it ended.
+
+    `ended` is None for a turn that was not settled here.
+    """
+
+    def __init__(self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None) -> None:
         self.held = held
+        self.is_alone = False
+        """Whether it is certain that the turn has no siblings."""
         self.is_first_start = is_first_start
-        self.question = question
         self.take_lines = take_lines
-        self.stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.stop: asyncio.Future[StopReason] = loop.create_future()
+        self.ended: asyncio.Future[EndedTurn | None] = loop.create_future()
         self.task: asyncio.Task[None] | None = None
 
     def let_go(self, reason: StopReason) -> None:
@@ -78,6 +98,7 @@ class Worker:
         self._observer = services.observer
         self._clock = services.clock
         self._leases = leases
+        self._histories = HistoryCache()
         self._holds: dict[TurnId, Hold] = {}
         self._dropped: list[Held] = []
         """Turns that this worker let go because the database was away. The database may still show it as their
@@ -101,16 +122,18 @@ class Worker:
         held: Held,
         *,
         asked_at: float,
-        events: Sequence[Recorded] | None = None,
-        question: Message | None = None,
+        record: TurnRecord | None = None,
+        is_alone: bool = False,
         is_first_start: bool = True,
         take_lines: TakeLines | None = None,
     ) -> None:
-        """Run this turn from now on. `events` and `question` are given for a turn that was claimed a moment ago.
+        """Run this turn from now on. `record` is given for a turn that was claimed a moment ago. `is_alone` says that
+        it certainly has no siblings.
 
         `take_lines` gets the lines of a turn that runs in a sandbox, once they are recorded.
         """
-        hold = Hold(held, is_first_start=is_first_start, question=question, take_lines=take_lines)
+        hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines)
+        hold.is_alone = is_alone
         self._holds[turn.id] = hold
         lease = self._leases.add(
             held,
@@ -118,7 +141,7 @@ class Worker:
             on_cancel=lambda: hold.let_go("cancelled"),
             on_lost=lambda: hold.let_go("lost"),
         )
-        hold.task = asyncio.create_task(self._drive(turn, hold, lease, events), name=f"turn {turn.id}")
+        hold.task = asyncio.create_task(self._drive(turn, hold, lease, record), name=f"turn {turn.id}")
 
     @contextmanager
     def acquisition(self) -> Iterator[None]:
@@ -183,6 +206,11 @@ class Worker:
     def holds(self, turn_id: TurnId) -> bool:
         return turn_id in self._holds
 
+    async def ending(self, turn_id: TurnId) -> EndedTurn | None:
+        """Wait while this worker runs the turn. None if it does not run it, or has not settled it."""
+        hold = self._holds.get(turn_id)
+        return None if hold is None else await asyncio.shield(hold.ended)
+
     async def drain(self, *, seconds: float) -> None:
         """Hand all turns over: stop their tasks, finish writes that have begun, and let other workers adopt at once.
 
@@ -201,10 +229,10 @@ class Worker:
         await self._store.hand_over([hold.held for hold in holds])
         await self.let_go()
 
-    async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> None:
+    async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, record: TurnRecord | None) -> None:
         active: HeldTurn | None = None
         try:
-            active = await self._prepare(turn, hold, lease, events)
+            active = await self._prepare(turn, hold, lease, record)
             self._observer.turn_began(turn)
             await self._work(active, hold)
         except Fenced as exc:
@@ -220,9 +248,12 @@ class Worker:
             if self._holds.get(turn.id) is hold:
                 del self._holds[turn.id]
             self._hub.forget(turn.id)
+            hold.ended.set_result(None if active is None else _ended(active, hold))
         if active is not None and active.settled is not None:
             self._observer.turn_ended(active.settled.turn)
             self._outbox.wake()
+            if isinstance(active, LocalTurn) and (history := active.history(self._settings)) is not None:
+                self._histories.keep(turn.id, history)
             if active.settled.promoted is not None and not self._is_draining:
                 await self._adopt_promoted(active.settled.promoted)
 
@@ -259,21 +290,19 @@ class Worker:
         except WorldError:
             return  # the sweeper of any worker finds it
 
-    async def _prepare(self, turn: Turn, hold: Hold, lease: HeldLease, events: Sequence[Recorded] | None) -> HeldTurn:
-        """Read what the turn needs: its own rows and events, and the window before it."""
-        rows = await self._window(turn, hold)
-        own = [row for row in rows if row.turn_id == turn.id] or await self._store.turn_rows(turn.id)
-        if events is None:
-            events = await self._all_events(turn.id)
-            self._hub.publish(turn.id, events[-1:])
+    async def _prepare(self, turn: Turn, hold: Hold, lease: HeldLease, record: TurnRecord | None) -> HeldTurn:
+        """Read what the turn needs. The turns before it are read with the first request to the model."""
+        if record is None:
+            record = TurnRecord(events=await self._all_events(turn.id), rows=await self._store.turn_rows(turn.id))
+            self._hub.publish(turn.id, record.events[-1:])
         agent = turn.snapshot.agent
         services = self._services if agent is None else self._services.for_agent(agent)
         recorder = Recorder(
             store=self._store,
             hub=self._hub,
             held=hold.held,
-            events=events,
-            rows=own,
+            events=record.events,
+            rows=record.rows,
             on_cancel_requested=lambda: hold.let_go("cancelled"),
         )
         if turn.snapshot.sandbox:
@@ -283,20 +312,29 @@ class Worker:
         assembly = Assembly(
             provider=services.providers.named(turn.model or services.settings.model),
             toolbox=await self._toolbox(turn, hold),
-            history=[row for row in rows if row.turn_id != turn.id],
+            past=self._past(turn),
             files=services.files,
         )
         return LocalTurn(services, turn, recorder, lease, assembly, FileAnnouncer(self._store, recorder, lease))
 
-    async def _window(self, turn: Turn, hold: Hold) -> Sequence[Message]:
-        """The rows of this turn and of those before it. The first turn of a conversation has only its question."""
-        if hold.question is not None and turn.parent_turn_id is None:
-            return [hold.question]
-        return (await self._store.window(turn.conversation_id, turns=self._settings.window_turns)).rows
+    def _past(self, turn: Turn) -> PastTurns:
+        parent = turn.parent_turn_id
+
+        async def read() -> Sequence[Message]:
+            if parent is None:
+                return ()
+            window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
+            return [row for row in window.rows if row.turn_id != turn.id]
+
+        return PastTurns(read, encoded=None if parent is None else self._histories.take(parent))
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
-        """The agent's tools. Tool servers may answer slowly; a stop of the turn does not wait for them."""
-        asking = asyncio.create_task(self._services.tools.toolbox(turn.snapshot.agent, principal_of(turn)))
+        """The agent's tools. MCP servers may answer slowly; a stop of the turn does not wait for them."""
+        agent = turn.snapshot.agent
+        toolbox = self._services.tools.toolbox(agent, principal_of(turn))
+        if agent is None or not agent.mcp_servers:
+            return await toolbox
+        asking = asyncio.ensure_future(toolbox)
         ends: set[asyncio.Future[Any]] = {asking, hold.stop}
         try:
             await asyncio.wait(ends, return_when="FIRST_COMPLETED")
@@ -447,6 +485,17 @@ class Sweeper:
         for _ in range(KNOWLEDGE_STEPS):
             if not await self._store.purge_knowledge(before=before, silent_before=int(now - SILENT_IMPORT_MS)):
                 return
+
+
+def _ended(active: HeldTurn, hold: Hold) -> EndedTurn | None:
+    """How the turn ended, if it was settled. Files and siblings are only known to the store."""
+    if active.settled is None:
+        return None
+    recorder, record = active.recorder, None
+    if hold.is_alone and isinstance(active, LocalTurn) and not recorder.files_written:
+        events = [Recorded(seq=seq, event=event) for seq, event in enumerate(recorder.events, start=1)]
+        record = TurnRecord(events=events, rows=recorder.rows)
+    return EndedTurn(turn=active.settled.turn, record=record)
 
 
 async def _end(loop: asyncio.Task[Any]) -> None:

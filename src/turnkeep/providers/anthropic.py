@@ -114,7 +114,7 @@ class AnthropicProvider(HttpProvider):
         body: JsonObject = {
             "model": own_name(request.model),
             "max_tokens": info.max_tokens,
-            "messages": request.messages,
+            "messages": request.all_messages,
             "stream": True,
         }
         if request.system:

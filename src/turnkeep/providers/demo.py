@@ -98,6 +98,7 @@ class DemoProvider:
         return Abilities()
 
     async def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
+        request = request.decoded()
         text, calls = answer_to(request)
         for word in _WORDS.findall(text):
             if self._word_seconds:

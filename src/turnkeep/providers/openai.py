@@ -112,7 +112,7 @@ def _speaks_responses(api: Api, base_url: str | None) -> bool:
 def _chat_body(request: ModelRequest, effort: Effort) -> JsonObject:
     body: JsonObject = {
         "model": own_name(request.model),
-        "messages": request.messages,
+        "messages": request.all_messages,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -126,7 +126,7 @@ def _chat_body(request: ModelRequest, effort: Effort) -> JsonObject:
 
 
 def _responses_body(request: ModelRequest, effort: Effort) -> JsonObject:
-    body: JsonObject = {"model": own_name(request.model), "input": request.messages, "store": False, "stream": True}
+    body: JsonObject = {"model": own_name(request.model), "input": request.all_messages, "store": False, "stream": True}
     if request.system:
         body["instructions"] = request.system
     if request.tools:

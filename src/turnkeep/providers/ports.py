@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator
 from typing import Literal, Protocol, runtime_checkable
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct, structs
 
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.ids import CallId
@@ -35,18 +36,31 @@ class ToolOffer(Struct, frozen=True, kw_only=True):
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """One model call, compiled for the provider's target.
 
-    `system` is what stands beside the messages, if the target wants it there. Tools stay declared in the last call
-    of a turn, since the messages mention them, but `may_call` is then false.
+    `settled` are messages of earlier turns, encoded already. They come before `messages`. `system` is what stands
+    beside the messages, if the target wants it there. Tools stay declared in the last call of a turn, since the
+    messages mention them, but `may_call` is then false.
     """
 
     model: str
     messages: list[JsonObject]
+    settled: tuple[Raw, ...] = ()
     system: list[JsonObject] | str | None = None
     may_think: bool = False
     tools: tuple[ToolOffer, ...] = ()
     may_call: bool = True
     timeout_seconds: float = 60.0
     """To the next token."""
+
+    @property
+    def all_messages(self) -> list[JsonObject | Raw]:
+        """The messages for the body of an HTTP request. msgspec copies those that are encoded."""
+        return [*self.settled, *self.messages]
+
+    def decoded(self) -> "ModelRequest":
+        """The same request with all messages as objects, for a provider that looks into them."""
+        if not self.settled:
+            return self
+        return structs.replace(self, settled=(), messages=[*map(msgspec.json.decode, self.settled), *self.messages])
 
 
 class Delta(Struct, frozen=True, kw_only=True, tag=True):

@@ -51,6 +51,10 @@ class ProviderRegistry:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._providers = {provider.name: provider for provider in providers}
+        # Whether a class fits a protocol takes 10 µs to find out, and each turn asks for its provider twice.
+        self._name_checks = {
+            name: each.check_name for name, each in self._providers.items() if isinstance(each, NamesModels)
+        }
         self._unset = dict(unset or {})
         self._session = session
         self._monotonic = monotonic
@@ -71,8 +75,8 @@ class ProviderRegistry:
             check_full_name(model)
         if provider is None:
             raise NotSetUp(f"The model {model!r} cannot be used yet. {self._unset[name]}")
-        if isinstance(provider, NamesModels):
-            provider.check_name(model)
+        if name in self._name_checks:
+            self._name_checks[name](model)
         return provider
 
     async def models(self) -> list[str]:

@@ -102,6 +102,7 @@ class ScriptedProvider:
         return self._abilities
 
     async def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
+        request = request.decoded()
         self.requests.append(request)
         blocks: list[Block] = []
         malformed: dict[CallId, str] = {}

@@ -250,7 +250,7 @@ class GatewayProvider(OpenAIProvider):
 
     async def _body(self, request: ModelRequest) -> JsonObject:
         body = await super()._body(request)
-        return body | {"messages": [self._with_reasoning(message) for message in request.messages]}
+        return body | {"messages": [self._with_reasoning(message) for message in request.decoded().messages]}
 
     def _with_reasoning(self, message: Any) -> Any:
         """The message with the reasoning of its calls. A message that is encoded already is of an earlier turn."""

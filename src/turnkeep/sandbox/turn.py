@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from turnkeep.clock import system_clock
 from turnkeep.config import EngineSettings
-from turnkeep.engine.assembly import Assembly
+from turnkeep.engine.assembly import Assembly, past_of
 from turnkeep.engine.held_turn import settle_failed
 from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
@@ -331,7 +331,7 @@ def _local_turn(
     assembly = Assembly(
         provider=provider,
         toolbox=_toolbox(prepared, hub, settings),
-        history=history(config.conversation, turn.conversation_id),
+        past=past_of(history(config.conversation, turn.conversation_id)),
     )
     return LocalTurn(LoopServices(settings=settings, observer=_Observer()), turn, recorder, _PermanentLease(), assembly)
 

@@ -74,7 +74,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 class Claimed(Struct, frozen=True, kw_only=True):
     """A turn that exists now. `held` is None while it waits in the queue, and for a repeated idempotency key.
 
-    `question` is the user's row, the only one of a new turn; None for a turn that an earlier claim made.
+    `question` is the user's row that this claim has written; None for a repeated claim.
     """
 
     turn: Turn

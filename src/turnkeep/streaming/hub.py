@@ -38,6 +38,10 @@ class LocalHub:
 
     def publish(self, turn_id: TurnId, recorded: Sequence[Recorded]) -> None:
         channel = self._channels.get(turn_id)
+        if channel is None and recorded and recorded[0].seq == 1:
+            # The turn has just begun here. Its first reader, who comes in a moment, need not ask the store.
+            channel = self._open(turn_id)
+            channel.is_live = True
         if channel is None or not recorded:
             return
         channel.log.add(frames_of(recorded))

@@ -297,7 +297,7 @@ def parse_query(kind: Any, query_string: bytes) -> Any:
         pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict")
     except (ValueError, UnicodeDecodeError) as exc:
         raise InvalidRequest("The query string is malformed.") from exc
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    known = kind.__struct_encode_fields__
     given: dict[str, str] = {}
     for name, value in pairs:
         if name in given:

@@ -6,7 +6,6 @@ All of it is plain ASGI. Starlette's `BaseHTTPMiddleware` would run each respons
 import functools
 import logging
 import re
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import LOOPBACK_HOSTS, Settings
 from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
+from turnkeep.ids import random_bytes
 from turnkeep.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class RequestMiddleware:
         route, status = notes["route"] or "unknown", notes["status"] or 0
         counted = method if method in _COUNTED_METHODS else "other"
         ms = round((time.perf_counter() - began) * 1000, 2)
-        self._metrics.requests.labels(counted, route, str(status)).inc()
-        self._metrics.request_seconds.labels(counted, route).observe(ms / 1000)
+        self._metrics.requests(counted, route, str(status)).inc()
+        self._metrics.request_seconds(counted, route).observe(ms / 1000)
         level = logging.WARNING if status >= 500 else logging.INFO
         if _logger.isEnabledFor(level):
             _logger.log(level, "request", extra={FIELDS: {"method": method, **notes, "ms": ms}})
@@ -223,7 +223,7 @@ def _request_id(given: bytes | None) -> str:
     """The caller's own id, if it is a plain one; else a new one."""
     if given is not None and _GIVEN_ID.fullmatch(given):
         return given.decode()
-    return f"req_{secrets.token_hex(8)}"
+    return f"req_{random_bytes(8).hex()}"
 
 
 def _describe(span: "Span", method: str, notes: Notes) -> None:

@@ -19,7 +19,7 @@ from turnkeep.api.http.requests import known_id
 from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
 from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Principal, Workspace
 from turnkeep.store.ports import DirectoryStore
 from turnkeep_client.wire.conversations import TurnSource
 
@@ -39,6 +39,8 @@ class Identity(Struct, frozen=True, kw_only=True):
     principal: Principal
     source: TurnSource = "api"
     requests_per_minute: int | None = None
+    workspace: Workspace | None = None
+    """The workspace as it was read to identify the caller, if it was read."""
     is_operator: bool = False
     """The key comes from the server's own configuration (the local key, the bootstrap key). It may manage tenants."""
 
@@ -136,7 +138,10 @@ class Authenticator:
             is_pinned=pinned_to is not None,
         )
         return Identity(
-            principal=principal, requests_per_minute=requests_per_minute, is_operator=hashed in self._standing
+            principal=principal,
+            requests_per_minute=requests_per_minute,
+            workspace=workspace,
+            is_operator=hashed in self._standing,
         )
 
     async def _user(self, claims: Claims, headers: Headers) -> Identity:
@@ -145,7 +150,7 @@ class Authenticator:
         if headers.get("turnkeep-workspace", claims.ws) != claims.ws:
             raise NotFound("No such workspace.")
         try:
-            await self._store.workspace(claims.org, claims.ws)
+            workspace = await self._store.workspace(claims.org, claims.ws)
         except NotFound as exc:
             raise Unauthorized("The workspace of this token is gone.") from exc
         principal = Principal(
@@ -156,7 +161,7 @@ class Authenticator:
             key_id=claims.key,
             allowed_tools=None if claims.key is None else await self._tools_of_key(claims.org, claims.key),
         )
-        return Identity(principal=principal, requests_per_minute=claims.rpm)
+        return Identity(principal=principal, requests_per_minute=claims.rpm, workspace=workspace)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
         claims = self._tokens.verify(PAGE_COOKIE, cookie)
@@ -164,7 +169,7 @@ class Authenticator:
         if method not in SAFE_METHODS and origin not in page_origins(headers, self._public_url):
             raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
         identity = await self._user(claims, headers)
-        return Identity(principal=identity.principal, source="ui")
+        return Identity(principal=identity.principal, source="ui", workspace=identity.workspace)
 
     async def _tools_of_key(self, org_id: OrgId, key_id: KeyId) -> tuple[str, ...] | None:
         """The tools that the key behind a token allows; none for an unknown key. Cached, because they never change."""

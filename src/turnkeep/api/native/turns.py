@@ -26,12 +26,12 @@ from turnkeep.api.http.responses import events_url, json_response, no_content
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
-from turnkeep.engine import Draining, Options, Question
+from turnkeep.engine import Draining, EndedTurn, Options, Question
 from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.messages import PublicMessage
+from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
@@ -103,6 +103,7 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
         new=new,
         attachment_ids=attachments,
         options=options,
+        workspace=call.identity.workspace,
     )
     return await respond(call, await call.runtime.engine.ask(question))
 
@@ -352,12 +353,12 @@ async def respond(call: ApiCall[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
     if wants_stream(call.headers):
         return stream_turn(call.runtime, turn, format=call.query.format)
     try:
-        settled = await while_connected(call.receive, call.runtime.engine.wait(turn.id))
+        ended = await while_connected(call.receive, call.runtime.engine.ending(turn.id))
     except Draining:
         return _accepted(turn)
     except ClientDisconnected:
         return no_content()
-    answer = await read_answer(call.runtime.store, call.principal, settled)
+    answer = await read_answer(call.runtime.store, call.principal, ended)
     return json_response(answer, headers={TURN_HEADER: turn.id})
 
 
@@ -422,10 +423,14 @@ async def read_turn(store: Store, turn: Turn) -> wire.Turn:
     return views.turn_of(turn, await read_events(store, turn.id))
 
 
-async def read_answer(store: Store, principal: Principal, turn: Turn) -> wire.Answered:
+async def read_answer(store: Store, principal: Principal, ended: EndedTurn) -> wire.Answered:
     """A settled turn and its message, if it has one. Also if the conversation was deleted meanwhile."""
-    events = await read_events(store, turn.id)
-    message = await _message(store, principal, turn, events)
+    turn, record = ended.turn, ended.record
+    if record is not None:
+        events, message = record.events, _last_visible(turn, record.rows)
+    else:
+        events = await read_events(store, turn.id)
+        message = await _message(store, principal, turn, events)
     return wire.Answered(
         conversation_id=turn.conversation_id,
         turn=views.turn_of(turn, events),
@@ -442,12 +447,13 @@ async def _message(store: Store, principal: Principal, turn: Turn, events: Seque
         for message in page.data:
             if message.id == terminal.message_id:
                 return message
-    return await _message_of_branch(store, turn)
+    # The turn is on another branch, far back in the transcript, or deleted.
+    return _last_visible(turn, await store.turn_rows(turn.id))
 
 
-async def _message_of_branch(store: Store, turn: Turn) -> PublicMessage | None:
-    """The visible message of a turn that is on another branch, far back in the transcript, or deleted."""
-    for row in reversed(await store.turn_rows(turn.id)):
+def _last_visible(turn: Turn, rows: Sequence[Message]) -> PublicMessage | None:
+    """The visible message of the assistant, from the rows of the turn."""
+    for row in reversed(rows):
         if row.role == "assistant" and not row.internal:
             return PublicMessage(
                 id=row.id,

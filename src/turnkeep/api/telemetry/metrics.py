@@ -3,6 +3,7 @@ what the engine reports, and writes it as log lines and spans too.
 """
 
 import logging
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -22,37 +23,53 @@ _logger = logging.getLogger("turnkeep.turns")
 
 
 class Metrics:
-    """The counters of this worker, and their text format."""
+    """The counters of this worker, and their text format.
+
+    A counter with labels is a function from the labels to the counter of these values. The library looks each one up
+    under a lock, which takes longer than to count.
+    """
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "turnkeep_http_requests_total", "Requests answered", ("method", "route", "status"), registry=registry
+        self.requests = cache(
+            Counter(
+                "turnkeep_http_requests_total", "Requests answered", ("method", "route", "status"), registry=registry
+            ).labels
         )
-        self.request_seconds = Histogram(
-            "turnkeep_http_request_seconds",
-            "Time to the end of an answer, streams included",
-            ("method", "route"),
-            buckets=_SECONDS,
-            registry=registry,
+        self.request_seconds = cache(
+            Histogram(
+                "turnkeep_http_request_seconds",
+                "Time to the end of an answer, streams included",
+                ("method", "route"),
+                buckets=_SECONDS,
+                registry=registry,
+            ).labels
         )
         self.turns_began = Counter("turnkeep_turns_began_total", "Turns that this worker began", registry=registry)
-        self.turns_ended = Counter(
-            "turnkeep_turns_ended_total", "Turns that this worker settled", ("status",), registry=registry
+        self.turns_ended = cache(
+            Counter(
+                "turnkeep_turns_ended_total", "Turns that this worker settled", ("status",), registry=registry
+            ).labels
         )
         self.turns_let_go = Counter(
             "turnkeep_turns_let_go_total", "Turns left to other workers", ("reason",), registry=registry
         )
-        self.model_seconds = Histogram(
-            "turnkeep_model_call_seconds",
-            "Time of one model call",
-            ("provider", "outcome"),
-            buckets=_SECONDS,
-            registry=registry,
+        self.model_seconds = cache(
+            Histogram(
+                "turnkeep_model_call_seconds",
+                "Time of one model call",
+                ("provider", "outcome"),
+                buckets=_SECONDS,
+                registry=registry,
+            ).labels
         )
-        self.tokens = Counter("turnkeep_tokens_total", "Tokens of model calls", ("provider", "kind"), registry=registry)
-        self.tool_seconds = Histogram(
-            "turnkeep_tool_call_seconds", "Time of one tool call", ("outcome",), buckets=_SECONDS, registry=registry
+        self.tokens = cache(
+            Counter("turnkeep_tokens_total", "Tokens of model calls", ("provider", "kind"), registry=registry).labels
+        )
+        self.tool_seconds = cache(
+            Histogram(
+                "turnkeep_tool_call_seconds", "Time of one tool call", ("outcome",), buckets=_SECONDS, registry=registry
+            ).labels
         )
         self.defects = Counter("turnkeep_defects_total", "Unexpected errors; see the log", registry=registry)
         self._running = Gauge("turnkeep_turns_running", "Turns that this worker runs", registry=registry)
@@ -82,7 +99,7 @@ class EngineObserver(Observer):
         _logger.info("turn began", extra={FIELDS: _about(turn)})
 
     def turn_ended(self, turn: Turn) -> None:
-        self._metrics.turns_ended.labels(turn.status).inc()
+        self._metrics.turns_ended(turn.status).inc()
         error = None if turn.error is None else turn.error.code
         tokens = {"input_tokens": turn.usage.input_tokens, "output_tokens": turn.usage.output_tokens}
         _logger.info("turn ended", extra={FIELDS: {**_about(turn), "status": turn.status, "code": error, **tokens}})
@@ -96,16 +113,16 @@ class EngineObserver(Observer):
     def model_called(self, model: str, *, seconds: float, usage: Usage | None) -> None:
         provider = model.partition("/")[0]
         outcome = "failed" if usage is None else "answered"
-        self._metrics.model_seconds.labels(provider, outcome).observe(seconds)
+        self._metrics.model_seconds(provider, outcome).observe(seconds)
         if usage is not None:
-            self._metrics.tokens.labels(provider, "input").inc(usage.input_tokens)
-            self._metrics.tokens.labels(provider, "output").inc(usage.output_tokens)
+            self._metrics.tokens(provider, "input").inc(usage.input_tokens)
+            self._metrics.tokens(provider, "output").inc(usage.output_tokens)
         if self._tracing is not None:
             self._tracing.past("model call", seconds, {"gen_ai.request.model": model, "outcome": outcome})
 
     def tool_called(self, name: str, *, seconds: float, failed: bool) -> None:
         outcome = "failed" if failed else "succeeded"
-        self._metrics.tool_seconds.labels(outcome).observe(seconds)
+        self._metrics.tool_seconds(outcome).observe(seconds)
         if self._tracing is not None:
             self._tracing.past("tool call", seconds, {"gen_ai.tool.name": name, "outcome": outcome})
 

@@ -1,0 +1,201 @@
+"""A request that is put together of encoded turns is the request that `compile` makes of their rows."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from msgspec import structs
+
+from tests.compiler.histories import (
+    CONTENTS,
+    FILES,
+    Case,
+    answered,
+    asked,
+    called,
+    decode,
+    decode_honest,
+    row,
+    said,
+    tapes,
+)
+from tests.compiler.test_properties import TARGETS, compiled_case, many
+from turnkeep.compiler import Budget, Compiled, Target
+from turnkeep.compiler.history import EncodedHistory, Encoding, compile_after, encode_turns
+from turnkeep.compiler.window import budget_for
+from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Reasoning, Text
+
+ROW_LIMIT = 10_000
+REASONING_OF: dict[Target, tuple[str | None, ...]] = {
+    "anthropic": ("anthropic", None),
+    "openai_chat": (None,),
+    "openai_responses": ("openai",),
+}
+
+
+def plain(compiled: Compiled) -> Compiled:
+    """The same with its settled messages as objects. Encoded and decoded, as a provider gets them."""
+    messages = msgspec.json.decode(msgspec.json.encode([*compiled.settled, *compiled.messages]))
+    return structs.replace(compiled, settled=(), messages=messages)
+
+
+def encoding_for(case: Case, target: Target, reasoning_of: str | None) -> Encoding:
+    return Encoding(
+        target=target,
+        reasoning_of=reasoning_of,
+        sees_images=case.sees_images,
+        measure=case.budget.measure,
+        image=case.budget.image,
+    )
+
+
+def continued(history: EncodedHistory | None, rows: Sequence[Message], case: Case) -> Compiled | None:
+    if history is None:
+        return None
+    return compile_after(
+        history,
+        rows,
+        open_turn=case.open_turn,
+        budget=case.budget,
+        system=case.system,
+        contents=CONTENTS,
+        thinking=case.thinking,
+    )
+
+
+def check(case: Case) -> int:
+    """Compile it in both ways for every target; how often the encoded way was possible."""
+    past = [row for row in case.rows if row.turn_id != case.open_turn]
+    own = [row for row in case.rows if row.turn_id == case.open_turn]
+    case = structs.replace(case, rows=[*past, *own])
+    possible = 0
+    for target in TARGETS:
+        whole = plain(compiled_case(case, target))
+        for reasoning_of in REASONING_OF[target]:
+            made = continued(encode_turns(past, encoding_for(case, target, reasoning_of)), own, case)
+            if made is not None:
+                possible += 1
+                assert plain(made) == whole
+    return possible
+
+
+def case_of(turns: Sequence[list[Message]], **fields: object) -> Case:
+    last = turns[-1][0].turn_id
+    case = Case(
+        rows=[row for rows in turns for row in rows],
+        open_turn=last,
+        budget=Budget(),
+        thinking="off",
+        sees_images=True,
+        system="Be brief.",
+    )
+    return structs.replace(case, **fields)
+
+
+def four_turns() -> list[list[Message]]:
+    return [
+        [asked("turn_1"), said("turn_1", 1)],
+        [asked("turn_2"), called("turn_2", 1, "a", "b"), answered("turn_2", 2, "a", "b"), said("turn_2", 3)],
+        [asked("turn_3")],
+        [asked("turn_4", "And now?")],
+    ]
+
+
+class TestARequestOfEncodedTurns:
+    @many
+    @given(tapes)
+    def test_is_equal_whatever_happened(self, data: bytes) -> None:
+        check(decode(data))
+
+    @many
+    @given(tapes)
+    def test_is_equal_for_turns_as_the_engine_leaves_them(self, data: bytes) -> None:
+        turns = decode_honest(data)
+        for thinking in ("off", "enabled", "adaptive"):
+            for budget in (Budget(), Budget(turns=2), Budget(size=600), Budget(size=100), Budget(turns=1)):
+                check(case_of(turns, thinking=thinking, budget=budget))
+
+    def test_is_made_for_the_usual_turns_with_every_target(self) -> None:
+        assert check(case_of(four_turns())) == len(TARGETS)
+
+    def test_is_made_in_the_middle_of_a_tool_loop(self) -> None:
+        turns = four_turns()
+        turns[-1] += [called("turn_4", 1, "c"), answered("turn_4", 2, "c")]
+        assert check(case_of(turns)) == len(TARGETS)
+
+    def test_counts_as_the_tokenizer_of_the_agent_counts(self) -> None:
+        budget = structs.replace(budget_for(chars=200), measure=lambda text: len(text.split()), image=7)
+        assert check(case_of(four_turns(), budget=budget)) == len(TARGETS)
+
+
+class TestNothingIsEncoded:
+    @pytest.mark.parametrize(
+        "turn",
+        [
+            [row("turn_1", 0, "user", Text(text="See."), attachments=(FILES[0],)), said("turn_1", 1)],
+            [row("turn_1", 0, "user", Text(text="See."), FILES[1]), said("turn_1", 1)],
+            [row("turn_1", 0, "system", Text(text="Be kind."))],
+            [said("turn_1", 0)],
+            [said("turn_1", 1)],
+        ],
+        ids=["attachment", "file", "instruction", "no question", "no beginning"],
+    )
+    def test_where_a_turn_depends_on_something_else(self, turn: list[Message]) -> None:
+        case = case_of([turn, *four_turns()[1:]])
+        assert check(case) == 0
+
+    def test_where_two_turns_have_calls_of_the_same_name(self) -> None:
+        turns = four_turns()
+        turns[0][1:1] = [called("turn_1", 1, "a"), answered("turn_1", 2, "a")]
+        turns[0][-1] = said("turn_1", 3)
+        assert check(case_of(turns)) == 0
+
+    def test_where_the_open_turn_has_such_a_call(self) -> None:
+        turns = four_turns()
+        turns[-1] += [called("turn_4", 1, "a"), answered("turn_4", 2, "a")]
+        assert check(case_of(turns)) == 0
+
+    def test_for_a_loop_that_began_without_the_reasoning_of_the_history(self) -> None:
+        turns = four_turns()
+        thought = Reasoning(text="Hm.", provider="anthropic", signature="sig")
+        turns[0][-1] = row("turn_1", 1, "assistant", thought, Text(text="Yes."), provider="anthropic/x")
+        turns[-1] += [called("turn_4", 1, "c"), answered("turn_4", 2, "c")]
+        case = case_of(turns, thinking="enabled")
+        past = [row for rows in turns[:-1] for row in rows]
+        assert continued(encode_turns(past, encoding_for(case, "anthropic", "anthropic")), turns[-1], case) is None
+
+
+class TestAHistoryThatGrows:
+    def grown(
+        self, turns: Sequence[list[Message]], target: Target, budget: Budget, *, row_limit: int = ROW_LIMIT
+    ) -> EncodedHistory | None:
+        history = encode_turns((), encoding_for(case_of(turns), target, None))
+        for rows in turns:
+            history = history.then(rows, budget=budget, row_limit=row_limit) if history is not None else None
+        return history
+
+    @many
+    @given(tapes)
+    def test_gives_the_same_requests_as_one_that_was_read(self, data: bytes) -> None:
+        turns = decode_honest(data)
+        for budget in (Budget(), Budget(turns=3), Budget(size=400)):
+            case = case_of(turns, budget=budget)
+            for target in ("anthropic", "openai_chat"):
+                made = continued(self.grown(turns[:-1], target, budget), turns[-1], case)
+                if made is not None:
+                    whole = plain(compiled_case(case, target))
+                    assert plain(structs.replace(made, turns_dropped=whole.turns_dropped)) == whole
+
+    def test_lets_go_of_turns_that_no_request_will_show(self) -> None:
+        turns = [[asked(f"turn_{n}"), said(f"turn_{n}", 1)] for n in range(9)]
+        for budget, kept in ((Budget(turns=4), 3), (Budget(size=25), 2)):
+            history = self.grown(turns, "openai_chat", budget)
+            assert history is not None
+            assert len(history.turns) == kept
+
+    def test_ends_where_the_store_would_return_fewer_rows(self) -> None:
+        turns = [[asked(f"turn_{n}"), said(f"turn_{n}", 1)] for n in range(5)]
+        assert self.grown(turns, "openai_chat", Budget(), row_limit=10) is not None
+        assert self.grown(turns, "openai_chat", Budget(), row_limit=9) is None
