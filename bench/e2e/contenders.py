@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".venv-bench" / "bin" / "python"
 """The peers have an environment of their own; `scripts/setup bench` makes it."""
 
+CACHED_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+"""A start compiles no source a second time, as after an installation."""
+
 Database = Literal["sqlite", "postgres", "memory"]
 Role = Literal["floor", "ours", "peer"]
 
@@ -65,7 +68,7 @@ class Server:
         self.process = Process(
             self.contender.name,
             command,
-            env=clean_environment(PYTHONPATH=str(ROOT)) | variables,
+            env=clean_environment(PYTHONPATH=str(ROOT)) | CACHED_BYTECODE | variables,
             cwd=self.site.directory,
             log=self.site.directory.with_suffix(".log"),
         )
