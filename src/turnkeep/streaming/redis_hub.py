@@ -10,7 +10,8 @@ reconnected asks for what it lacks, and the worker that runs the turn sends the 
 killed, paused or flushed: readers then poll the store, and end with the same text and events.
 
 Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them: at once, and then
-again after a short pause, so that under load one message to a worker carries the text of many turns.
+again after a short pause, so that under load one message to a worker carries the text of many turns. Events of turns
+that nobody asked about can wait a little longer.
 
 Decision: docs/decisions/0403
 """
@@ -48,6 +49,8 @@ GAP_SECONDS = 0.25
 """Shortest time between two requests about the same gap."""
 ROUND_SECONDS = 0.005
 """Pause between two rounds of sending. What comes meanwhile is sent together."""
+UNREQUESTED_SECONDS = 0.05
+"""Events of turns that no other worker asked about are announced this much later, many at once."""
 PIECES_PER_MESSAGE = 200
 FIRST_DELAY = 0.05
 STABLE_SECONDS = 10.0
@@ -79,6 +82,8 @@ class RedisHub:
         self._own_channel = f"{prefix}:hub:{self.name}"
         self._outbox = Outbox(self.name, self._local, self._own_channel)
         self._has_messages = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        """Sets `_has_messages`."""
         self._readers: dict[TurnId, int] = {}
         """Turns with readers on this worker, and how many."""
         self._subscribed: set[TurnId] = set()
@@ -105,9 +110,17 @@ class RedisHub:
         if not recorded:
             return
         last = recorded[-1]
-        self._outbox.mark_event(turn_id, last.seq, is_takeover=isinstance(last.event, Reset))
+        is_takeover = isinstance(last.event, Reset)
+        self._outbox.mark_event(turn_id, last.seq, is_takeover=is_takeover)
         if isinstance(last.event, Result | Failure):
             self._outbox.forget(turn_id)
+        if is_takeover or turn_id in self._requested:
+            self._has_messages.set()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(UNREQUESTED_SECONDS, self._send_now)
+
+    def _send_now(self) -> None:
+        self._later = None
         self._has_messages.set()
 
     def preview(self, piece: PreviewPiece) -> None:
@@ -151,6 +164,8 @@ class RedisHub:
                 self._change_subscriptions()
 
     async def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
