@@ -14,7 +14,7 @@ import pytest
 from tests.providers.model_requests import request_for
 from tests.providers.test_bad_replies import FakeTime
 from tests.providers.wire.script import Cut, Say, Wait
-from tests.providers.wire.server import ByteServer, Close, Endless, Kept, http_response
+from tests.providers.wire.server import ByteServer, Close, Endless, Kept, Later, http_response
 from tests.providers.wire.vendors import CHAT, connected
 from tests.tools.certificates import make_certificate
 from turnkeep.errors import InvalidRequest
@@ -445,6 +445,28 @@ class TestTheEnvironment:
         assert configured_providers(both).named("anthropic/x").name == "anthropic"
 
 
+class TestBrokenBodies:
+    async def test_a_chunk_that_is_none_is_a_failure_at_once_and_asked_again(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        async with ByteServer(Later(head, b"4\r\n: a\n\r\nxyz\r\n"), GOOD) as server:
+            # With the usual time limit this test would not end.
+            policy = RetryPolicy(sleep=FakeTime().sleep)
+            async with provider_at(server.url, retry_policy=policy) as provider:
+                *_, reply = await asyncio.wait_for(spoken(provider, timeout_seconds=3_600.0), 60)
+        assert isinstance(reply, Reply)
+        assert server.connections == 2
+
+    async def test_the_status_of_an_error_counts_when_its_body_does_not_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wire, "ERROR_SECONDS", 0.5)
+        cut = http_response(b"no such key", status=401, headers={"content-length": "5000"})
+        async with ByteServer(cut) as server:
+            words = await failure(server.url, retry_policy=RetryPolicy(sleep=FakeTime().sleep))
+        assert words == "openai answered 401: no such key"
+        assert len(server.heads) == 1
+
+
 class TestProxies:
     @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
     async def test_of_the_environment_are_used(self, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
@@ -459,6 +481,24 @@ class TestProxies:
             monkeypatch.setenv("HTTPS_PROXY", proxy.url.removeprefix("http://"))
             await failure("https://models.example/v1")
         assert proxy.heads[0].startswith("CONNECT models.example:443 ")
+
+    @pytest.mark.parametrize("address", ["http://models.example/v1", "https://models.example/v1"])
+    async def test_that_refuse_are_asked_once_and_their_password_is_not_shown(
+        self, monkeypatch: pytest.MonkeyPatch, address: str
+    ) -> None:
+        async with ByteServer(http_response(b"", status=407)) as proxy:
+            for variable in ("HTTP_PROXY", "HTTPS_PROXY"):
+                monkeypatch.setenv(variable, proxy.url.replace("://", "://ann:opensesame@"))
+            words = await failure(address, retry_policy=RetryPolicy(sleep=FakeTime().sleep))
+        assert "407" in words
+        assert "opensesame" not in words
+        assert len(proxy.heads) == 1
+
+    async def test_with_an_invalid_address_do_not_show_their_password(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "http://ann:opensesame@127.0.0.1:99999")
+        words = await failure("http://models.example/v1")
+        assert "openai cannot be asked: " in words
+        assert "opensesame" not in words
 
     async def test_are_not_used_for_some_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")

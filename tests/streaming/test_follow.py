@@ -410,6 +410,24 @@ class TestAStoreThatIsAway:
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.shown() == [1, 2]
 
+    async def test_a_reader_whose_store_lags_gets_the_rest_when_it_comes(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        """The store has event 2 before event 3, which was announced already."""
+        hub = LocalHub()
+        reading = Reading(source, hub, worker)
+        await reading.until(1)
+        source.is_away = True
+        worker.call_tool()
+        reads = source.reads
+        hub.note_event(worker.turn_id, 3)
+        await eventually(lambda: source.reads > reads)
+        source.is_away = False
+        await reading.until(1, 2)
+        worker.answer()
+        await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
+        assert reading.shown() == [1, 2, 3]
+
     async def test_a_new_reader_waits_too(self, source: ListSource, worker: Worker) -> None:
         source.is_away = True
         reading = Reading(source, LocalHub(), worker, poll=SOON)

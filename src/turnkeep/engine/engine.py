@@ -260,8 +260,7 @@ class Engine:
         subscription.take = is_in_vain
         self._waiting.add(subscription)
         try:
-            while is_in_vain() and now() < until:
-                await subscription.wait(until)
+            while is_in_vain() and await subscription.wait(until):
                 subscription.frames(after, WHOLE)
         finally:
             self._waiting.discard(subscription)

@@ -25,6 +25,8 @@ _TRANSIENT_KINDS = frozenset(
 )
 _HOPELESS_KINDS = frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached"})
 _KEY = re.compile(r"\b(?:sk|rk|pk)-[A-Za-z0-9_*.-]{6,}")
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]*:[^/\s@]+(?=@)")
+"""In an address, with the name before it."""
 
 
 class StreamFailed(Exception):
@@ -95,7 +97,8 @@ def failed_attempt(
         case aiohttp.ClientError() | OSError():
             words = clean(_connection_words(exc), secrets)
             error = ProviderFailed(f"The connection to {provider} failed: {words}")
-            return FailedAttempt(error=error, words=words, is_transient=True)
+            is_refused = isinstance(exc, aiohttp.ClientHttpProxyError) and exc.status not in _TRANSIENT_STATUS
+            return FailedAttempt(error=error, words=words, is_transient=not is_refused)
         case _:
             words = clean(str(exc), secrets)[:200]
             error = ProviderFailed(f"{provider} sent what is not an answer of its protocol: {words}")
@@ -104,7 +107,8 @@ def failed_attempt(
 
 def clean(words: str, secrets: Sequence[str] = ()) -> str:
     """The message on one line, not too long, with every key masked."""
-    words = " ".join(_KEY.sub(MASK, masked(words, secrets)).split())
+    words = _PASSWORD.sub(MASK, _KEY.sub(MASK, masked(words, secrets)))
+    words = " ".join(words.split())
     return words if len(words) <= MAX_WORDS else words[:MAX_WORDS] + "…"
 
 
@@ -114,6 +118,10 @@ def _connection_words(exc: Exception) -> str:
         return f"{exc.host}:{exc.port}: {exc.certificate_error}"
     if isinstance(exc, aiohttp.ClientConnectorError):
         return f"{exc.host}:{exc.port}: {exc.os_error.strerror or exc.os_error}"
+    if isinstance(exc, aiohttp.ClientResponseError):
+        # Its own words contain the address, which may hold a key or the password of a proxy.
+        server = "the proxy: " if isinstance(exc, aiohttp.ClientHttpProxyError) else ""
+        return f"{server}{exc.status} {exc.message}"
     return str(exc) or type(exc).__name__
 
 
@@ -168,5 +176,5 @@ def _retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         pass
     try:
         return max(0.0, (parsedate_to_datetime(headers["retry-after"]) - now).total_seconds())
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         return None

@@ -246,6 +246,10 @@ class ReplyStream:
         self._loop = asyncio.get_running_loop()
         self._waits_since: float | None = None
         self._timer = self._loop.call_later(seconds, self._check_time)
+        connection = response.connection
+        self._closed = None if connection is None or connection.protocol is None else connection.protocol.closed
+        if self._closed is not None:
+            self._closed.add_done_callback(self._on_closed)
 
     async def pieces(self) -> list[Delta]:
         """What readers may see of the next bytes that say something; empty at the end of the reply.
@@ -282,7 +286,14 @@ class ReplyStream:
     def close(self) -> None:
         """Close the connection at once, unless the body was read to its end."""
         self._timer.cancel()
+        if self._closed is not None:
+            self._closed.remove_done_callback(self._on_closed)
         self._response.close()
+
+    def _on_closed(self, _: object) -> None:
+        """aiohttp closes the connection when it cannot parse the body, and does not tell those who read it."""
+        if not self._content.is_eof() and self._content.exception() is None:
+            self._content.set_exception(aiohttp.ClientPayloadError("the body is not valid HTTP"))
 
     def _add(self, chunk: bytes) -> None:
         """Add these bytes to the draft. A failure is kept for later."""

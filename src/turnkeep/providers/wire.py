@@ -10,6 +10,7 @@ import asyncio
 import io
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Literal
 from urllib.request import getproxies, proxy_bypass
 
@@ -17,7 +18,7 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
-from turnkeep.providers.failures import ErrorResponse, NotAsked, StreamFailed
+from turnkeep.providers.failures import BROKEN_CONNECTION, ErrorResponse, NotAsked, StreamFailed
 from turnkeep.tls import trusted_tls
 
 CONNECT_SECONDS = 10.0
@@ -25,6 +26,8 @@ KEEPALIVE_SECONDS = 30.0
 MAX_REDIRECTS = 5
 MAX_HEADER_BYTES = 64 * 1024
 MAX_ERROR_BYTES = 64 * 1024
+ERROR_SECONDS = 5.0
+"""How long the body of an error is awaited."""
 """How much of a response with an error status is read."""
 MAX_JSON_BYTES = 16 * 1024 * 1024
 """Maximum size of a list of models."""
@@ -125,7 +128,9 @@ class ProviderSession:
                 allow_redirects=False,
                 timeout=_TIMEOUT,
             )
-        except (aiohttp.InvalidURL, ValueError, TypeError) as exc:
+        except aiohttp.InvalidURL as exc:
+            raise NotAsked("its address or that of the proxy is not valid") from exc
+        except (ValueError, TypeError) as exc:
             raise NotAsked(str(exc)) from exc
 
     def _open(self) -> aiohttp.ClientSession:
@@ -188,7 +193,11 @@ def _redirected(url: URL, headers: Mapping[str, str], location: str) -> tuple[UR
 
 
 async def _error_response(response: aiohttp.ClientResponse) -> ErrorResponse:
-    body = await read_body(response, MAX_ERROR_BYTES)
+    """The error with as much of its body as comes. The status alone says what to do."""
+    body = bytearray()
+    with suppress(*BROKEN_CONNECTION):  # a timeout is one of them
+        async with asyncio.timeout(ERROR_SECONDS):
+            await _read_into(body, response, MAX_ERROR_BYTES)
     text = body.decode("utf-8", "replace").strip()
     if response.status < 400:
         text = f"it redirects to {response.headers.get('location', 'nowhere')}; set that address"
@@ -198,9 +207,13 @@ async def _error_response(response: aiohttp.ClientResponse) -> ErrorResponse:
 async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The body, cut at about `limit` bytes."""
     body = bytearray()
+    await _read_into(body, response, limit)
+    return bytes(body[:limit])
+
+
+async def _read_into(body: bytearray, response: aiohttp.ClientResponse, limit: int) -> None:
     while len(body) < limit and (chunk := await response.content.readany()):
         body += chunk
-    return bytes(body[:limit])
 
 
 def unread(content: aiohttp.StreamReader) -> bytes:

@@ -233,7 +233,7 @@ class EventStream:
             ending = await self._serve(receive, send)
         match ending:
             case "complete":
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await self._send_end(send, b"", seconds=self._streams.slow_readers.stall_seconds)
             case "draining" | "failed" if not self._progress.is_blocked:
                 await self._say_goodbye(send)
             case "draining" | "failed" | "stalled":
@@ -317,6 +317,8 @@ class EventStream:
         progress.is_blocked = False
 
     async def _send_heartbeat(self) -> None:
+        if self._progress.is_blocked:
+            return  # the writer was quicker, and may be in the middle of a frame
         with suppress(OSError):  # the client has gone
             await self._send_all(sse.HEARTBEAT)
 
@@ -326,9 +328,13 @@ class EventStream:
 
     async def _say_goodbye(self, send: Send) -> None:
         """Tell the reader when to reconnect, and end cleanly. Do not wait long for a reader that does not read."""
-        body = sse.retry(self._streams.retry_milliseconds)
+        await self._send_end(send, sse.retry(self._streams.retry_milliseconds), seconds=1.0)
+
+    async def _send_end(self, send: Send, body: bytes, *, seconds: float) -> None:
+        """Send the last part of the body. A reader that does not read it in time is disconnected."""
         try:
-            await asyncio.wait_for(send({"type": "http.response.body", "body": body, "more_body": False}), 1.0)
+            async with asyncio.timeout(seconds):
+                await send({"type": "http.response.body", "body": body, "more_body": False})
         except TimeoutError:
             self._abort()
 

@@ -189,6 +189,7 @@ class _StoreReader:
             return ()
         self.due = math.inf
         if frames:
+            self._missed = 0
             self._has_more = len(frames) == PAGE
             self._retry_seconds = _FIRST_RETRY_SECONDS
             return frames

@@ -525,7 +525,8 @@ class Outbox:
         for turn_id, seq in batch.events.items():
             self.mark_event(turn_id, seq, is_takeover=turn_id in batch.takeovers)
         for position in batch.sent_before:
-            self.repeat(position)
+            if self._local.is_live(position.turn_id):
+                self.repeat(position)
         for position in batch.positions:
             self._positions.setdefault(position.turn_id, position)
 

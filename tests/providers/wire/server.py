@@ -210,10 +210,17 @@ class Kept(Struct, frozen=True):
     content: bytes
 
 
+class Later(Struct, frozen=True):
+    """Send this, a moment later the rest, and then nothing, on an open connection."""
+
+    head: bytes
+    rest: bytes
+
+
 class ByteServer:
     """Answers each request with the next of these answers, byte for byte; the last one is used again."""
 
-    def __init__(self, *answers: bytes | Close | Endless | Kept, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *answers: bytes | Close | Endless | Kept | Later, tls: ssl.SSLContext | None = None) -> None:
         self._answers = list(answers)
         self._tls = tls
         self._server: asyncio.Server | None = None
@@ -264,6 +271,11 @@ class ByteServer:
                 writer.write(answer)
             case Kept():
                 writer.write(answer.content)
+                await reader.read()
+            case Later():
+                writer.write(answer.head)
+                await asyncio.sleep(0.2)
+                writer.write(answer.rest)
                 await reader.read()
             case Close():
                 return False
