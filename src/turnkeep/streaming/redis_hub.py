@@ -10,8 +10,8 @@ reconnected asks for what it lacks, and the worker that runs the turn sends the 
 killed, paused or flushed: readers then poll the store, and end with the same text and events.
 
 Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them: at once, and then
-again after a short pause, so that under load one message to a worker carries the text of many turns. Events of turns
-that nobody asked about can wait a little longer.
+again after a short pause, so that under load one message to a worker carries the text of many turns. An event waits a
+little longer if no other worker has asked about its turn.
 
 Decision: docs/decisions/0403
 """
@@ -271,7 +271,7 @@ class RedisHub:
         self._has_messages.set()
 
     async def _update_subscriptions(self, pubsub: PubSub) -> None:
-        """Subscribe to the turns that have readers here. Nobody else sends text of a turn that runs here."""
+        """Subscribe to the turns that have readers here. No other worker sends text of a turn that runs here."""
         self._readers_changed = False
         subscribed = self._subscribed
         wanted = {turn_id for turn_id in self._readers if not self._local.is_live(turn_id)}
