@@ -32,8 +32,8 @@ from turnkeep.store.commands import Claim, Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
+from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text
-from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import Recorded
 
 POLL_SECONDS = 2.0

@@ -284,7 +284,9 @@ class Worker:
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. Tool servers may answer slowly; a stop of the turn does not wait for them."""
-        asking = asyncio.create_task(self._services.tools.toolbox(turn.snapshot.agent, principal_of(turn)))
+        asking = asyncio.create_task(
+            self._services.tools.toolbox(turn.snapshot.agent, principal_of(turn), turn.conversation_id)
+        )
         ends: set[asyncio.Future[Any]] = {asking, hold.stop}
         try:
             await asyncio.wait(ends, return_when="FIRST_COMPLETED")

@@ -159,13 +159,13 @@ class TestMembers:
             *(store.ensure_member(tenant.org.id, tenant.workspace.id, "carl") for _ in range(20))
         )
         assert len({member.id for member in members}) == 1
-        assert len(await store.members(tenant.org.id, tenant.workspace.id)) == 3
+        assert len((await store.members(tenant.org.id, tenant.workspace.id)).data) == 3
 
     async def test_the_same_name_in_another_workspace_is_another_member(self, store: Store, tenant: Tenant) -> None:
         other = await store.create_workspace(tenant.org.id, "Lab")
         there = await store.ensure_member(tenant.org.id, other.id, "ann")
         assert there.id != tenant.ann.user_id
-        assert await store.members(tenant.org.id, other.id) == [there]
+        assert (await store.members(tenant.org.id, other.id)).data == (there,)
 
     @pytest.mark.parametrize("name", ["", "a\0b", "\udfff", "n" * 10_000_000], ids=lambda text: ascii(text)[:12])
     async def test_a_name_that_cannot_be_kept_is_refused(
@@ -375,4 +375,4 @@ class TestASecondTenant:
         mine: list[Workspace] = await store.workspaces(tenant.org.id)
         theirs = await store.workspaces(stranger.org.id)
         assert not {workspace.id for workspace in mine} & {workspace.id for workspace in theirs}
-        assert await store.members(stranger.org.id, tenant.workspace.id) == []
+        assert (await store.members(stranger.org.id, tenant.workspace.id)).data == ()

@@ -53,7 +53,8 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             key=principal.key_id,
             rpm=call.identity.requests_per_minute,
         )
-        return json_response(wire.Token(token=tokens.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
+        signed = tokens.sign(USER_TOKEN, claims)
+        return json_response(wire.Token(token=signed, expires_at=expires_at, user=member.shown), status=201)
 
     return endpoints
 
@@ -72,12 +73,14 @@ async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     principal, settings = call.principal, call.runtime.settings
     workspace = await call.runtime.store.workspace(principal.org_id, principal.workspace_id)
     shown = wire.Me(
+        user=principal.user,
         user_id=principal.user_id,
         workspace_id=principal.workspace_id,
         role=principal.role,
         model=workspace.model or settings.model,
         max_file_bytes=settings.max_file_bytes,
         max_files_per_message=settings.max_files_per_message,
+        scopes=views.scopes_of(principal.scopes),
     )
     return json_response(shown)
 
@@ -217,7 +220,8 @@ async def delete_workspace(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
     """The user's month; for a service key that acts for no user, the workspace's. `key` is what that key itself may."""
-    return json_response(await call.runtime.store.usage(call.principal, month=call.query.month))
+    used = await call.runtime.store.usage(call.principal, month=call.query.month)
+    return json_response(msgspec.structs.replace(used, user=call.principal.user))
 
 
 @endpoints.add(

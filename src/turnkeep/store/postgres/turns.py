@@ -74,7 +74,7 @@ TURNS = (
     "ordinal", "active", "status", "attempt", "failures", "last_seq", "seq_at_adoption", "worker", "lease_until",
     "watched_until", "cancel_requested_at", "background", "principal_ref", "idempotency_key", "request_hash",
     "snapshot", "source", "model", "metadata", "month", "input_tokens", "output_tokens", "cache_read_tokens",
-    "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms",
+    "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms", "cost",
 )
 MESSAGES = (
     "turn_id", "turn_sequence", "id", "org_id", "conversation_id", "role", "internal", "iteration", "blocks", "display",

@@ -1,6 +1,7 @@
 """The directory on SQLite: orgs, workspaces, members, keys, agents, usage and one-time tokens."""
 
 import hmac
+from collections.abc import Sequence
 from typing import Any
 
 from turnkeep.clock import month_of
@@ -33,10 +34,14 @@ from turnkeep.store.rules.directory import (
     check_role,
     check_workspace,
     key_record,
+    member_record,
+    members_page,
+    members_query,
     monthly_usage,
     no_agent,
     no_key,
     no_org,
+    no_user,
     no_workspace,
     usage_scope,
     workspace_record,
@@ -84,9 +89,36 @@ class SqliteDirectory(StoreThreads):
         check_role(role)
         return await self._write(_ensure_member, org_id, workspace_id, external_id, role)
 
-    async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]:
-        which = {"org": check_id(org_id, "org"), "workspace": check_id(workspace_id, "ws")}
-        return await self._read(lambda session: [to_member(row) for row in session.rows("members", which)])
+    async def members(
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        *,
+        query: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Member]:
+        which = members_query(org_id, workspace_id, query, limit, cursor)
+        return members_page(await self._read(lambda session: session.rows("members", which)), limit)
+
+    async def member(self, org_id: OrgId, workspace_id: WorkspaceId, name: str) -> Member:
+        check_workspace(org_id, workspace_id)
+        checks.check_text(name, "user", limit=checks.KEY_CHARS)
+        return await self._read(_member, {"org": org_id, "workspace": workspace_id, "name": name})
+
+    async def member_of_host(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> Member | None:
+        check_workspace(org_id, workspace_id)
+        checks.check_text(external_id, "user", limit=checks.KEY_CHARS)
+        which = {"org": org_id, "workspace": workspace_id, "external": external_id}
+        row = await self._read(lambda session: session.row("member_of_host", which))
+        return None if row is None else to_member(row)
+
+    async def members_by_id(self, org_id: OrgId, user_ids: Sequence[UserId]) -> list[Member]:
+        which = {"org": check_id(org_id, "org"), "users": json_text([check_id(user, "user") for user in user_ids])}
+        return await self._read(lambda session: [to_member(row) for row in session.rows("members_by_id", which)])
+
+    async def change_member(self, org_id: OrgId, member: Member) -> Member:
+        return await self._write(_change_member, member_record(org_id, member))
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         await self._write(_add_key, key_record(key, secret_hash))
@@ -194,6 +226,20 @@ def _ensure_member(
     workspace(session, org_id, workspace_id)
     values = {"id": new_user_id(), "org": org_id, "workspace": workspace_id, "external": external_id}
     return to_member(session.rows("ensure_member", values | {"role": role, "now": session.now})[0])
+
+
+def _member(session: Session, which: dict[str, str]) -> Member:
+    row = session.row("member", which)
+    if row is None:
+        raise no_user()
+    return to_member(row)
+
+
+def _change_member(session: Session, record: dict[str, Any]) -> Member:
+    row = session.row("change_member", record)
+    if row is None:
+        raise no_user()
+    return to_member(row)
 
 
 def _add_key(session: Session, record: dict[str, Any]) -> None:

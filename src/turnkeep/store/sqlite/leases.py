@@ -25,7 +25,7 @@ from turnkeep.store.rules.turns import (
 )
 from turnkeep.store.sqlite.io.session import Session, owner_of
 from turnkeep.store.sqlite.outbox import write_outbox
-from turnkeep_client.wire.conversations import TurnSource
+from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.events import TurnEvent
 
 Counts = tuple[int, int]
