@@ -95,7 +95,8 @@ class Settlement(Struct, frozen=True, kw_only=True):
     """How a turn ends.
 
     `events` are those before the terminal one (steps closed by a stop); `rows` come before `final`. `final` is the
-    visible answer (perhaps partial), with its display and usage; None when nothing was said.
+    visible answer (perhaps partial), with its display and usage; None when nothing was said. `cost` is what the usage
+    costs; None if the model has no price.
     """
 
     status: FinalStatus
@@ -106,6 +107,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     events: tuple[TurnEvent, ...] = ()
     logs: tuple[LogLine, ...] = ()
     error: TurnError | None = None
+    cost: float | None = None
 
     @property
     def all_rows(self) -> tuple[Message, ...]:

@@ -49,6 +49,7 @@ from turnkeep.store.rules.claims import (
     check_appendable,
     check_limits,
     decide,
+    keys_of,
     turn_columns,
 )
 from turnkeep.store.rules.conversations import insertion, new_conversation
@@ -122,6 +123,7 @@ class _Settling(_Recording, frozen=True):
         return {
             **super().document,
             **structs.asdict(settlement.usage),
+            "cost": settlement.cost,
             "conversation_id": self.held.conversation_id,
             "status": settlement.status,
             "error": None if settlement.error is None else json_text(settlement.error),
@@ -164,7 +166,7 @@ class PostgresTurns:
                     [written] = await statements.fetch("write_claim", *_claim_values(claim, decided, found["facts"]))
                 except asyncpg.PostgresError as exc:
                     if exc.sqlstate == OVER_LIMIT:
-                        check_limits(decided.limits, counted_of(exc))
+                        check_limits(decided.counters, counted_of(exc))
                     raise
                 if written["is_written"]:
                     return decided.claimed()
@@ -402,7 +404,8 @@ def _asked(claim: Claim) -> dict[str, Any]:
         "workspace": workspace_id,
         "owner": owner,
         "ref": principal.ref,
-        "key": principal.key_id,
+        "user": principal.user_id,
+        "keys": keys_of(principal),
         "turn": claim.turn_id,
         "idempotency_key": claim.idempotency_key,
         "agent": claim.new.agent_id if claim.conversation_id is None else None,
@@ -435,9 +438,7 @@ def _claim_values(claim: Claim, new: AcceptedClaim, facts: str) -> tuple[Any, ..
                 "stops": entry.stops,
                 "moves": entry.moves or None,
                 "is_branch": new.position is not None and new.position.is_branch,
-                "workspace_limit": new.limits.workspace,
-                "user_limit": new.limits.user,
-                "key_limit": new.limits.key,
+                "counters": new.counters,
             }
         ),
     )

@@ -10,7 +10,8 @@ DECLARE
     v_workspace    text;
     v_owner        text;
     v_ref          text;
-    v_key          text;
+    v_user         text;
+    v_keys         text[];
     v_turn         text;
     v_idempotency  text;
     v_agent        text;
@@ -23,21 +24,31 @@ DECLARE
     v_place        json;
     v_replaced     json;
 BEGIN
-    SELECT a.org, a.workspace, a.owner, a.ref, a.key, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files
-      INTO v_org, v_workspace, v_owner, v_ref, v_key, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
-      FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, key text, turn text,
-                                         idempotency_key text, agent text, conversation text, beside text, files text[]);
+    SELECT a.org, a.workspace, a.owner, a.ref, a."user", a.keys, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files
+      INTO v_org, v_workspace, v_owner, v_ref, v_user, v_keys, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
+      FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, "user" text, keys text[],
+                                         turn text, idempotency_key text, agent text, conversation text, beside text, files text[]);
     IF v_idempotency IS NOT NULL THEN
         SELECT turnkeep.known_turn(t) INTO v_by_key FROM turnkeep.turns t
          WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency;
     END IF;
     SELECT turnkeep.known_turn(t) INTO v_by_id FROM turnkeep.turns t WHERE t.id = v_turn;
     SELECT json_build_object(
-               'workspace', w.monthly_message_limit, 'user', w.user_monthly_message_limit,
-               'key', CASE WHEN v_key IS NOT NULL THEN (
-                   SELECT k.monthly_message_limit FROM turnkeep.api_keys k WHERE k.id = v_key AND k.org_id = v_org) END)
+               'workspace', w.monthly_message_limit,
+               'user', coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
+               'tokens', m.monthly_token_limit, 'cost', m.monthly_cost_limit,
+               'used_tokens', coalesce(u.input_tokens + u.output_tokens, 0), 'used_cost', coalesce(u.cost, 0),
+               'keys', CASE WHEN v_keys <> '{}' THEN (
+                   SELECT json_object_agg(k.id, k.monthly_message_limit) FROM turnkeep.api_keys k
+                    WHERE k.id = ANY (v_keys) AND k.org_id = v_org AND k.monthly_message_limit IS NOT NULL) END)
       INTO v_limits
-      FROM turnkeep.workspaces w WHERE w.id = v_workspace AND w.org_id = v_org;
+      FROM turnkeep.workspaces w
+      LEFT JOIN turnkeep.members m ON m.id = v_user AND m.org_id = v_org
+      LEFT JOIN turnkeep.usage u
+             ON u.org_id = v_org AND u.scope = 'user' AND u.scope_id = v_user
+            AND (m.monthly_token_limit IS NOT NULL OR m.monthly_cost_limit IS NOT NULL)
+            AND u.month = to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')
+     WHERE w.id = v_workspace AND w.org_id = v_org;
     IF v_conversation IS NOT NULL THEN
         SELECT turnkeep.claimed_conversation(c) INTO v_place FROM turnkeep.conversations c
          WHERE c.id = v_conversation AND c.org_id = v_org AND c.workspace_id = v_workspace
@@ -129,7 +140,7 @@ BEGIN
     SELECT * INTO v_more FROM json_to_record(p_more) AS m (
         conversation turnkeep.conversations, title text, preview text, attachments json, owner text, cancels text,
         cancel_error text, cancel_event text, cancel_outbox json, stops text, moves json, is_branch boolean,
-        workspace_limit integer, user_limit integer, key_limit integer);
+        counters json);
     IF NOT (v_more.conversation IS NULL) THEN  -- a row IS NOT NULL only if all its columns are
         INSERT INTO turnkeep.conversations ({new_conversation_columns})
         SELECT {c.new_conversation_columns} FROM (SELECT (v_more.conversation).*) c;
@@ -179,18 +190,14 @@ BEGIN
         INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
         SELECT p_turn.org_id, s.scope, s.scope_id, p_turn.month, (p_turn.source = 'ui')::integer,
                (p_turn.source = 'api')::integer
-          FROM (VALUES ('key', p_turn.key_id), ('user', p_turn.user_id), ('workspace', p_turn.workspace_id))
-               AS s (scope, scope_id)
-         WHERE s.scope_id IS NOT NULL
+          FROM json_to_recordset(v_more.counters) AS s (scope text, scope_id text)
         ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
            SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
-        RETURNING u.scope, u.ui_messages + u.api_messages AS messages
+        RETURNING u.scope_id, u.ui_messages + u.api_messages AS messages
     )
-    SELECT json_object_agg(c.scope, c.messages),
-           bool_or(c.messages > CASE c.scope WHEN 'key' THEN v_more.key_limit WHEN 'user' THEN v_more.user_limit
-                                             ELSE v_more.workspace_limit END)
+    SELECT json_object_agg(c.scope_id, c.messages), bool_or(c.messages > l."limit")
       INTO v_counted, v_is_over
-      FROM counted c;
+      FROM counted c JOIN json_to_recordset(v_more.counters) AS l (scope_id text, "limit" integer) USING (scope_id);
     IF v_is_over THEN
         PERFORM turnkeep.refuse('TK006', 'over a limit', v_counted::text);
     END IF;

@@ -26,7 +26,7 @@ BEGIN
         SELECT * FROM json_to_recordset(p_jobs) AS j (
             turn_id text, attempt integer, after integer, last integer, conversation_id text, status text, error text,
             has_final boolean, input_tokens bigint, output_tokens bigint, cache_read_tokens bigint,
-            cache_write_tokens bigint)
+            cache_write_tokens bigint, cost double precision)
     LOOP
         SELECT * INTO v_fence FROM turnkeep.fence(v_job.turn_id, v_job.attempt, v_job.after);
         outcome := v_fence.stand;
@@ -46,7 +46,8 @@ BEGIN
             UPDATE turnkeep.turns t
                SET status = v_job.status, error = v_job.error, settled_at = v_now, lease_until = NULL,
                    last_seq = v_job.last, input_tokens = v_job.input_tokens, output_tokens = v_job.output_tokens,
-                   cache_read_tokens = v_job.cache_read_tokens, cache_write_tokens = v_job.cache_write_tokens
+                   cache_read_tokens = v_job.cache_read_tokens, cache_write_tokens = v_job.cache_write_tokens,
+                   cost = v_job.cost
              WHERE t.id = v_job.turn_id
             RETURNING * INTO turn;
             UPDATE turnkeep.conversations c
@@ -77,8 +78,8 @@ END $$;
 -- Add what these turns have consumed to their month, each row of usage once and in the order of its key.
 CREATE FUNCTION turnkeep.add_tokens(p_turns turnkeep.turns[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, input_tokens, output_tokens)
-    SELECT t.org_id, s.scope, s.scope_id, t.month, sum(t.input_tokens), sum(t.output_tokens)
+    INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, input_tokens, output_tokens, cost)
+    SELECT t.org_id, s.scope, s.scope_id, t.month, sum(t.input_tokens), sum(t.output_tokens), coalesce(sum(t.cost), 0)
       FROM unnest(p_turns) t
      CROSS JOIN LATERAL (VALUES ('key', t.key_id), ('user', t.user_id), ('workspace', t.workspace_id)) AS s (scope, scope_id)
      WHERE s.scope_id IS NOT NULL AND t.input_tokens + t.output_tokens > 0
@@ -86,5 +87,6 @@ BEGIN
      ORDER BY t.org_id, s.scope, s.scope_id, t.month
     ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
        SET input_tokens = u.input_tokens + excluded.input_tokens,
-           output_tokens = u.output_tokens + excluded.output_tokens;
+           output_tokens = u.output_tokens + excluded.output_tokens,
+           cost = u.cost + excluded.cost;
 END $$;
