@@ -359,12 +359,17 @@ class ClaimBuilder:
     async def _snapshot(self, question: Question) -> Snapshot:
         """Precedence of the model: turn, conversation, agent, workspace, server."""
         principal, options = question.principal, question.options
+        principal.check_model(options.model or question.new.model)
         kind, agent_id, model = question.new.kind, question.new.agent_id, question.new.model
         if question.conversation_id is not None:
             conversation = await self._store.conversation(principal, question.conversation_id)
             kind, agent_id, model = conversation.kind, conversation.agent_id, conversation.model
             if kind == "run":
                 raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
+        if question.attachment_ids:
+            principal.check_feature("files")
+        if question.conversation_id is None and kind != "chat":
+            principal.check_feature("runs")
         agent_id = options.agent_id or agent_id
         agent: AgentSpec | None = None
         if agent_id is not None:
@@ -374,6 +379,7 @@ class ClaimBuilder:
                 if question.conversation_id is None or options.agent_id is not None:
                     raise
                 agent_id = None  # it was deleted since, and the conversation goes on without it
+        principal.check_agent(agent_id)
         if kind == "run" and (agent is None or not agent.sandbox):
             raise InvalidRequest(
                 "This agent has no sandbox, so it cannot be run. Set `sandbox` to true, or ask it in a conversation."

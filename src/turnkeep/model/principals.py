@@ -70,6 +70,11 @@ class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise OutOfScope(f"The scopes of this token or key do not include the feature `{feature}`.")
 
     @property
+    def counted_keys(self) -> tuple[KeyId, ...]:
+        """The keys for which a message counts: the own one, and those that made it."""
+        return () if self.key_id is None else (self.key_id, *self.key_ancestors)
+
+    @property
     def ref(self) -> str:
         """Whose idempotency keys these are."""
         return self.user_id or self.key_id or self.workspace_id

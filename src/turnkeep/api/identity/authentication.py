@@ -18,9 +18,9 @@ from starlette.datastructures import Headers
 
 from turnkeep.api.http.requests import known_id
 from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
-from turnkeep.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
-from turnkeep.ids import KeyId, OrgId, WorkspaceId
-from turnkeep.model.principals import ApiKey, Member, Principal
+from turnkeep.errors import Forbidden, InvalidRequest, NotFound, OutOfScope, Unauthorized
+from turnkeep.ids import AgentId, KeyId, OrgId, WorkspaceId
+from turnkeep.model.principals import ApiKey, Feature, Member, Principal
 from turnkeep.store.ports import DirectoryStore
 from turnkeep_client.wire.account import TurnSource
 
@@ -213,6 +213,22 @@ def check_policy(policy: Policy, identity: Identity) -> None:
             raise Forbidden("This needs an admin of the workspace, or a service key.")
         case _:
             return
+
+
+def check_scopes(policy: Policy, feature: Feature | None, identity: Identity, *, agent_id: str | None = None) -> None:
+    """Raises NotFound for an agent of the path that is outside the scopes, OutOfScope for anything else outside.
+
+    Scopes leave out what only admins and service keys may, unless it belongs to a feature that they name.
+    """
+    principal = identity.principal
+    if principal.scopes is None:
+        return
+    if agent_id is not None:
+        principal.check_agent(AgentId(agent_id))
+    if feature is not None:
+        principal.check_feature(feature)
+    elif policy in {Policy.ADMIN, Policy.SERVICE, Policy.OPERATOR}:
+        raise OutOfScope("A token or key with scopes cannot do this. It needs one without scopes.")
 
 
 def hash_key(key: str) -> bytes:

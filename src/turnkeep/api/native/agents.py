@@ -86,7 +86,7 @@ _OURS = frozenset(
 async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """The agents of the workspace. Members see id, name, description, starters and model of each."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    data = [agent_for(call.principal, agent) for agent in page.data]
+    data = [agent_for(call.principal, agent) for agent in page.data if call.principal.reaches(agent.id)]
     return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -178,6 +178,7 @@ async def list_tools(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
         ResponseSpec(status=200, meaning="The lines of the sandbox", type=str, media_type="application/x-ndjson"),
     ),
     errors=(404, 429, 503, 507),
+    feature="runs",
 )
 async def run_agent(call: ApiCall[wire.NewRun, Nothing]) -> ASGIApp:
     """Run an agent once. Its lines come as they are written, `log` included. Closing the connection stops the run.

@@ -75,7 +75,12 @@ async def create_conversation(call: ApiCall[wire.NewConversation, Nothing]) -> A
     """Make an empty conversation. A turn without `conversation_id` makes one too."""
     body = call.body
     if body.model is not None:
+        call.principal.check_model(body.model)
         call.runtime.providers.named(body.model)
+    if body.agent_id is not None:
+        call.principal.check_agent(_agent_id(body.agent_id))
+    if body.kind != "chat":
+        call.principal.check_feature("runs")
     new = command_of(NewConversation, body, agent_id=_agent_id(body.agent_id))
     made = await call.runtime.store.create_conversation(call.principal, new)
     users = await shown_users(call.runtime.store, call.principal, [made.user_id])
@@ -100,7 +105,10 @@ async def change_conversation(call: ApiCall[wire.ConversationPatch, Nothing]) ->
     """Change the title, the model or the agent (`null` takes it away); `head_turn_id` switches to another branch."""
     body = call.body
     if body.model:
+        call.principal.check_model(body.model)
         call.runtime.providers.named(body.model)
+    if body.agent_id is not UNSET:
+        call.principal.check_agent(_agent_id(body.agent_id))
     change = command_of(
         ConversationChange,
         body,
@@ -158,6 +166,7 @@ async def list_messages(call: ApiCall[Nothing, MessagesQuery]) -> ASGIApp:
     query=PageQuery,
     responses=(ResponseSpec(status=200, meaning="All rows, internal ones included", type=wire.Page[wire.TraceRow]),),
     errors=(404,),
+    feature="export",
 )
 async def trace_conversation(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """Every stored row of every branch, in order."""
@@ -177,6 +186,7 @@ async def trace_conversation(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     query=ReplayQuery,
     responses=(ResponseSpec(status=200, meaning="What the next turn would send of the past", type=wire.Replay),),
     errors=(404,),
+    feature="export",
 )
 async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     """Exactly what the next turn would send, in the shape of one provider (by default that of the model)."""
@@ -215,6 +225,7 @@ async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     policy=Policy.SERVICE,
     responses=(ResponseSpec(status=200, meaning="The whole conversation, without loss", type=dict[str, Any]),),
     errors=(404,),
+    feature="export",
 )
 async def export_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Everything in a conversation, as a document that `import` takes: turns of all branches, rows, events, logs."""
@@ -237,6 +248,7 @@ async def export_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     raw_body="application/json",
     responses=(ResponseSpec(status=201, meaning="The new conversation", type=wire.Imported),),
     errors=(413, 422, 507),
+    feature="export",
 )
 async def import_conversation(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
     """Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them.

@@ -150,6 +150,7 @@ async def follow_turn(call: ApiCall[Nothing, EventsQuery]) -> ASGIApp:
         ResponseSpec(status=200, meaning="One event or log line per line", type=str, media_type="application/x-ndjson"),
     ),
     errors=(404,),
+    feature="export",
 )
 async def trace_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The run trace: every event, with the sandbox's log lines where they came."""

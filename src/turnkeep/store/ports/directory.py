@@ -60,6 +60,9 @@ class DirectoryStore(Protocol):
     async def change_member(self, org_id: OrgId, member: Member) -> Member:
         """Store name, role, limits and whether the member is disabled. NotFound if there is no such member."""
 
+    async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
+        """The turns of this user that run or wait, those that wait first: so none of them starts meanwhile."""
+
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         """NotFound unless its workspace, if it is pinned to one, is of its org."""
 

@@ -38,6 +38,7 @@ from turnkeep.store.rules.directory import (
     check_role,
     check_workspace,
     key_record,
+    limit_of,
     member_record,
     members_page,
     members_query,
@@ -162,6 +163,10 @@ class PostgresDirectory:
             raise no_user()
         return to_member(rows[0])
 
+    async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
+        rows = await self._database.read("open_turns", check_id(org_id, "org"), check_id(user_id, "user"))
+        return [row[0] for row in rows]
+
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         record = key_record(key, secret_hash)
         if await self._database.write("insert_key", *record.values()):
@@ -235,10 +240,12 @@ class PostgresDirectory:
         if month is None:
             month = month_of((await self._database.read("now"))[0][0])
         rows = await self._database.read("usage", principal.org_id, scope, scope_id, month)
+        own = await self._database.read("limit_of_user", principal.org_id, scope_id) if scope == "user" else []
         key: Rows = []
         if principal.role == "service" and principal.key_id is not None:
             key = await self._database.read("key_usage", principal.org_id, principal.key_id, month)
-        return monthly_usage(month, scope, rows[0] if rows else (0, 0, 0, 0), found, key[0] if key else None)
+        limit = limit_of(scope, found, own[0] if own else None)
+        return monthly_usage(month, rows[0] if rows else (0, 0, 0, 0), limit, key[0] if key else None)
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         check_binding(binding)

@@ -49,7 +49,6 @@ from turnkeep.store.rules.claims import (
     check_appendable,
     check_limits,
     decide,
-    keys_of,
     turn_columns,
 )
 from turnkeep.store.rules.conversations import insertion, new_conversation
@@ -405,7 +404,7 @@ def _asked(claim: Claim) -> dict[str, Any]:
         "owner": owner,
         "ref": principal.ref,
         "user": principal.user_id,
-        "keys": keys_of(principal),
+        "keys": principal.counted_keys,
         "turn": claim.turn_id,
         "idempotency_key": claim.idempotency_key,
         "agent": claim.new.agent_id if claim.conversation_id is None else None,

@@ -340,14 +340,9 @@ def counted_scopes(
     return counted
 
 
-def keys_of(principal: Principal) -> list[KeyId]:
-    """The keys for which a message of this principal counts: its own, and those that made it."""
-    return [] if principal.key_id is None else [principal.key_id, *principal.key_ancestors]
-
-
 def counters_of(principal: Principal, limits: MonthlyLimits) -> tuple[MessageCounter, ...]:
     """The counters of a message of this principal, in the order in which they are locked."""
-    scopes = counted_scopes(principal.workspace_id, principal.user_id, keys_of(principal))
+    scopes = counted_scopes(principal.workspace_id, principal.user_id, principal.counted_keys)
     most = {"workspace": limits.workspace, "user": limits.user}
     return tuple(
         MessageCounter(

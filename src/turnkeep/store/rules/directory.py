@@ -161,20 +161,24 @@ def usage_scope(principal: Principal, user_id: UserId | None) -> tuple[str, str]
     return ("workspace", principal.workspace_id) if user is None else ("user", user)
 
 
-def monthly_usage(
-    month: str, scope: str, counted: Sequence[int], workspace: Workspace, key: Sequence[Any] | None
-) -> MonthlyUsage:
+def limit_of(scope: str, workspace: Workspace, own: Sequence[Any] | None) -> int | None:
+    """The limit of messages of a workspace, or of a user: their own (`own`), or that of each user."""
+    if scope == "workspace":
+        return workspace.monthly_message_limit
+    return workspace.user_monthly_message_limit if own is None or own[0] is None else own[0]
+
+
+def monthly_usage(month: str, counted: Sequence[int], limit: int | None, key: Sequence[Any] | None) -> MonthlyUsage:
     """`counted` are messages from the web page, messages of the API, and tokens in and out. `key` is what the
     principal's own key has used, and its limit."""
     ui, api, input_tokens, output_tokens = counted
-    is_user = scope == "user"
     return MonthlyUsage(
         month=month,
         messages=ui + api,
         by_source=Messages(ui=ui, api=api),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        limit=workspace.user_monthly_message_limit if is_user else workspace.monthly_message_limit,
+        limit=limit,
         key=None if key is None else KeyUsage(messages=key[0], limit=key[1]),
     )
 

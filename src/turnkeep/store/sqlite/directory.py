@@ -34,6 +34,7 @@ from turnkeep.store.rules.directory import (
     check_role,
     check_workspace,
     key_record,
+    limit_of,
     member_record,
     members_page,
     members_query,
@@ -119,6 +120,10 @@ class SqliteDirectory(StoreThreads):
 
     async def change_member(self, org_id: OrgId, member: Member) -> Member:
         return await self._write(_change_member, member_record(org_id, member))
+
+    async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
+        which = {"org": check_id(org_id, "org"), "user": check_id(user_id, "user")}
+        return await self._read(lambda session: [row[0] for row in session.rows("open_turns", which)])
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         await self._write(_add_key, key_record(key, secret_hash))
@@ -306,10 +311,11 @@ def _usage(session: Session, principal: Principal, month: str | None, user_id: U
         month = month or month_of(session.clock())
         scope, scope_id = usage_scope(principal, user_id)
         which = {"org": principal.org_id, "month": month}
+        own = session.row("limit_of_user", {"org": principal.org_id, "user": scope_id}) if scope == "user" else None
         counted = session.row("usage", which | {"scope": scope, "scope_id": scope_id}) or (0, 0, 0, 0)
         has_key = principal.role == "service" and principal.key_id is not None
         key = session.row("key_usage", which | {"key": principal.key_id}) if has_key else None
-    return monthly_usage(month, scope, counted, found, key)
+    return monthly_usage(month, counted, limit_of(scope, found, own), key)
 
 
 def _add_token(session: Session, token_hash: bytes, binding: TokenBinding, expires_in_seconds: float) -> None:

@@ -54,7 +54,6 @@ from turnkeep.store.rules.claims import (
     check_limits,
     counted_scopes,
     decide,
-    keys_of,
     turn_columns,
 )
 from turnkeep.store.rules.conversations import insertion, new_conversation
@@ -181,7 +180,7 @@ def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
         "now": session.now,
         "ref": principal.ref,
         "member": principal.user_id,
-        "keys": json_text(keys_of(principal)),
+        "keys": json_text(principal.counted_keys),
         "month": month_of(session.now),
         "turn": claim.turn_id,
         "idempotency_key": claim.idempotency_key,

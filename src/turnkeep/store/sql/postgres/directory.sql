@@ -89,6 +89,14 @@ UPDATE turnkeep.members m
  WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.id = $3
 RETURNING {m.member_columns}
 
+-- name: open_turns
+SELECT t.id FROM turnkeep.turns t
+ WHERE t.status IN ('queued', 'running') AND t.org_id = $1 AND t.user_id = $2
+ ORDER BY t.status = 'running', t.id
+
+-- name: limit_of_user
+SELECT m.monthly_message_limit FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2
+
 -- name: insert_key
 INSERT INTO turnkeep.api_keys
        (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools, created_at,

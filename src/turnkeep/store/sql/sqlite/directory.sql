@@ -81,6 +81,14 @@ UPDATE members
  WHERE org_id = :org AND workspace_id = :workspace AND id = :user
 RETURNING {member_columns};
 
+-- name: open_turns
+SELECT id FROM turns
+ WHERE status IN ('queued', 'running') AND org_id = :org AND user_id = :user
+ ORDER BY status = 'running', id;
+
+-- name: limit_of_user
+SELECT monthly_message_limit FROM members WHERE org_id = :org AND id = :user;
+
 -- name: insert_key
 INSERT INTO api_keys (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools,
                       created_at, revoked_at, workspace_id, scopes, ancestors)
