@@ -129,6 +129,7 @@ def key_record(key: ApiKey, secret_hash: bytes) -> dict[str, Any]:
     check_id(key.id, "key")
     check_workspace(key.org_id, key.workspace_id)
     tools = check_json(key.allowed_tools, "allowed_tools")
+    scopes = check_json(key.scopes, "scopes")
     return {
         "id": key.id,
         "org": key.org_id,
@@ -140,7 +141,7 @@ def key_record(key: ApiKey, secret_hash: bytes) -> dict[str, Any]:
         "created_at": key.created_at,
         "revoked_at": key.revoked_at,
         "workspace": key.workspace_id,
-        "scopes": None if key.scopes is None else json_text(key.scopes),
+        "scopes": None if scopes is None else json_text(scopes),
         "ancestors": json_or_null(key.ancestors),
     }
 

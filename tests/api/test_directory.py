@@ -1,12 +1,15 @@
 """Users: how they are shown, found, changed, limited and disabled."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, settings_for
+from tests.tools.test_mcp import a_http_server
 from tests.tools.web_server import web_server
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Call, Pause
@@ -248,8 +251,8 @@ class TestTools:
     async def test_of_an_agent_work_for_the_user_who_asked(
         self, server: ApiServer, service: Client, admin: Client
     ) -> None:
-        async with web_server() as web:
-            declared = {"type": "http", "name": "crm", "url": f"{web.url}/{{{{user.external_id}}}}"}
+        async with web_server() as crm:
+            declared = {"type": "http", "name": "crm", "url": f"{crm.url}/{{{{user.external_id}}}}"}
             made = (await service.post("/v1/agents", json={"name": "A", "tools": [declared]})).json()
             path = f"/v1/agents/{made['id']}"
             users = {name: await server.user(service, name) for name in ("ann", "bob")}
@@ -257,7 +260,7 @@ class TestTools:
             for name, user in users.items():
                 server.scripts.say(Call("crm", {}))
                 answer = await user.ask(agent_id=made["id"])
-                request = web.requests[-1]
+                request = crm.requests[-1]
                 caller = verify_tool_call(secret, request["headers"], request["body"].encode())
                 assert (caller.user, caller.conversation_id) == (name, answer["conversation_id"])
                 assert request["path"] == f"/{name}"
@@ -308,3 +311,75 @@ class TestTools:
         ):
             response = await service.post("/v1/agents", json={"name": "A", **body})
             assert code_of(response) == (422, "invalid_request")
+
+
+class TestTheManual:
+    """The examples of `docs/howto/let-tools-act-for-the-user.md`, as they stand there."""
+
+    PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "let-tools-act-for-the-user.md").read_text("utf-8")
+
+    def _block(self, language: str, words: str) -> str:
+        blocks = re.findall(rf"^```{language}\n(.*?)^```", self.PAGE, re.MULTILINE | re.DOTALL)
+        [found] = [block for block in blocks if words in block]
+        return str(found)
+
+    async def test_an_mcp_server_with_accounts_of_users(self, server: ApiServer, service: Client) -> None:
+        """Composio's address and header, against a server of the official MCP library on this machine."""
+        agent = json.loads(self._block("json", "composio"))
+        async with a_http_server() as (port, _):
+            address = agent["mcp_servers"][0]["url"]
+            assert address.startswith("https://backend.composio.dev/")
+            agent["mcp_servers"][0]["url"] = f"http://127.0.0.1:{port}/mcp?{address.partition('?')[2]}"
+            response = await service.post("/v1/agents", json=agent)
+            assert response.status_code == 201, response.text
+            made = response.json()
+            assert made["warnings"] == []
+            for name in ("ann@example.com", "bob"):
+                server.scripts.say(Call("composio__request", {}))
+                user = await server.user(service, name)
+                answer = await user.ask(agent_id=made["id"])
+                [step] = [part for part in answer["message"]["content"] if part["type"] == "step"]
+                seen = step["result"]
+                assert seen["query"] == f"user_id={name.replace('@', '%40')}"
+                assert seen["headers"]["x-api-key"][::-1] == "YOUR_COMPOSIO_KEY"
+                headers = {key: value[::-1] for key, value in seen["headers"].items()}
+                caller = verify_tool_call(made["tool_secret"], headers, seen["body"].encode())
+                assert caller.user == seen["context"]["user"] == name
+
+    async def test_an_endpoint_that_checks_the_signature(
+        self, server: ApiServer, service: Client, user: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        declared = {"type": "http", "name": "orders", "url": "http://127.0.0.1:9/"}
+        made = (await service.post("/v1/agents", json={"name": "A", "tools": [declared]})).json()
+        Path("tool_secret").write_text(made["tool_secret"], encoding="utf-8")
+        program: Json = {}
+        exec(compile(self._block("python", "verify_tool_call"), "howto", "exec"), program)
+        runner = web.AppRunner(program["app"])
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        try:
+            await site.start()
+            port = runner.addresses[0][1]
+            declared["url"] = f"http://127.0.0.1:{port}/orders"
+            await service.patch(f"/v1/agents/{made['id']}", json={"tools": [declared]})
+            results = []
+            for _ in range(2):
+                server.scripts.say(Call("orders", {"n": 1}))
+                answer = await user.ask(agent_id=made["id"])
+                [step] = [part for part in answer["message"]["content"] if part["type"] == "step"]
+                results.append(step.get("result") or step["error"])
+                await service.post(f"/v1/agents/{made['id']}/tool_secret")
+            assert results[0] == {"orders_of": "ann"}
+            assert "401" in results[1], "the endpoint does not know the new secret yet"
+        finally:
+            await runner.cleanup()
+
+    async def test_a_native_tool(self, settings: Settings) -> None:
+        program: Json = {}
+        exec(compile(self._block("python", "my_orders"), "howto", "exec"), program)
+        tools = ToolRegistry([program["my_orders"]], offered_to_all=["my_orders"])
+        async with ApiServer.start(settings, tools=tools) as server:
+            server.scripts.say(Call("my_orders", {}))
+            answer = await (await server.user(await server.tenant(), "ann")).ask()
+            assert "orders of ann" in str(answer["message"]["content"])
