@@ -183,6 +183,13 @@ class TestARole:
         assert code_of(await other.get("/v1/users")) == (403, "forbidden")
         assert (await other.read("/v1/me"))["role"] == "member"
 
+    async def test_of_one_token_does_not_change_another(self, server: ApiServer, service: Client) -> None:
+        admin = await server.user(service, "ann", role="admin")
+        for body in ({"role": "member"}, {}):
+            narrow = await server.user(service, "ann", **body)
+            assert (await narrow.read("/v1/me"))["role"] == "member"
+            assert (await admin.read("/v1/me"))["role"] == "admin"
+
 
 @both
 class TestLimits:

@@ -50,7 +50,9 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
         known = await store.member_of_host(principal.org_id, workspace_id, body.user)
         if known is not None:
             check_enabled(known)
-        member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=role)
+        # A token for a member does not take the role of an admin away; PATCH /v1/users does.
+        stored = "admin" if role == "admin" else None
+        member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=stored)
         expires_at = system_clock() + body.ttl_seconds * 1000
         claims = Claims(
             org=principal.org_id,
