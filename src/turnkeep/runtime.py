@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from msgspec import structs
 
 from turnkeep.config import Settings
@@ -28,6 +29,7 @@ from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import OrgId
 from turnkeep.knowledge.file_texts import FileTexts
 from turnkeep.knowledge.tools import knowledge_tools
+from turnkeep.model.prices import Prices, read_prices
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry, configured_providers
 from turnkeep.secret_files import secret_keys, signing_secrets
@@ -97,6 +99,7 @@ async def open_runtime(
         services = Services(
             settings=settings,
             observer=SafeObserver(observer or Observer()),
+            prices=_read_prices(settings),
             store=store,
             hub=hub,
             providers=providers,
@@ -186,6 +189,16 @@ async def _open_hub(settings: Settings) -> Hub:
     except ImportError as exc:
         raise InvalidRequest("TURNKEEP_REDIS_URL is set: install `turnkeep[redis]`, or unset it.") from exc
     return await RedisHub.open(settings.redis_url)
+
+
+def _read_prices(settings: Settings) -> Prices:
+    """Raises InvalidRequest for a file that cannot be read, before the server starts."""
+    if settings.prices is None:
+        return Prices()
+    try:
+        return read_prices(settings.prices.read_bytes())
+    except (OSError, msgspec.MsgspecError) as exc:
+        raise InvalidRequest(f"TURNKEEP_PRICES names {settings.prices}, which cannot be used: {exc}.") from exc
 
 
 def _open_bag(settings: Settings, store: Store) -> Bag:

@@ -17,6 +17,7 @@ from tests.tools.web_server import WebServer, web_server
 from turnkeep.api.telemetry.logs import configure_logging
 from turnkeep.config import Settings
 from turnkeep.errors import Unavailable
+from turnkeep.ids import ConversationId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.principals import Principal
 from turnkeep.providers.registry import ProviderRegistry
@@ -33,6 +34,8 @@ OLD = [str(Path(__file__).parents[1] / "tools" / "old_mcp_server.py")]
 
 AGENT: Json = {
     "name": "Clerk",
+    "description": "Writes things down.",
+    "starters": ["What is new?"],
     "instructions": "Be brief.",
     "model": "scripted",
     "tools": [
@@ -126,6 +129,7 @@ class TestAnAgent:
         made = await saved(service, **AGENT)
         assert {name: made[name] for name in AGENT} == MASKED
         assert made.pop("warnings") == []
+        assert made.pop("tool_secret").startswith("tksec_")
         path = f"/v1/agents/{made['id']}"
         assert await service.read(path) == made
         patched = (await service.patch(path, json={"instructions": "Be long.", "model": None})).json()
@@ -212,12 +216,18 @@ class TestACommand:
 
 class TestMembers:
     @both
-    async def test_see_the_name_and_the_model_of_an_agent_and_no_more(
+    async def test_see_what_is_for_them_of_an_agent_and_no_more(
         self, server: ApiServer, service: Client, user: Client
     ) -> None:
         made = await saved(service, **AGENT)
         path = f"/v1/agents/{made['id']}"
-        for_members = {"id": made["id"], "name": "Clerk", "model": "scripted"}
+        for_members = {
+            "id": made["id"],
+            "name": "Clerk",
+            "description": "Writes things down.",
+            "starters": ["What is new?"],
+            "model": "scripted",
+        }
         as_user = await server.client(service.key, turnkeep_user="bob")
         admin = await server.user(service, "boss", role="admin")
         assert await user.read(path) == for_members
@@ -293,7 +303,7 @@ class TestWhatIsRefused:
         for change in ({"tools": ["find"]}, {"model": "nobody/x"}, {"limits": {"tool_rounds": 99}}):
             assert code_of(await service.patch(path, json=change)) == (422, "invalid_request")
             assert code_of(await service.put(path, json={"name": "B", **change})) == (422, "invalid_request")
-        made.pop("warnings")
+        del made["warnings"], made["tool_secret"]
         assert await service.read(path) == made
 
 
@@ -383,7 +393,9 @@ class TestTheSnapshot:
 class TestATurnThatWaitsForItsTools:
     async def test_can_be_stopped(self, settings: Settings) -> None:
         class Waiting(ToolRegistry):
-            async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
+            async def toolbox(
+                self, agent: AgentSpec | None, principal: Principal, conversation_id: ConversationId | None = None
+            ) -> Toolbox:
                 reached.set()
                 await asyncio.Event().wait()
                 raise AssertionError("unreachable")

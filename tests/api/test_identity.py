@@ -114,7 +114,7 @@ class TestUserTokens:
         workspace = (await service.post("/v1/workspaces", json={"name": "Second"})).json()["id"]
         body = {"user": "ann", "workspace_id": workspace, "ttl_seconds": 60}
         response = await service.post("/v1/tokens", json=body)
-        assert set(response.json()) == {"token", "expires_at"}
+        assert set(response.json()) == {"token", "expires_at", "user"}
         user = await server.client(response.json()["token"])
         conversation = await user.read(f"/v1/conversations/{(await user.ask())['conversation_id']}")
         assert conversation["workspace_id"] == workspace

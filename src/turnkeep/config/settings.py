@@ -299,6 +299,17 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             default="none",
         ),
     ] = ()
+    prices: Annotated[
+        Path | None,
+        Setting(
+            parse=Path,
+            allowed="a JSON file",
+            meaning="Prices per million tokens, by model: "
+            '`{"openai/gpt-5": {"input": 1.25, "output": 10, "cache_read": 0.125}}`. '
+            "They are needed for limits of cost.",
+            default="none: no model has a price",
+        ),
+    ] = None
     allowed_origins: Annotated[
         tuple[str, ...],
         Setting(

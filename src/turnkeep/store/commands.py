@@ -10,10 +10,10 @@ from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, GivenFields
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
+from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.blocks import Block, JsonObject, Usage
-from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
 
 Item = TypeVar("Item")
@@ -99,7 +99,8 @@ class Settlement(Struct, frozen=True, kw_only=True):
     """How a turn ends.
 
     `events` are those before the terminal one (steps closed by a stop); `rows` come before `final`. `final` is the
-    visible answer (perhaps partial), with its display and usage; None when nothing was said.
+    visible answer (perhaps partial), with its display and usage; None when nothing was said. `cost` is what the usage
+    costs; None if the model has no price.
     """
 
     status: FinalStatus
@@ -110,6 +111,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     events: tuple[TurnEvent, ...] = ()
     logs: tuple[LogLine, ...] = ()
     error: TurnError | None = None
+    cost: float | None = None
 
     @property
     def all_rows(self) -> tuple[Message, ...]:
@@ -192,11 +194,13 @@ class TurnTrace(Struct, frozen=True, kw_only=True):
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """A conversation with everything in it: what export writes and import reads, without loss."""
+    """A conversation with everything in it: what export writes and import reads, without loss. `user` is the one to
+    whom it belonged; an import belongs to the importer."""
 
     conversation: Conversation
     turns: tuple[TurnTrace, ...]
     files: tuple[File, ...] = ()
+    user: UserRef | None = None
 
 
 class Purged(Struct, frozen=True, kw_only=True):

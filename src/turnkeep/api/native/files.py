@@ -26,7 +26,7 @@ UPLOAD_SECONDS = 3_600
 TEXT_SECONDS = 20.0
 """How long a request may wait for a file whose text has not been extracted before."""
 
-endpoints = Endpoints("files")
+endpoints = Endpoints("files", feature="files")
 
 FILE = ResponseSpec(status=200, meaning="The file", type=wire.File)
 FILES = ResponseSpec(status=200, meaning="Files, in the order in which they came", type=wire.Files)

@@ -23,6 +23,7 @@ from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, Res
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
 from turnkeep.api.http.requests import command_of, shared_fields
 from turnkeep.api.http.responses import events_url, json_response, no_content
+from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
@@ -32,7 +33,7 @@ from turnkeep.files.images import RASTER_TYPES
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claimed, NewConversation, TurnTrace
@@ -150,11 +151,13 @@ async def follow_turn(call: ApiCall[Nothing, EventsQuery]) -> ASGIApp:
         ResponseSpec(status=200, meaning="One event or log line per line", type=str, media_type="application/x-ndjson"),
     ),
     errors=(404,),
+    feature="export",
 )
 async def trace_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The run trace: every event, with the sandbox's log lines where they came."""
     trace = await call.runtime.store.trace(call.principal, turn_id_of(call))
-    body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace))
+    users = await shown_users(call.runtime.store, call.principal, [trace.turn.user_id])
+    body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace, users.get(trace.turn.user_id)))
     return Response(body, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
 
 
@@ -300,8 +303,9 @@ def _remote_image(url: str, media_type: str, runtime: Runtime, place: str) -> Im
         raise InvalidRequest(f"`{place}.url` cannot be used. {exc.detail}") from exc
 
 
-def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
-    """Events in order, each followed by the log lines after it. The first has the settings that the turn ran with."""
+def _lines(trace: TurnTrace, user: UserRef | None) -> Iterator[dict[str, Any]]:
+    """Events in order, each followed by the log lines after it. The first has the settings that the turn ran with, and
+    the user who asked."""
     logs = list(trace.logs)
 
     def logged(until: int) -> Iterator[dict[str, Any]]:
@@ -313,6 +317,7 @@ def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
     for recorded in trace.events:
         line = {"seq": recorded.seq, **msgspec.to_builtins(recorded.event)}
         if recorded.seq == 1:
+            line["user"] = None if user is None else msgspec.to_builtins(user)
             line["snapshot"] = views.snapshot_of(trace.turn.snapshot)
         yield line
         yield from logged(recorded.seq)
