@@ -403,7 +403,8 @@ class TestATurnThatWaitsForItsTools:
         reached = asyncio.Event()
         async with ApiServer.start(settings, tools=Waiting()) as server:
             service = await server.tenant()
-            turn = (await service.ask(background=True))["turn_id"]
+            made = await saved(service, mcp_servers=[{"name": "slow", "url": "https://tools.example/mcp"}])
+            turn = (await service.ask(agent_id=made["id"], background=True))["turn_id"]
             await reached.wait()
             stopped = await service.post(f"/v1/turns/{turn}/cancel")
             assert stopped.json()["status"] == "cancelled"
