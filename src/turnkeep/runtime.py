@@ -208,5 +208,7 @@ def _open_tools(
 def _open_sandboxes(settings: Settings, access: RunnerAccess | None) -> RunnerClient | None:
     """The runner that was started beside this server, or the one of the settings."""
     if access is None and settings.runner_url is not None:
-        access = RunnerAccess(url=settings.runner_url, server_url=settings.address())
+        access = RunnerAccess(
+            url=settings.runner_url, server_url=settings.address(), secret=settings.sandbox_secret or ""
+        )
     return None if access is None else RunnerClient(access)

@@ -31,7 +31,7 @@ from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import Settings
 from turnkeep.errors import TurnkeepError
 from turnkeep.http_server.sockets import listen
-from turnkeep.http_server.uvicorn_server import GracefulServer
+from turnkeep.http_server.uvicorn_server import ConnectionCounts, GracefulServer
 from turnkeep.runtime import Runtime
 
 CLOSE_SECONDS = 5
@@ -126,6 +126,9 @@ class Server(GracefulServer):
             leave=lambda: runtime.engine.drain(seconds=runtime.settings.drain_seconds),
             backlog=BACKLOG,
             close_seconds=CLOSE_SECONDS,
+            connections=ConnectionCounts(
+                total=runtime.settings.max_connections, per_address=runtime.settings.max_connections_per_address
+            ),
             on_ready=on_ready,
         )
 

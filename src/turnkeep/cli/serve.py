@@ -9,6 +9,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from multiprocessing.synchronize import Event
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
 from turnkeep.cli.database import forget_server, remember_server
 from turnkeep.cli.output import remark, say
@@ -48,9 +50,12 @@ _RUNNER_VARIABLES = (
     "PYTHONPATH",
     "VIRTUAL_ENV",
     "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
 )
 _RUNNER_PREFIX = "TURNKEEP_SANDBOX_"
+_SERVER_VARIABLES = ("TURNKEEP_SANDBOX_URL", "TURNKEEP_SANDBOX_SECRET")
+_MEMORY_GUARD = "TURNKEEP_SANDBOX_MEMORY_GUARD"
 _logger = logging.getLogger("turnkeep.serve")
 
 
@@ -111,7 +116,8 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Runn
 
     if settings.runner_url is not None:
         address = settings.address(listener.getsockname()[1])
-        yield RunnerAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
+        access = RunnerAccess(url=settings.runner_url, server_url=address, secret=settings.sandbox_secret or "")
+        yield access, mask_url(settings.runner_url)
         return
     runner = start_runner(settings, listener, os.environ)
     if not isinstance(runner, RunnerProcess):
@@ -297,8 +303,9 @@ class RunnerProcess:
     """
 
     def __init__(self, access: RunnerAccess, *, environ: Mapping[str, str]) -> None:
+        """`environ` is already the runner's own."""
         self.access = access
-        self._environ = runner_environment(environ)
+        self._environ = {**environ, "TURNKEEP_SANDBOX_SECRET": access.secret}
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="sandbox runner", daemon=True)
@@ -344,16 +351,20 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
     """The runner; or a text for the operator that says why there is none."""
     if settings.sandbox_url == "off":
         return "off (TURNKEEP_SANDBOX_URL)"
+    own = runner_environment(environ)
+    if not settings.is_local and own.get(_MEMORY_GUARD, "auto") == "auto":
+        own[_MEMORY_GUARD] = "cgroup"
     try:
-        asyncio.run(_try_sandbox(environ))
+        asyncio.run(_try_sandbox(own))
     except TurnkeepError as exc:
         return f"none: {exc.detail}"
     access = RunnerAccess(
         url=f"http://127.0.0.1:{_free_port()}",
         server_url=local_address(listener),
+        secret=secrets.token_hex(32),
         patience_seconds=RUNNER_START_SECONDS,
     )
-    return RunnerProcess(access, environ=environ)
+    return RunnerProcess(access, environ=own)
 
 
 def local_address(listener: socket.socket) -> str:
@@ -366,18 +377,23 @@ def runner_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name in _RUNNER_VARIABLES or (name.startswith(_RUNNER_PREFIX) and name != "TURNKEEP_SANDBOX_URL")
+        if name in _RUNNER_VARIABLES or (name.startswith(_RUNNER_PREFIX) and name not in _SERVER_VARIABLES)
     }
 
 
 async def _try_sandbox(environ: Mapping[str, str]) -> None:
     """Start a box once. Raises SandboxUnavailable with advice if that fails."""
     try:
+        from turnkeep.sandbox.boxes.limits import Cgroups, scope_command
         from turnkeep.sandbox.server import make_driver
         from turnkeep.sandbox.settings import read_runner_settings
     except ImportError as exc:
         raise SandboxUnavailable(f"The runner cannot be loaded ({exc.name} is missing).") from exc
-    await make_driver(read_runner_settings(runner_environment(environ))).check()
+    settings = read_runner_settings(environ)
+    if settings.needs_cgroup and Cgroups.find() is None and scope_command(environ) is not None:
+        # The runner will start in a scope of systemd. This process is not in one.
+        settings = structs.replace(settings, memory_guard="watchdog")
+    await make_driver(settings).check()
 
 
 def _free_port() -> int:

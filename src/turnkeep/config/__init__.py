@@ -7,7 +7,6 @@ This package opens no file, no database and no connection.
 """
 
 from turnkeep.config.settings import (
-    LOOPBACK_HOSTS,
     RUNNER_VARIABLES,
     VARIABLES,
     EngineSettings,
@@ -19,7 +18,6 @@ from turnkeep.config.settings import (
 from turnkeep.config.variables import MASK, SECRET_CHARS, Variable, mask_url, masked
 
 __all__ = [
-    "LOOPBACK_HOSTS",
     "MASK",
     "RUNNER_VARIABLES",
     "SECRET_CHARS",

@@ -273,9 +273,7 @@ def _instructions(architecture: Architecture) -> list[Instruction]:
     for request in _TERMINAL_INJECTION:
         program += _with_argument(calls["ioctl"], _ARGUMENT_1, _answer_if(_IF_EQUAL, request, _refuse(errno.EPERM)))
     larger = [
-        instruction
-        for option in _SOCKET_BUFFERS
-        for instruction in _answer_if(_IF_EQUAL, option, _refuse(errno.EPERM))
+        instruction for option in _SOCKET_BUFFERS for instruction in _answer_if(_IF_EQUAL, option, _refuse(errno.EPERM))
     ]
     for_sockets = [(_IF_EQUAL, 0, 1 + len(larger), _SOL_SOCKET), (_LOAD, 0, 0, _ARGUMENT_2), *larger]
     return program + _with_argument(calls["setsockopt"], _ARGUMENT_1, for_sockets)
@@ -290,9 +288,7 @@ def _uncounted_memory(calls: dict[str, int]) -> list[Instruction]:
         (_RETURN, 0, 0, _refuse(errno.EPERM)),
     ]
     program = _with_argument(calls["mmap"], _ARGUMENT_3, shared)
-    program += _with_argument(
-        calls["fcntl"], _ARGUMENT_1, _answer_if(_IF_EQUAL, _SET_PIPE_SIZE, _refuse(errno.EPERM))
-    )
+    program += _with_argument(calls["fcntl"], _ARGUMENT_1, _answer_if(_IF_EQUAL, _SET_PIPE_SIZE, _refuse(errno.EPERM)))
     for name in _MOVES_PAGES:
         program += _answer_if(_IF_EQUAL, calls[name], _refuse(errno.EINVAL))
     return program
