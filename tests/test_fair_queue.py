@@ -90,6 +90,17 @@ class TestOrder:
         await here.end(first)
         assert here.running == [ANN, ANN, EVE]
 
+    async def test_one_place_goes_round(self, workers: Make) -> None:
+        """Many that wait for one user do not delay the next user."""
+        here = await workers(Shares(places=1, waiting=20, per_org=1, per_user=1))
+        ann = await here.start(*[ANN] * 5)
+        ben, eve = await here.start(BEN, EVE)
+        order = []
+        for task in (ann[0], eve, ben, ann[1], ann[2]):
+            order.append(here.running[0])
+            await here.end(task)
+        assert order == [ANN, EVE, BEN, ANN, ANN]
+
     async def test_between_equals_the_first_that_came_is_the_first(self, workers: Make) -> None:
         here = await workers(Shares(places=1, waiting=20, per_org=1, per_user=1))
         first, second, third = await here.start(ANN, EVE, BEN)

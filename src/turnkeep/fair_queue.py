@@ -1,7 +1,7 @@
 """A queue for places that all tenants of a process share: no user and no org can hold all of them.
 
-A place that becomes free goes to the org that holds the fewest, and inside of it to the user that holds the fewest;
-between equals the first that came is the first.
+A place that becomes free goes to the org that holds the fewest places, and of those to the one that was served the
+longest ago; inside of it to a user by the same rule. Between equals the first that came is the first.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 
 from turnkeep.errors import QueueFull
+from turnkeep.model.principals import Principal
 
 
 class Owner(Struct, frozen=True):
@@ -19,6 +20,10 @@ class Owner(Struct, frozen=True):
 
     org: str = ""
     user: str = ""
+
+
+def owner_of(principal: Principal) -> Owner:
+    return Owner(principal.org_id, principal.user_id or "")
 
 
 class Shares(Struct, frozen=True, kw_only=True):
@@ -47,7 +52,10 @@ class FairQueue:
         self._shares = shares
         self._seconds = seconds
         self._held: Counter[Owner] = Counter()
+        self._count = 0
         self._waiting: dict[asyncio.Future[None], Owner] = {}
+        self._served: dict[Owner | str, int] = {}
+        """When an owner or an org last got a place, as long as anything waits."""
 
     @property
     def taken(self) -> int:
@@ -74,7 +82,7 @@ class FairQueue:
         if self.is_full(owner):
             raise QueueFull("Too much of this kind of work waits. Try again later.")
         if self._may_have(owner):
-            self._held[owner] += 1
+            self._give(owner)
         else:
             if on_wait is not None:
                 on_wait(len(self._waiting))
@@ -102,12 +110,20 @@ class FairQueue:
         ready = [place for place, each in self._waiting.items() if self._may_have(each)]
         if ready:
             chosen = min(ready, key=self._rank)  # the first of equals
-            self._held[self._waiting.pop(chosen)] += 1
+            self._give(self._waiting.pop(chosen))
             chosen.set_result(None)
+        if not self._waiting:
+            self._served.clear()
 
-    def _rank(self, place: "asyncio.Future[None]") -> tuple[int, int]:
+    def _give(self, owner: Owner) -> None:
+        self._held[owner] += 1
+        self._count += 1
+        self._served[owner] = self._served[owner.org] = self._count
+
+    def _rank(self, place: "asyncio.Future[None]") -> tuple[int, int, int, int]:
         owner = self._waiting[place]
-        return self._held_by_org(owner.org), self._held[owner]
+        served = self._served
+        return self._held_by_org(owner.org), served.get(owner.org, 0), self._held[owner], served.get(owner, 0)
 
     def _may_have(self, owner: Owner) -> bool:
         if self.taken >= self._shares.places:
