@@ -28,6 +28,7 @@ from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import OrgId
 from turnkeep.knowledge.file_texts import FileTexts
 from turnkeep.knowledge.tools import knowledge_tools
+from turnkeep.model.files import StorageLimits
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry, configured_providers
 from turnkeep.secret_files import secret_keys, signing_secrets
@@ -190,7 +191,8 @@ async def _open_hub(settings: Settings) -> Hub:
 
 def _open_bag(settings: Settings, store: Store) -> Bag:
     objects = open_objects(settings.files_url, folder=settings.files_path)
-    return Bag(store, objects, max_file_bytes=settings.max_file_bytes)
+    limits = StorageLimits(user_bytes=settings.max_user_bytes, workspace_bytes=settings.max_workspace_bytes)
+    return Bag(store, objects, max_file_bytes=settings.max_file_bytes, limits=limits)
 
 
 def _open_tools(

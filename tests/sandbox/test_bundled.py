@@ -21,7 +21,7 @@ from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events,
 from tests.faults.processes import clean_environment
 from tests.sandbox_runner.box_processes import processes_called
 from turnkeep.api.app import bind
-from turnkeep.cli.serve import RunnerProcess, runner_environment, start_runner
+from turnkeep.cli.serve import RunnerProcess, is_in_the_open, runner_environment, start_runner
 from turnkeep.sandbox.boxes.ports import BoxUnavailable
 
 Json = Any
@@ -275,6 +275,21 @@ def test_a_server_that_others_reach_needs_a_cgroup_unless_it_is_told_otherwise(
         assert isinstance(easy, RunnerProcess)
         assert easy.access.secret
         easy.close()
+
+
+def test_a_server_in_the_open_without_tls_is_warned_of(tmp_path: Path) -> None:
+    local = settings_for(tmp_path)
+    assert not is_in_the_open(local)
+    exposed = structs.replace(local, host="0.0.0.0")
+    assert is_in_the_open(exposed)
+    assert is_in_the_open(structs.replace(exposed, public_url="http://chat.example.com"))
+    assert not is_in_the_open(structs.replace(exposed, public_url="https://chat.example.com"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_the_warning_is_printed_at_the_start(tmp_path: Path, host: str) -> None:
+    async with serving(tmp_path, "--host", host, TURNKEEP_SANDBOX_URL="off") as server:
+        assert ("plain text" in server.said) == (host == "0.0.0.0")
 
 
 def test_no_key_of_a_provider_reaches_the_runner() -> None:

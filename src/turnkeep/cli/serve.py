@@ -56,6 +56,10 @@ _RUNNER_VARIABLES = (
 _RUNNER_PREFIX = "TURNKEEP_SANDBOX_"
 _SERVER_VARIABLES = ("TURNKEEP_SANDBOX_URL", "TURNKEEP_SANDBOX_SECRET")
 _MEMORY_GUARD = "TURNKEEP_SANDBOX_MEMORY_GUARD"
+IN_THE_OPEN = (
+    "other machines reach {host}, and keys and messages travel as plain text. Put a proxy with TLS in front, and set "
+    "TURNKEEP_PUBLIC_URL to its https address (docs/howto/deploy.md)"
+)
 _logger = logging.getLogger("turnkeep.serve")
 
 
@@ -145,7 +149,14 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, miss
     say(f"  sandbox    {sandbox}")
     if missing is not None:
         say(f"  model      {missing}")
+    if is_in_the_open(settings):
+        say(f"  warning    {IN_THE_OPEN.format(host=settings.host)}")
     say("Stop it with Ctrl-C.", flush=True)
+
+
+def is_in_the_open(settings: Settings) -> bool:
+    """Whether other machines reach this server, and nothing says that TLS is in front of it."""
+    return not settings.is_local and not (settings.public_url or "").startswith("https:")
 
 
 def _run(

@@ -40,6 +40,7 @@ from turnkeep.http_server.sockets import http_address, is_loopback
 from turnkeep.model.agents import AgentLimits
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+MetricsAccess = Literal["public", "key", "off"]
 OpenAIApi = Literal["auto", "responses", "chat"]
 ReasoningEffort = Literal["auto", "off", "low", "medium", "high"]
 DriverName = Literal["bubblewrap", "docker"]
@@ -73,6 +74,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             "without tools.",
         ),
     ] = 5
+    tool_calls: Annotated[
+        int,
+        Setting(
+            **count(1, 1_000),
+            meaning="Maximum number of tool calls in one round. Further ones are not run, and the model is told.",
+        ),
+    ] = 64
     tool_result_chars: Annotated[
         int,
         Setting(
@@ -282,6 +290,17 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_files_per_message: Annotated[
         int, Setting(**count(0, 1_000), meaning="Maximum number of files in one message.")
     ] = 10
+    max_user_bytes: Annotated[
+        int,
+        Setting(
+            **count(0, 1 << 60),
+            meaning="Maximum size of all files of one user in a workspace, in bytes; 0 means any. Deleted files count "
+            "until they are erased. Further files are refused (507 `storage_full`).",
+        ),
+    ] = 10_737_418_240
+    max_workspace_bytes: Annotated[
+        int, Setting(**count(0, 1 << 60), meaning="The same for all files of one workspace.")
+    ] = 0
     bag_url_ttl_seconds: Annotated[
         int, Setting(**count(1, 86_400), meaning="How long a sandbox may fetch the files of its turn.")
     ] = 300
@@ -363,6 +382,14 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             meaning="On SIGTERM running turns are handed over and open responses ended within this time.",
         ),
     ] = 10.0
+    metrics: Annotated[
+        MetricsAccess,
+        Setting(
+            **one_of(*get_args(MetricsAccess)),
+            meaning="Who may read `/metrics`: everybody who reaches the server (`public`), the operator's own key "
+            "(`key`), or nobody (`off`).",
+        ),
+    ] = "public"
     log_level: Annotated[
         LogLevel,
         Setting(

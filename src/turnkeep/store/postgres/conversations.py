@@ -5,7 +5,8 @@ with a GIN index. The engine's path finds candidates of the owner, because row-l
 being used. What the reader gets is then read on the client path.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -354,13 +355,8 @@ class Search:
             return []
         rows = await self._database.read_as(principal, "my_found", ids)
         texts = await self._matching_texts(principal, ids, match)
-        hits = []
-        for conversation in map(to_conversation, rows):
-            shown = snippet(texts.get(conversation.id, ""), query)
-            if shown is None and conversation.title is not None:
-                shown = snippet(conversation.title, query)
-            hits.append(Hit(conversation=conversation, snippet=shown))
-        return hits
+        conversations = list(map(to_conversation, rows))
+        return await asyncio.to_thread(_hits, conversations, texts, query)  # long texts take a while
 
     async def _index_titles(self, workspace_id: WorkspaceId | None, limit: int) -> None:
         titles = sorted(tuple(row) for row in await self._database.read("pending_titles", workspace_id, limit))
@@ -445,3 +441,13 @@ async def _insert_turns(statements: Statements, principal: Principal, traces: Se
         ):
             if records:
                 await statements.fetch(name, json_text(records))
+
+
+def _hits(conversations: Sequence[Conversation], texts: Mapping[ConversationId, str], query: SearchQuery) -> list[Hit]:
+    hits = []
+    for conversation in conversations:
+        shown = snippet(texts.get(conversation.id, ""), query)
+        if shown is None and conversation.title is not None:
+            shown = snippet(conversation.title, query)
+        hits.append(Hit(conversation=conversation, snippet=shown))
+    return hits
