@@ -371,6 +371,27 @@ class TestAnAnswerThatNobodyReads:
             assert len(body) == LARGE
 
 
+class TestSmallChunks:
+    async def test_a_few_thousand_are_read_as_one_body(self) -> None:
+        async with served_app() as app, RawConnection.to(app.port) as connection:
+            await connection.write(CHUNKED % b"/a" + b"1\r\nx\r\n" * 4_000 + b"0\r\n\r\n" + GET % b"/b")
+            assert (await connection.said())["body"] == 4_000
+            assert (await connection.said())["path"] == "/b"
+
+    async def test_very_many_are_refused(self) -> None:
+        async with served_app() as app, RawConnection.to(app.port) as connection:
+            await connection.write(CHUNKED % b"/a" + b"1\r\nx\r\n" * 5_000)
+            assert await connection.refusal() == (400, "invalid_request")
+
+    async def test_of_a_body_that_was_answered_only_a_part_is_read(self) -> None:
+        limits = structs.replace(PATIENT, rest_bytes=1_000_000, linger_seconds=0.1)
+        async with served_app(limits) as app, RawConnection.to(app.port) as connection:
+            await connection.write(POST % (b"/early", 100_000_000))
+            assert (await connection.said())["path"] == "/early"
+            await connection.write(*[bytes(100_000)] * 20)
+            await until(lambda: not app.connections)
+
+
 class TestTrailers:
     async def test_a_few_are_read_and_do_not_become_headers(self) -> None:
         async with served_app() as app, RawConnection.to(app.port) as connection:

@@ -320,8 +320,32 @@ for folder in ('/', '/dev', '/dev/pts', '/etc', '/proc/self'):
 }
 
 
+FOUND = {
+    "shared mappings of which one page is left",
+    "shared mappings of /dev/zero",
+    "read-only shared mappings of /dev/zero",
+    "streams of sockets with larger buffers",
+    "datagrams",
+    "sockets that are in flight",
+    "pages given to pipes",
+    "full pipes",
+    "pages of files that were cut off, in pipes",
+    "pages of files that were cut off, in sockets",
+    "rings of asynchronous reads",
+    "terminals",
+    "many mapped areas",
+}
+"""What once was, or may be, memory above the limit. The others are tried at night."""
+
+
 class TestMemoryThatNoProcessShows:
-    @pytest.mark.parametrize("attack", ATTACKS, ids=lambda name: name.replace(" ", "-"))
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            pytest.param(name, id=name.replace(" ", "-"), marks=() if name in FOUND else pytest.mark.nightly)
+            for name in ATTACKS
+        ],
+    )
     async def test_cannot_be_held_above_the_limit(self, box: Box, attack: str) -> None:
         ended = await python(box, PRELUDE + ATTACKS[attack] + EPILOGUE, seconds=60.0)
         said = ended.output.decode("utf-8", "replace")

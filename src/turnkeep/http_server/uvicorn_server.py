@@ -63,6 +63,12 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     """How often the progress of a body is checked. The rest of a body has this long once its request is answered."""
     body_bytes: int = 30_000
     """Minimum number of bytes of an unfinished body in `body_seconds`: 500 bytes a second."""
+    small_chunks: int = 4_096
+    """Chunks of a body of less than `small_bytes`: each takes as long as a large one."""
+    small_bytes: int = 32
+    rest_bytes: int = 64 * 1024 * 1024
+    """What is read, and thrown away, of a body whose request is answered, and of a connection that is refused. Many
+    clients read the answer only when they have sent everything."""
     idle_seconds: int = 5
     """How long a connection without a request is kept open after a response."""
     grace_seconds: float = 1.0
@@ -181,6 +187,10 @@ class BoundedProtocol(WatchedProtocol):
         """The size of this head is counted from its fields, because `_overhead_bytes` does not tell it."""
         self._is_refused = False
         """Further bytes are thrown away."""
+        self._thrown_bytes = 0
+        self._chunks: list[bytes] = []
+        """Parts of a body in this piece. They reach the app as one."""
+        self._small_chunks = 0
 
     # The transport
 
@@ -209,6 +219,10 @@ class BoundedProtocol(WatchedProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._is_refused:
             self._feed(self._unparsed + data)
+            return
+        self._thrown_bytes += len(data)
+        if self._thrown_bytes > self.limits.rest_bytes:
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -275,6 +289,7 @@ class BoundedProtocol(WatchedProtocol):
         self._overhead_bytes += len(piece)
         try:
             self.parser.feed_data(piece)
+            self._flush()
         except httptools.HttpParserUpgrade:
             pass  # none is offered, so this is an ordinary request
         except httptools.HttpParserError as exc:
@@ -292,6 +307,11 @@ class BoundedProtocol(WatchedProtocol):
             # Another request ended earlier in this piece, so it is not known how much of the piece is this one.
             self._overhead_bytes = 1
             self._is_measured = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) > self.limits.fields:
+            raise self._too_large()
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.headers) > self.limits.fields:
@@ -312,9 +332,25 @@ class BoundedProtocol(WatchedProtocol):
     def on_body(self, body: bytes) -> None:
         self._overhead_bytes = 0
         self._deadline.received += len(body)
-        super().on_body(body)
+        if self.cycle.response_complete:
+            self._thrown_bytes += len(body)
+            if self._thrown_bytes > self.limits.rest_bytes:
+                raise InvalidRequest("The request was answered before its body had come.")
+        if len(body) < self.limits.small_bytes:
+            self._small_chunks += 1
+            if self._small_chunks > self.limits.small_chunks:
+                raise InvalidRequest("The body came in too many small chunks. Send larger ones.")
+        self._chunks.append(body)
+
+    def _flush(self) -> None:
+        if self._chunks:
+            body = b"".join(self._chunks)
+            self._chunks.clear()
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._flush()
+        self._small_chunks = self._thrown_bytes = 0
         if len(self.headers) > self.limits.fields:
             raise self._too_large()
         super().on_message_complete()

@@ -36,6 +36,7 @@ from turnkeep.store.commands import (
     Purged,
     TurnTrace,
     page_of,
+    rows_that_fit,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import rename
@@ -256,6 +257,7 @@ class PostgresConversations:
         if not rows:
             await self.conversation(principal, conversation_id)  # raises NotFound if there is none to be seen
         rows.sort(key=itemgetter("ordinal", "turn_sequence"), reverse=not is_ascending)
+        limit = rows_that_fit(rows, limit)
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(
             data=tuple([to_public_message(conversation_id, row) for row in rows[:limit]]),
@@ -273,6 +275,7 @@ class PostgresConversations:
         if not await self._database.read("own_conversation", *owner_of(principal), conversation_id):
             raise no_conversation()
         rows: list[Any] = await self._database.read("conversation_rows", conversation_id, *place, limit + 1)
+        limit = rows_that_fit(rows, limit)
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(
             data=tuple(to_message(message) for *message, _ in rows[:limit]),
