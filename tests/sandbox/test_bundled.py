@@ -274,6 +274,7 @@ def test_a_server_that_others_reach_needs_a_cgroup_unless_it_is_told_otherwise(
         easy = start_runner(local, listener, os.environ)
         assert isinstance(easy, RunnerProcess)
         assert easy.access.secret
+        assert not easy.has_cgroups, "which is printed"
         easy.close()
 
 

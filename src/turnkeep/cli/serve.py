@@ -56,6 +56,7 @@ _RUNNER_VARIABLES = (
 _RUNNER_PREFIX = "TURNKEEP_SANDBOX_"
 _SERVER_VARIABLES = ("TURNKEEP_SANDBOX_URL", "TURNKEEP_SANDBOX_SECRET")
 _MEMORY_GUARD = "TURNKEEP_SANDBOX_MEMORY_GUARD"
+ONLY_WATCHED = " (the kernel does not limit the memory of boxes: docs/howto/run-a-sandbox.md#cgroups)"
 IN_THE_OPEN = (
     "other machines reach {host}, and keys and messages travel as plain text. Put a proxy with TLS in front, and set "
     "TURNKEEP_PUBLIC_URL to its https address (docs/howto/deploy.md)"
@@ -128,7 +129,7 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Runn
         yield None, runner
         return
     try:
-        yield runner.access, runner.access.url
+        yield runner.access, runner.access.url + ("" if runner.has_cgroups else ONLY_WATCHED)
     finally:
         runner.close()
 
@@ -313,9 +314,10 @@ class RunnerProcess:
     and the runner kills its boxes and exits. It gets no provider key: it reaches models through the server.
     """
 
-    def __init__(self, access: RunnerAccess, *, environ: Mapping[str, str]) -> None:
-        """`environ` is already the runner's own."""
+    def __init__(self, access: RunnerAccess, *, environ: Mapping[str, str], has_cgroups: bool) -> None:
+        """`environ` is already the runner's own. `has_cgroups`: the kernel limits the memory of its boxes."""
         self.access = access
+        self.has_cgroups = has_cgroups
         self._environ = {**environ, "TURNKEEP_SANDBOX_SECRET": access.secret}
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closing = threading.Event()
@@ -366,7 +368,7 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
     if not settings.is_local and own.get(_MEMORY_GUARD, "auto") == "auto":
         own[_MEMORY_GUARD] = "cgroup"
     try:
-        asyncio.run(_try_sandbox(own))
+        has_cgroups = asyncio.run(_try_sandbox(own))
     except TurnkeepError as exc:
         return f"none: {exc.detail}"
     access = RunnerAccess(
@@ -375,7 +377,7 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
         secret=secrets.token_hex(32),
         patience_seconds=RUNNER_START_SECONDS,
     )
-    return RunnerProcess(access, environ=own)
+    return RunnerProcess(access, environ=own, has_cgroups=has_cgroups)
 
 
 def local_address(listener: socket.socket) -> str:
@@ -392,8 +394,11 @@ def runner_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def _try_sandbox(environ: Mapping[str, str]) -> None:
-    """Start a box once. Raises SandboxUnavailable with advice if that fails."""
+async def _try_sandbox(environ: Mapping[str, str]) -> bool:
+    """Start a box once, and say whether the kernel will limit the memory of boxes.
+
+    Raises SandboxUnavailable with advice if no box can be started.
+    """
     try:
         from turnkeep.sandbox.boxes.limits import Cgroups, scope_command
         from turnkeep.sandbox.server import make_driver
@@ -401,10 +406,12 @@ async def _try_sandbox(environ: Mapping[str, str]) -> None:
     except ImportError as exc:
         raise SandboxUnavailable(f"The runner cannot be loaded ({exc.name} is missing).") from exc
     settings = read_runner_settings(environ)
-    if settings.needs_cgroup and Cgroups.find() is None and scope_command(environ) is not None:
+    has_cgroups = settings.driver != "bubblewrap" or Cgroups.find() is not None
+    if not has_cgroups and scope_command(environ) is not None:
         # The runner will start in a scope of systemd. This process is not in one.
-        settings = structs.replace(settings, memory_guard="watchdog")
+        has_cgroups, settings = True, structs.replace(settings, memory_guard="watchdog")
     await make_driver(settings).check()
+    return has_cgroups
 
 
 def _free_port() -> int:

@@ -325,7 +325,8 @@ class TestLongMessages:
         for number in range(6):
             appended = elsewhere(conversation.id, f"{number} " + "x" * 1_000_000, "short")
             await store.append(tenant.ann, conversation.id, appended)
-        counts, begun = [], []
+        counts: list[int] = []
+        begun: list[str] = []
         cursor: str | None = None
         while not counts or cursor is not None:
             page = await store.transcript(tenant.ann, conversation.id, order=order, limit=100, cursor=cursor)

@@ -4,6 +4,8 @@ A memory cgroup is a hard limit, and counts what no process shows. It is made be
 version 2 where that group is delegated (`Delegate=yes` of systemd, which `systemd-run --scope` gives too), in version 1
 where its folder can be written. Where there is none, the watchdog reads the memory in /proc, and the system call filter
 refuses the calls that hold memory which /proc does not show.
+
+Decision: docs/decisions/0903
 """
 
 import contextlib
