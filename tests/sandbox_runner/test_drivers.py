@@ -265,8 +265,12 @@ class TestCgroups:
         (group / "turnkeep-box-busy").mkdir()
         (group / "turnkeep-box-busy" / "cgroup.procs").touch()
         (group / "other").mkdir()
+        of_a_living_runner, of_a_dead_one = f"turnkeep-box-{os.getppid()}-a", f"turnkeep-box-{2**22 + 1}-a"
+        for name in (of_a_living_runner, of_a_dead_one):
+            (group / name).mkdir()
         Cgroups(group).remove_leftovers()
-        assert {folder.name for folder in group.iterdir() if folder.is_dir()} == {"turnkeep-box-busy", "other"}
+        left = {folder.name for folder in group.iterdir() if folder.is_dir()}
+        assert left == {"turnkeep-box-busy", "other", of_a_living_runner}
 
     async def test_a_command_joins_its_group_before_it_starts(self, tmp_path: Path) -> None:
         """A folder stands for the group: what joins it writes `0`, which a real one reads as "me"."""

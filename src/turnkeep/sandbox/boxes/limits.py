@@ -81,7 +81,7 @@ class Cgroups:
 
     def make(self, limits: BoxLimits) -> Cgroup:
         """A group with these limits. Raises OSError."""
-        folder = self._base / f"{PREFIX}{secrets.token_hex(6)}"
+        folder = self._base / f"{PREFIX}{os.getpid()}-{secrets.token_hex(6)}"
         folder.mkdir()
         # The files of the workspace are in memory too, and are charged to the process that writes them.
         memory = str(limits.memory_bytes + limits.disk_bytes)
@@ -101,10 +101,13 @@ class Cgroups:
         return Cgroup(folder)
 
     def remove_leftovers(self) -> None:
-        """Remove the groups of a runner that was killed. Those in use cannot be removed, and stay."""
+        """Remove the groups of runners that were killed. A box between two commands has no process, so the groups of a
+        runner that lives stay."""
         for folder in self._base.glob(f"{PREFIX}*"):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+            if not (pid.isdigit() and Path("/proc", pid).exists()):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
 
 def _own_groups(proc: Path) -> Iterator[tuple[CgroupVersion, Path]]:
