@@ -66,7 +66,7 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     small_chunks: int = 4_096
     """Chunks of a body of less than `small_bytes`: each takes as long as a large one."""
     small_bytes: int = 32
-    rest_bytes: int = 64 * 1024 * 1024
+    rest_bytes: int = 256 * 1024 * 1024
     """What is read, and thrown away, of a body whose request is answered, and of a connection that is refused. Many
     clients read the answer only when they have sent everything."""
     idle_seconds: int = 5
