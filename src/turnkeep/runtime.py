@@ -29,6 +29,7 @@ from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import OrgId
 from turnkeep.knowledge.file_texts import FileTexts
 from turnkeep.knowledge.tools import knowledge_tools
+from turnkeep.model.files import StorageLimits
 from turnkeep.model.prices import Prices, read_prices
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry, configured_providers
@@ -203,7 +204,8 @@ def _read_prices(settings: Settings) -> Prices:
 
 def _open_bag(settings: Settings, store: Store) -> Bag:
     objects = open_objects(settings.files_url, folder=settings.files_path)
-    return Bag(store, objects, max_file_bytes=settings.max_file_bytes)
+    limits = StorageLimits(user_bytes=settings.max_user_bytes, workspace_bytes=settings.max_workspace_bytes)
+    return Bag(store, objects, max_file_bytes=settings.max_file_bytes, limits=limits)
 
 
 def _open_tools(
@@ -221,5 +223,7 @@ def _open_tools(
 def _open_sandboxes(settings: Settings, access: RunnerAccess | None) -> RunnerClient | None:
     """The runner that was started beside this server, or the one of the settings."""
     if access is None and settings.runner_url is not None:
-        access = RunnerAccess(url=settings.runner_url, server_url=settings.address())
+        access = RunnerAccess(
+            url=settings.runner_url, server_url=settings.address(), secret=settings.sandbox_secret or ""
+        )
     return None if access is None else RunnerClient(access)

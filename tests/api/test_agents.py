@@ -639,3 +639,24 @@ class TestADeletedAgent:
         changed = (await service.patch(path, json={"agent_id": agent, "model": None})).json()
         assert (changed["agent_id"], changed["model"]) == (agent, None)
         assert code_of(await service.patch(path, json={"agent_id": "", "model": ""}))[0] == 422
+
+
+class TestLargeSchemas:
+    async def test_are_checked_while_others_are_answered(self, service: Client) -> None:
+        properties = {f"p{n}": {"type": "string", "minLength": n} for n in range(1_300)}
+        large = {"type": "object", "properties": properties}
+        body = {"name": "A", "tools": [http_tool(name=f"t{n}", input_schema=large) for n in range(4)]}
+        saving = asyncio.create_task(service.post("/v1/agents", json=body, timeout=120))
+        ticks = 0
+        while not saving.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert (await saving).status_code == 201, (await saving).text
+        assert ticks > 20, "the server shares this loop"
+
+    async def test_may_have_so_many_bytes_together(self, service: Client) -> None:
+        large = {"type": "object", "description": "x" * 60_000}
+        body = {"name": "A", "tools": [http_tool(name=f"t{n}", input_schema=large) for n in range(5)]}
+        refused = await service.post("/v1/agents", json=body)
+        assert code_of(refused) == (422, "invalid_request")
+        assert "262,144 bytes together" in refused.json()["detail"]

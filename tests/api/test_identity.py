@@ -267,7 +267,14 @@ class TestThePage:
 class TestHosts:
     async def test_a_local_server_answers_only_to_its_own_names(self, server: ApiServer, service: Client) -> None:
         port = server.url.rpartition(":")[2]
-        for host in (f"localhost:{port}", f"127.0.0.1:{port}", "LOCALHOST", f"[::1]:{port}"):
+        for host in (
+            f"localhost:{port}",
+            f"127.0.0.1:{port}",
+            "LOCALHOST",
+            "127.0.0.2",
+            "127.8.9.1:1",
+            f"[::1]:{port}",
+        ):
             assert (await service.get("/v1/conversations", headers={"host": host})).status_code == 200, host
         for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example:1", ""):
             response = await service.get("/v1/conversations", headers={"host": host})

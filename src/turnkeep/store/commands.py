@@ -1,7 +1,7 @@
 """Commands go into the store, receipts come out: the values that its verbs take and return."""
 
 from collections.abc import Callable, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -230,6 +230,20 @@ class ConversationChange(Struct, frozen=True, kw_only=True):
     head_turn_id: TurnId | None = None
     metadata: JsonObject | None = None
     without: frozenset[Literal["model", "agent_id"]] = frozenset()
+
+
+PAGE_CHARS = 4 * 1024 * 1024
+"""A page of longer rows has fewer of them. What a client does not read stays in the memory of the server."""
+
+
+def rows_that_fit(rows: Sequence[Sequence[Any]], limit: int) -> int:
+    """How many of these rows a page shows: at most `limit`, of about `PAGE_CHARS` together, and at least one."""
+    chars = 0
+    for place, row in enumerate(rows[:limit]):
+        chars += sum(len(value) for value in row if isinstance(value, str))
+        if chars > PAGE_CHARS:
+            return max(1, place)
+    return limit
 
 
 def page_of(items: Sequence[Item], *, limit: int, cursor_of: Callable[[Item], str]) -> Page[Item]:

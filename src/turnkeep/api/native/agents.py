@@ -10,6 +10,7 @@ A run is one turn of an agent in a sandbox, without a conversation. The response
 import asyncio
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -52,6 +53,7 @@ UNSENT_BYTES = 16 * 1024 * 1024
 """A client that has this much unread data is disconnected."""
 MODEL_SECONDS = 5.0
 MAX_SCHEMA_BYTES = 65_536
+MAX_SCHEMAS_BYTES = 262_144
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -210,7 +212,7 @@ async def _checked(call: ApiCall[Any, Nothing], before: AgentSpec | None) -> tup
     """The agent to be stored, with its secrets encrypted, and warnings about what does not work just now."""
     runtime, org_id = call.runtime, call.principal.org_id
     given = _given_fields(call.body)
-    _check_shapes(given, runtime)
+    await asyncio.to_thread(_check_shapes, given, runtime)  # large schemas take a while
     spec = _spec_of(
         call.body,
         before=before,
@@ -342,7 +344,7 @@ def _check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
         check_skill(skill)
     for group in ("tools", "mcp_servers", "skills"):
         names = [item if isinstance(item, str) else item.name for item in given.get(group, ())]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted(name for name, count in Counter(names).items() if count > 1):
             raise InvalidRequest(f"Two of the `{group}` have the same name: {', '.join(twice)}.")
     check_skill_names([skill.name for skill in given.get("skills", ())])
     environment: Environment = given.get("environment", Environment())
@@ -376,6 +378,9 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
 
 
 def _check_tools(tools: Sequence[str | HttpTool], known: Sequence[str]) -> None:
+    schemas = [msgspec.json.encode(tool.input_schema) for tool in tools if not isinstance(tool, str)]
+    if sum(map(len, schemas)) > MAX_SCHEMAS_BYTES:
+        raise InvalidRequest(f"The `input_schema` of all tools may have {MAX_SCHEMAS_BYTES:,} bytes together.")
     for tool in tools:
         if isinstance(tool, str):
             if tool not in known:

@@ -29,6 +29,7 @@ from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, EndedTurn, Options, Question
 from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
+from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
@@ -85,7 +86,7 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
     body = call.body
     options = options_of(call)
     await check_rate(call, options)
-    blocks, named = await blocks_of(body.message, call.runtime)
+    blocks, named = await blocks_of(body.message, call.runtime, owner=owner_of(call.principal))
     attachments = attachments_of(body.attachment_ids, named, call.runtime.settings)
     conversation_id: ConversationId | None = None
     new = NewConversation()
@@ -186,7 +187,7 @@ async def edit_turn(call: ApiCall[wire.Edit, StreamQuery]) -> ASGIApp:
     """Ask something else in the same place: a new turn beside the old one."""
     turn_id, options = await _beside(call)
     body, engine = call.body, call.runtime.engine
-    blocks, named = await blocks_of(body.message, call.runtime)
+    blocks, named = await blocks_of(body.message, call.runtime, owner=owner_of(call.principal))
     given = body.attachment_ids
     attachments: tuple[FileId, ...] | None = None
     if given is not UNSET or named:
@@ -227,7 +228,7 @@ async def _beside(call: ApiCall[wire.Again, Any] | ApiCall[wire.Edit, Any]) -> t
 
 
 async def blocks_of(
-    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock], runtime: Runtime
+    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock], runtime: Runtime, *, owner: Owner
 ) -> tuple[tuple[Block, ...], list[FileId]]:
     """The blocks of the message, and the files that it names. Empty texts are left out: no provider accepts them."""
     if isinstance(message, str):
@@ -240,7 +241,7 @@ async def blocks_of(
                 if block.text.strip():
                     blocks.append(Text(text=block.text))
             case wire.ImageBlock():
-                blocks.append(await image_of(block, runtime, place=f"message[{n}]"))
+                blocks.append(await image_of(block, runtime, owner=owner, place=f"message[{n}]"))
             case wire.FileBlock():
                 files.append(FileId(known_id(block.file_id, "file")))
             case _:
@@ -260,16 +261,16 @@ def check_attachments(file_ids: Sequence[str], settings: Settings) -> tuple[File
     return tuple(FileId(known_id(file_id, "file")) for file_id in file_ids)
 
 
-async def image_of(block: wire.ImageBlock, runtime: Runtime, *, place: str) -> Image:
+async def image_of(block: wire.ImageBlock, runtime: Runtime, *, owner: Owner, place: str) -> Image:
     """The image as models accept it. Raises InvalidRequest, which names the block by its place in the body."""
     if block.data is not None and block.url is None:
-        return await _inline_image(block.data, block.media_type, runtime, place)
+        return await _inline_image(block.data, block.media_type, runtime, owner=owner, place=place)
     if block.url is not None and block.data is None:
         return _remote_image(block.url, block.media_type, runtime, place)
     raise InvalidRequest(f"An image has either `data` or a `url`, and `{place}` has both or neither.")
 
 
-async def _inline_image(data: str, media_type: str, runtime: Runtime, place: str) -> Image:
+async def _inline_image(data: str, media_type: str, runtime: Runtime, *, owner: Owner, place: str) -> Image:
     """The bytes decide the media type, as for files. An image that is too large for models is made smaller."""
     if media_type not in RASTER_TYPES:
         raise InvalidRequest(f"`{place}.media_type` must be one of {_IMAGE_TYPES}. Attach anything else as a file.")
@@ -279,7 +280,7 @@ async def _inline_image(data: str, media_type: str, runtime: Runtime, place: str
         raise InvalidRequest(
             f"`{place}.data` is not base64: the standard alphabet, padded, without line breaks or a `data:` prefix."
         ) from exc
-    picture = await runtime.pictures.for_model(raw)
+    picture = await runtime.pictures.for_model(raw, owner)
     if picture is None:
         raise InvalidRequest(f"`{place}.data` is no picture that can be read. It must be one of {_IMAGE_TYPES}.")
     encoded = base64.b64encode(picture.data).decode()

@@ -23,7 +23,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.checks import KEY_CHARS, check_agent, check_binding, check_hash, check_limit, check_text
-from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
+from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.postgres.io.pool import Rows
@@ -212,7 +212,9 @@ class PostgresDirectory:
         before = AFTER_EVERY_AGENT if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
         rows = await self._database.read_as(principal, "my_agents", before, limit + 1)
         return page_of(
-            [to_agent(row) for row in rows], limit=limit, cursor_of=lambda agent: encode_cursor("agents", agent.id)
+            [to_agent(row) for row in rows],
+            limit=rows_that_fit(rows, limit),
+            cursor_of=lambda agent: encode_cursor("agents", agent.id),
         )
 
     async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:

@@ -21,7 +21,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store import checks
-from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
+from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
 from turnkeep.store.rules.directory import (
@@ -287,7 +287,9 @@ def _my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
     before = None if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
     found = session.rows("my_agents_page", {"before": before, "limit": limit + 1})
     return page_of(
-        [to_agent(row) for row in found], limit=limit, cursor_of=lambda agent: encode_cursor("agents", agent.id)
+        [to_agent(row) for row in found],
+        limit=rows_that_fit(found, limit),
+        cursor_of=lambda agent: encode_cursor("agents", agent.id),
     )
 
 

@@ -309,6 +309,7 @@ CREATE TABLE file_texts (
     PRIMARY KEY (org_id, sha256)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX files_of_bytes ON files (org_id, sha256);
+CREATE INDEX files_stored ON files (workspace_id, user_id, size);
 
 -- Tables. Rows `import_first` to `import_last` are being imported: nobody sees them before the last of them is there.
 -- A row's rowid is its table's serial times 2^32 and its number, so that the rows of a table are one range, in the
