@@ -6,34 +6,29 @@ the environment of the program.
 
 import asyncio
 import importlib
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import aiohttp
 import msgspec
 
-from turnkeep.errors import Forbidden, TurnkeepError
+from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
 from turnkeep.ids import ConversationId, OrgId
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.principals import Principal
 from turnkeep.tools.addresses import AddressGuard, NameUnknown
 from turnkeep.tools.call_identity import CallSigner, Placeholders, has_placeholders
 from turnkeep.tools.http_tools import HttpDefinition, HttpEndpointTool, open_session
-from turnkeep.tools.ports import Tool
+from turnkeep.tools.ports import Tool, Toolbox, ToolSpec
 from turnkeep.tools.secret_masking import MaskedTool, OpenSecrets, SecretMask
 from turnkeep.tools.vault import Vault
 from turnkeep_client.wire.blocks import JsonObject
 
 if TYPE_CHECKING:
     from turnkeep.tools.mcp import McpDefinition, McpPool
-import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-
-from turnkeep.errors import InvalidRequest
-from turnkeep.model.principals import Principal
-from turnkeep.tools.ports import Toolbox, ToolSpec
 
 _logger = logging.getLogger("turnkeep.tools")
 
@@ -179,7 +174,7 @@ class RemoteTools:
         return tools, notes
 
     async def _mcp_tools(
-        self, server: JsonObject, placeholders: Placeholders, secret: "AgentSecret"
+        self, server: JsonObject, placeholders: Placeholders, secret: AgentSecret
     ) -> tuple[list[Tool], str | None]:
         """The server's tools, or none and the reason. The turn goes on without them."""
         org_id = secret.org_id
@@ -231,7 +226,7 @@ class RemoteTools:
             return exc.detail
         return None
 
-    def _http_tool(self, declared: JsonObject, secret: "AgentSecret") -> Tool:
+    def _http_tool(self, declared: JsonObject, secret: AgentSecret) -> Tool:
         definition, org_id = msgspec.convert(declared, HttpDefinition), secret.org_id
         tool = HttpEndpointTool(
             definition,
