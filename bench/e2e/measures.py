@@ -186,6 +186,7 @@ class Measures:
         self._stage.serve(self._server)
         messages = history(turns, with_tools=with_tools)
         conversations = [seed(self._server, messages) for _ in range(self._effort.conversations)]
+        self._stage.rest(self._server)
         asked = min(4 * len(conversations), max(2 * CLIENTS, int(self._rate * self._effort.seconds)))
         return self._turns(turns=asked, conversations=conversations)
 

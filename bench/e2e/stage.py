@@ -28,6 +28,10 @@ from tests.servers import PostgresServer, create_database, database_uri
 _POSTGRES = {"autovacuum": "off", "max_connections": "300", "track_io_timing": "off"}
 
 
+REST_SECONDS = 0.5
+REST_SHARE = 0.04
+"""A server that takes less of a core than this is at rest."""
+MOST_RESTS = 40
 MOST_SECONDS = 600
 """No visit takes as long, unless something hangs."""
 
@@ -94,6 +98,15 @@ class Stage:
             memory_mb=memory_mb(pid),
             request_bytes=int(after[2] - before[2]),
         )
+
+    def rest(self, server: Server) -> None:
+        """Wait until a server has done what it does in the background, such as indexing what was imported."""
+        pid = server.process.pid
+        for _ in range(MOST_RESTS):
+            before = cpu_seconds(pid)
+            time.sleep(REST_SECONDS)
+            if cpu_seconds(pid) - before <= REST_SECONDS * REST_SHARE:
+                return
 
     def send(self, job: Job) -> Report:
         """Run the clients to their end."""

@@ -161,8 +161,8 @@ def random_bytes(count: int) -> bytes:
 
 
 def _forget_random() -> None:
-    global _random  # noqa: PLW0603 - a process that was forked has one thread
-    _random = b""
+    global _random, _lock
+    _random, _lock = b"", threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_random)

@@ -7,14 +7,16 @@ import pytest
 from msgspec import structs
 
 from tests.compiler.histories import asked, said
-from tests.engine.harness import QUICK, Cluster
+from tests.engine.harness import QUICK, Cluster, FailOnDefect, Latch
 from turnkeep.compiler import Encoding, encode_turns
 from turnkeep.engine import EngineSettings, Options
 from turnkeep.engine.assembly import HistoryCache
+from turnkeep.engine.loop import LocalTurn
+from turnkeep.errors import NotFound
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.providers.ports import ModelRequest, Target
-from turnkeep.providers.scripted import Call, Script, ScriptedProvider
-from turnkeep.store.commands import Window
+from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
+from turnkeep.store.commands import Claim, Claimed, Window
 from turnkeep.tools.functions import tool
 
 LONG = 900
@@ -159,3 +161,41 @@ class TestTheTurnItself:
         await cluster.answer(engine, "Two, please", conversation_id=first.conversation_id)
         assert ["First?" in shown(request) for request in provider.requests[1:]] == [True, True, False]
         assert "b" * LONG in shown(provider.requests[-1])
+
+
+class TestAHistoryThatCannotBeKept:
+    async def test_is_reported_and_delays_no_turn_that_waits(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*args: object) -> None:
+            raise ValueError("no such tokenizer")
+
+        monkeypatch.setattr(LocalTurn, "history", fail)
+        latch, observer = Latch(), FailOnDefect()
+        # With so long a pause between sweeps the second turn runs only if the end of the first one starts it.
+        settings = structs.replace(QUICK, sweep_seconds=600.0, lease_seconds=2_400.0)
+        engine = await cluster.enter(
+            [[Until(latch.pass_through), "One."], ["Two."]], settings=settings, observer=observer
+        )
+        first = await cluster.ask(engine)
+        await latch.reached.wait()
+        second = await cluster.ask(engine, conversation_id=first.turn.conversation_id, if_busy="enqueue")
+        latch.open()
+        assert (await engine.wait(second.turn.id)).status == "succeeded"
+        assert [str(defect) for defect in observer.defects][:1] == ["no such tokenizer"]
+
+
+class TestQuestionsAboutAKey:
+    async def test_do_not_wait_for_each_other(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The store makes claims for one conversation one after the other."""
+        asked: list[ConversationId | None] = []
+
+        async def claim(probe: Claim) -> Claimed:
+            asked.append(probe.conversation_id)
+            raise NotFound("there is no such conversation")
+
+        engine = await cluster.enter([])
+        monkeypatch.setattr(cluster.store, "claim", claim)
+        for _ in range(3):
+            assert not await engine.is_repeat(cluster.ann, Options(idempotency_key="k", request_hash="h"))
+        assert len(set(asked)) == 3

@@ -218,6 +218,26 @@ class TestTwoWorkers:
             await channels(1)
         await channels(0)
 
+    async def test_a_turn_that_runs_here_is_subscribed_to_when_it_goes_elsewhere(
+        self, server: RedisServer, here: RedisHub, worker: Worker
+    ) -> None:
+        async def channels(*turn_ids: TurnId) -> None:
+            expected = [f"turnkeep:turn:{turn_id}".encode() for turn_id in turn_ids]
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while await asyncio.to_thread(server.ask, "PUBSUB", "CHANNELS", "turnkeep:turn:*") != expected:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+        here.publish(worker.turn_id, worker.recorded)
+        reading = Reading(here, worker)
+        here.preview(worker.say("Hello"))
+        await reading.until(lambda reader: reader.preview == "Hello")
+        other = TurnId("turn_" + "5" * 32)
+        async with here.subscribe(other):
+            await channels(other)
+        here.forget(worker.turn_id)
+        await channels(worker.turn_id)
+        await reading.stop()
+
     async def test_a_preview_without_a_request_is_not_sent(
         self, server: RedisServer, here: RedisHub, worker: Worker
     ) -> None:

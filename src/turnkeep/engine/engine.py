@@ -24,7 +24,7 @@ from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
 from turnkeep.engine.worker import EndedTurn, Sweeper, TurnRecord, Worker
 from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
-from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_turn_id
+from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.conversations import Conversation, first_event
 from turnkeep.model.principals import Principal, Workspace
@@ -41,7 +41,6 @@ from turnkeep_client.wire.events import Recorded
 CANCEL_POLL_SECONDS = 0.25
 LATE_SECONDS = 1.0
 """A report may be late by this much, even with a very short grace, without stopping a turn that has readers."""
-_NOWHERE = ConversationId("conv_" + "0" * 32)
 
 
 class Draining(Unavailable):
@@ -329,7 +328,7 @@ class ClaimBuilder:
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
         """Whether the idempotency key was used before. The store checks the key first, so a claim for a conversation
-        that cannot exist finds the earlier turn (or the conflict), or stores nothing."""
+        that does not exist finds the earlier turn (or the conflict), or stores nothing."""
         if options.idempotency_key is None:
             return False
         probe = Claim(
@@ -338,7 +337,7 @@ class ClaimBuilder:
             worker=self._worker,
             lease_seconds=self._settings.lease_seconds,
             blocks=(Text(text="?"),),
-            conversation_id=_NOWHERE,
+            conversation_id=new_conversation_id(),
             idempotency_key=options.idempotency_key,
             request_hash=options.request_hash,
         )

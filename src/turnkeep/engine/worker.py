@@ -252,10 +252,20 @@ class Worker:
         if active is not None and active.settled is not None:
             self._observer.turn_ended(active.settled.turn)
             self._outbox.wake()
-            if isinstance(active, LocalTurn) and (history := active.history(self._settings)) is not None:
-                self._histories.keep(turn.id, history)
             if active.settled.promoted is not None and not self._is_draining:
                 await self._adopt_promoted(active.settled.promoted)
+            if isinstance(active, LocalTurn):
+                self._keep_history(active)
+
+    def _keep_history(self, active: LocalTurn) -> None:
+        """For the next turn of the conversation. Without it that one reads the store."""
+        try:
+            history = active.history(self._settings)
+        except Exception as exc:
+            self._observer.defect(active.turn.id, exc)
+        else:
+            if history is not None:
+                self._histories.keep(active.turn.id, history)
 
     async def _give_up(self, turn: Turn, held: Held, active: HeldTurn | None) -> None:
         """Settle a turn as failed that cannot be read, or whose ending the store refuses. Without this it would fail on
@@ -321,7 +331,7 @@ class Worker:
         parent = turn.parent_turn_id
 
         async def read() -> Sequence[Message]:
-            if parent is None:
+            if turn.ordinal == 1:
                 return ()
             window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
             return [row for row in window.rows if row.turn_id != turn.id]

@@ -90,6 +90,11 @@ class LocalHub:
         """Turns that run here or have readers here."""
         return len(self._channels)
 
+    def is_live(self, turn_id: TurnId) -> bool:
+        """Whether this worker runs the turn, as far as the hub knows."""
+        channel = self._channels.get(turn_id)
+        return channel is not None and channel.is_live
+
     def followed_turns(self) -> list[TurnId]:
         return [turn_id for turn_id, channel in self._channels.items() if channel.subscriptions]
 

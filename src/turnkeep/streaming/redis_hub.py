@@ -5,12 +5,13 @@ a worker wants the preview of a turn from some position on (`ReplayRequest`). No
 lacks, so each may be lost.
 
 A worker announces every durable event. It publishes the preview of a turn only while another worker asks for it, and
-it subscribes only to turns that have readers here. A worker that begins to listen, finds a gap or has reconnected asks
-for what it lacks, and the worker that runs the turn sends the preview from there on. So Redis may be killed, paused or
-flushed: readers then poll the store, and end with the same text and events.
+it subscribes only to turns that have readers here and run elsewhere. A worker that begins to listen, finds a gap or has
+reconnected asks for what it lacks, and the worker that runs the turn sends the preview from there on. So Redis may be
+killed, paused or flushed: readers then poll the store, and end with the same text and events.
 
 Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them: at once, and then
-again after a short pause, so that under load one message to a worker carries the text of many turns.
+again after a short pause, so that under load one message to a worker carries the text of many turns. Events of turns
+that nobody asked about can wait a little longer.
 
 Decision: docs/decisions/0403
 """
@@ -34,7 +35,7 @@ from redis.exceptions import RedisError
 from turnkeep.ids import TurnId
 from turnkeep.streaming.hub import LocalHub, LocalSubscription
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep_client.wire.events import Failure, Recorded, Result
+from turnkeep_client.wire.events import Failure, Recorded, Reset, Result
 
 ANSWER_SECONDS = 2.0
 """Redis must answer within this time, else the connection is closed."""
@@ -48,6 +49,8 @@ GAP_SECONDS = 0.25
 """Shortest time between two requests about the same gap."""
 ROUND_SECONDS = 0.005
 """Pause between two rounds of sending. What comes meanwhile is sent together."""
+UNREQUESTED_SECONDS = 0.05
+"""Events of turns that no other worker asked about are announced this much later, many at once."""
 PIECES_PER_MESSAGE = 200
 FIRST_DELAY = 0.05
 STABLE_SECONDS = 10.0
@@ -79,8 +82,12 @@ class RedisHub:
         self._own_channel = f"{prefix}:hub:{self.name}"
         self._outbox = Outbox(self.name, self._local, self._own_channel)
         self._has_messages = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        """Sets `_has_messages`."""
         self._readers: dict[TurnId, int] = {}
         """Turns with readers on this worker, and how many."""
+        self._subscribed: set[TurnId] = set()
+        """Turns with readers here whose messages this worker receives."""
         self._readers_changed = False
         self._requested: dict[TurnId, dict[str, float]] = {}
         """Turns whose preview other workers requested: the channel on which each wants it, and when that expires."""
@@ -102,9 +109,18 @@ class RedisHub:
         self._local.publish(turn_id, recorded)
         if not recorded:
             return
-        self._outbox.mark_event(turn_id, recorded[-1].seq)
-        if isinstance(recorded[-1].event, Result | Failure):
+        last = recorded[-1]
+        is_takeover = isinstance(last.event, Reset)
+        self._outbox.mark_event(turn_id, last.seq, is_takeover=is_takeover)
+        if isinstance(last.event, Result | Failure):
             self._outbox.forget(turn_id)
+        if is_takeover or turn_id in self._requested:
+            self._has_messages.set()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(UNREQUESTED_SECONDS, self._send_now)
+
+    def _send_now(self) -> None:
+        self._later = None
         self._has_messages.set()
 
     def preview(self, piece: PreviewPiece) -> None:
@@ -116,6 +132,8 @@ class RedisHub:
     def forget(self, turn_id: TurnId) -> None:
         self._local.forget(turn_id)
         self._outbox.forget(turn_id)
+        if turn_id in self._readers:
+            self._change_subscriptions()
 
     # Called for readers
 
@@ -133,9 +151,8 @@ class RedisHub:
 
     def add_reader(self, turn_id: TurnId) -> None:
         self._readers[turn_id] = self._readers.get(turn_id, 0) + 1
-        if self._readers[turn_id] == 1:
-            self._readers_changed = True
-            self._has_messages.set()
+        if self._readers[turn_id] == 1 and not self._local.is_live(turn_id):
+            self._change_subscriptions()
 
     def remove_reader(self, turn_id: TurnId) -> None:
         left = self._readers.pop(turn_id) - 1
@@ -143,10 +160,12 @@ class RedisHub:
             self._readers[turn_id] = left
         else:
             self._gaps.pop(turn_id, None)
-            self._readers_changed = True
-            self._has_messages.set()
+            if turn_id in self._subscribed:
+                self._change_subscriptions()
 
     async def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -227,12 +246,12 @@ class RedisHub:
         now = asyncio.get_running_loop().time
         async with self._redis.pubsub() as pubsub:
             await pubsub.subscribe(self._ask_channel, self._own_channel)
-            subscribed: set[TurnId] = set()
+            self._subscribed = set()
             self._readers_changed = True
             is_silent, ask_at = False, now() + ASK_SECONDS
             while _is_running():
                 if self._readers_changed:
-                    subscribed = await self._update_subscriptions(pubsub, subscribed)
+                    await self._update_subscriptions(pubsub)
                     continue
                 message = await pubsub.get_message(timeout=SILENCE_SECONDS)
                 if message is not None:
@@ -244,17 +263,23 @@ class RedisHub:
                 is_silent = message is None
                 if now() >= ask_at:
                     ask_at = now() + ASK_SECONDS
-                    for turn_id in self._readers:
+                    for turn_id in self._subscribed:
                         self._ask(turn_id)
 
-    async def _update_subscriptions(self, pubsub: PubSub, subscribed: set[TurnId]) -> set[TurnId]:
+    def _change_subscriptions(self) -> None:
+        self._readers_changed = True
+        self._has_messages.set()
+
+    async def _update_subscriptions(self, pubsub: PubSub) -> None:
+        """Subscribe to the turns that have readers here. Nobody else sends text of a turn that runs here."""
         self._readers_changed = False
-        wanted = set(self._readers)
+        subscribed = self._subscribed
+        wanted = {turn_id for turn_id in self._readers if not self._local.is_live(turn_id)}
+        self._subscribed = wanted
         if new := wanted - subscribed:
             await pubsub.subscribe(*(self._prefix + turn_id for turn_id in new))
         if old := subscribed - wanted:
             await pubsub.unsubscribe(*(self._prefix + turn_id for turn_id in old))
-        return wanted
 
     # Messages of other workers
 
@@ -409,6 +434,7 @@ class OutgoingBatch(Struct):
 
     channel: str
     events: dict[TurnId, int]
+    takeovers: set[TurnId]
     sent_before: list[PreviewPosition]
     positions: tuple[PreviewPosition, ...]
     previews: list[PreviewNotice]
@@ -417,6 +443,9 @@ class OutgoingBatch(Struct):
         """The messages without text: with the turn whose channel it goes to, or None for the channel of all workers."""
         for turn_id, seq in self.events.items():
             yield turn_id, EventNotice(hub, turn_id, seq)
+            if turn_id in self.takeovers:
+                # The worker that ran the turn before may not know it yet, and does not listen to turns that it runs.
+                yield None, EventNotice(hub, turn_id, seq)
         for start in range(0, len(self.positions), POSITIONS_PER_MESSAGE):
             positions = self.positions[start : start + POSITIONS_PER_MESSAGE]
             yield None, ReplayRequest(hub, positions, self.channel)
@@ -434,17 +463,22 @@ class Outbox:
         self._local = local
         self._channel = channel
         self._events: dict[TurnId, int] = {}
+        self._takeovers: set[TurnId] = set()
         self._previewed: dict[TurnId, None] = {}
         self._sent: dict[TurnId, PreviewPosition] = {}
         self._positions: dict[TurnId, PreviewPosition] = {}
         self._last_words: list[PreviewNotice] = []
         """Text that was still to be sent when its event came. The log drops it; while Redis is away, so does this."""
 
-    def mark_event(self, turn_id: TurnId, seq: int) -> None:
+    def mark_event(self, turn_id: TurnId, seq: int, *, is_takeover: bool = False) -> None:
         seq = max(seq, self._events.pop(turn_id, 0))
         self._events[turn_id] = seq
+        if is_takeover:
+            self._takeovers.add(turn_id)
         if len(self._events) > MAX_EVENT_NOTICES:
-            del self._events[next(iter(self._events))]
+            oldest = next(iter(self._events))
+            del self._events[oldest]
+            self._takeovers.discard(oldest)
 
     def mark_preview(self, turn_id: TurnId) -> None:
         """The turn has new preview text."""
@@ -475,6 +509,7 @@ class Outbox:
         batch = OutgoingBatch(
             channel=self._channel,
             events=self._events,
+            takeovers=self._takeovers,
             sent_before=[],
             positions=tuple(self._positions.values()),
             previews=self._last_words,
@@ -483,11 +518,12 @@ class Outbox:
             batch.sent_before.append(self._sent.get(turn_id) or PreviewPosition(turn_id, 0, 0))
             batch.previews += self._unsent(turn_id)
         self._events, self._previewed, self._positions, self._last_words = {}, {}, {}, []
+        self._takeovers = set()
         return batch
 
     def put_back(self, batch: OutgoingBatch) -> None:
         for turn_id, seq in batch.events.items():
-            self.mark_event(turn_id, seq)
+            self.mark_event(turn_id, seq, is_takeover=turn_id in batch.takeovers)
         for position in batch.sent_before:
             self.repeat(position)
         for position in batch.positions:

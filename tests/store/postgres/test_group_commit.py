@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -32,7 +33,7 @@ from turnkeep.errors import (
 )
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Claimed
-from turnkeep.store.postgres import PostgresStore
+from turnkeep.store.postgres import PostgresStore, turns
 from turnkeep.store.postgres.io.database import SLOW_SECONDS, Groups
 
 
@@ -55,6 +56,8 @@ class Flushes:
 
 
 CROWD = 1_000
+READS = 12_000
+"""They take longer than a caller waits for a silent database."""
 
 
 class TestACrowd:
@@ -62,7 +65,7 @@ class TestACrowd:
 
     @pytest.fixture
     async def small(self, uri: str, tenant: Tenant) -> AsyncIterator[PostgresStore]:
-        store = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, pool_size=1, retry_seconds=0.2)
+        store = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, pool_size=1, retry_seconds=3.0)
         yield store
         await store.close()
 
@@ -85,8 +88,8 @@ class TestACrowd:
             assert (await small.window(turn.conversation_id)).rows
             ended.append(number)
 
-        await asyncio.gather(*(read(number) for number in range(CROWD)))
-        assert ended == list(range(CROWD))
+        await asyncio.gather(*(read(number) for number in range(READS)))
+        assert ended == list(range(READS))
 
     async def test_claims_leave_connections_for_those_who_settle(self, small: PostgresStore, tenant: Tenant) -> None:
         held = await begin(small, tenant.ann)
@@ -111,6 +114,43 @@ class TestGroupedClaims:
         )
         found = [each.turn.status if isinstance(each, Claimed) else type(each).__name__ for each in answers]
         assert found == ["running", "ConversationBusy", "running", "NotFound", "queued"]
+
+    @pytest.mark.parametrize("failure", [Unavailable("away"), Defect("odd")], ids=lambda error: error.code)
+    async def test_those_that_were_written_are_answered_when_a_later_step_fails(
+        self, store: PostgresStore, tenant: Tenant, failure: TurnkeepError, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write, steps = turns._write_claims, 0
+
+        async def write_all_but_one(statements: Any, accepted: Any, answers: Any) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == 2:
+                raise failure
+            await write(statements, dict(list(accepted.items())[:4]), answers)
+
+        monkeypatch.setattr(turns, "_write_claims", write_all_but_one)
+        claims = (claim(store, tenant.ann, f"question {number}") for number in range(5))
+        answers = await asyncio.gather(*claims, return_exceptions=True)
+        assert [isinstance(answer, Claimed) and answer.held is not None for answer in answers[:4]] == [True] * 4
+        assert isinstance(answers[4], Claimed) == isinstance(failure, Defect), "one that is odd is tried again alone"
+
+    async def test_one_over_its_limit_costs_the_others_a_few_statements(
+        self, store: PostgresStore, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write, sizes = turns._write_claims, []
+
+        async def counted(statements: Any, accepted: Any, answers: Any) -> None:
+            sizes.append(len(accepted))
+            await write(statements, accepted, answers)
+
+        monkeypatch.setattr(turns, "_write_claims", counted)
+        other = await a_tenant(store, "Other")
+        await store.change_workspace(structs.replace(other.workspace, monthly_message_limit=1))
+        await claim(store, other.ann)
+        callers = [*[tenant.ann] * 20, other.ann, *[tenant.ann] * 20]
+        answers = await asyncio.gather(*(claim(store, caller) for caller in callers), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Claimed] * 20 + [QuotaExceeded] + [Claimed] * 20
+        assert len(sizes) < 20, sizes
 
     async def test_the_same_key_at_once_makes_one_turn(self, store: PostgresStore, tenant: Tenant) -> None:
         fields = {"idempotency_key": "k", "request_hash": "h"}

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
-from turnkeep.errors import Defect, TurnkeepError, Unavailable
+from turnkeep.errors import Defect, TurnkeepError, Unavailable, WorldError
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id, new_outbox_id
 from turnkeep.model.conversations import events_from_rows, title_and_preview
 from turnkeep.model.messages import Message
@@ -338,11 +338,28 @@ class PostgresTurns:
                     else:
                         answers[place] = decided
                 if accepted:
-                    answers.update(await _write_claims(statements, accepted))
+                    await _write_claims(statements, accepted, answers)
             raise _too_many_changes()
 
-        await self._database.run_group(work)
+        try:
+            await self._database.run_group(work)
+        except WorldError as exc:
+            return [answers.get(place, exc) for place in range(len(jobs))]
+        except Exception:
+            if not answers:
+                raise  # each of them is then made alone
+            for place, job in enumerate(jobs):
+                if place not in answers:
+                    answers[place] = await self._claim_apart(job)
         return [answers[place] for place in range(len(jobs))]
+
+    async def _claim_apart(self, job: _Claiming) -> Claimed | TurnkeepError:
+        """A claim whose group failed after others of it were written."""
+        try:
+            [answer] = await self._flush_claims([job])
+        except TurnkeepError as exc:
+            return exc
+        return answer
 
     async def _claim_alone(self, job: _Claiming) -> Claimed:
         """A claim that changes more than it adds."""
@@ -507,9 +524,12 @@ def _distinct(jobs: Mapping[int, _Claiming]) -> dict[int, _Claiming]:
 
 
 async def _write_claims(
-    statements: Statements, accepted: Mapping[int, _DecidedClaim]
-) -> dict[int, Claimed | TurnkeepError]:
-    """What became of these claims. Those whose conversation has changed meanwhile are not in the answer."""
+    statements: Statements, accepted: Mapping[int, _DecidedClaim], answers: dict[int, Claimed | TurnkeepError]
+) -> None:
+    """Add what became of these claims to the answers. Those whose conversation has changed meanwhile get none.
+
+    One that is over a limit undoes its group. The group is then halved until that one is alone.
+    """
     ordered = sorted(accepted.values(), key=lambda each: each.new.turn.conversation_id)
     try:
         [row] = await statements.fetch(
@@ -525,11 +545,14 @@ async def _write_claims(
         if exc.sqlstate != OVER_LIMIT:
             raise
         if len(accepted) == 1:
-            return {place: _over_limit(decided, exc) for place, decided in accepted.items()}
-        alone = [await _write_claims(statements, {place: decided}) for place, decided in accepted.items()]
-        return {place: answer for answers in alone for place, answer in answers.items()}
+            answers |= {place: _over_limit(decided, exc) for place, decided in accepted.items()}
+            return
+        claims = list(accepted.items())
+        for half in (claims[: len(claims) // 2], claims[len(claims) // 2 :]):
+            await _write_claims(statements, dict(half), answers)
+        return
     left_out = set(row["left_out"])
-    return {
+    answers |= {
         place: decided.new.claimed()
         for place, decided in accepted.items()
         if decided.new.turn.conversation_id not in left_out
