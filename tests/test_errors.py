@@ -25,6 +25,7 @@ CODES = {
     "Unauthorized": "unauthorized",
     "Forbidden": "forbidden",
     "NotFound": "not_found",
+    "OutOfScope": "out_of_scope",
     "Conflict": "conflict",
     "ConversationBusy": "conversation_busy",
     "IdempotencyConflict": "idempotency_conflict",

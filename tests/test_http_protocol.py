@@ -2,19 +2,23 @@
 
 import asyncio
 import json
+import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import uvicorn
+from msgspec import structs
 
 from turnkeep.api.http.problem_details import status_of
+from turnkeep.http_server.sockets import raise_open_files
 from turnkeep.http_server.uvicorn_server import (
     STATUSES,
     BoundedProtocol,
+    ConnectionCounts,
     GracefulServer,
     RequestDeadline,
     RequestLimits,
@@ -33,6 +37,8 @@ HASTY = RequestLimits(
     idle_seconds=DEADLINE,
     linger_seconds=DEADLINE,
 )
+LARGE = 50 << 20
+"""Bytes of an answer, more than the buffers of sockets hold."""
 LONG = 1.5
 """Longer than a hasty server waits, in seconds."""
 
@@ -76,6 +82,8 @@ class ReplyingApp:
                 break
         fields = [name.decode() for name, _ in scope["headers"]]
         said = json.dumps({"path": path, "body": body, "fields": fields}).encode()
+        if path == "/large":
+            said = bytes(LARGE)
         start = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(said))]}
         await send(start)
         await send({"type": "http.response.body", "body": said, "more_body": False})
@@ -288,6 +296,100 @@ class TestALargeHead:
 
     def test_the_statuses_are_those_of_the_api(self) -> None:
         assert {error: status_of(error) for error in STATUSES} == STATUSES
+
+
+class TestManyConnections:
+    async def test_one_address_has_half_of_them_and_further_ones_are_refused(self) -> None:
+        counts = ConnectionCounts(total=16)
+        assert counts.per_address == 8
+        async with asyncio.timeout(DEADLINE), self.serving(counts) as port, AsyncExitStack() as stack:
+            held = [await stack.enter_async_context(RawConnection.to(port)) for _ in range(8)]
+            await held[-1].write(GET % b"/a")
+            assert (await held[-1].said())["path"] == "/a"
+            async with RawConnection.to(port) as another:
+                assert await another.refusal() == (503, "unavailable")
+            assert not counts.add("127.0.0.1")
+            assert all(counts.add("10.0.0.1") for _ in range(8))
+            assert not counts.add("10.0.0.2"), "the total is reached"
+
+    async def test_a_connection_that_ended_makes_room(self) -> None:
+        counts = ConnectionCounts(total=16, per_address=1)
+        async with asyncio.timeout(DEADLINE), self.serving(counts) as port:
+            for _ in range(5):
+                async with RawConnection.to(port) as connection:
+                    await connection.write(GET % b"/a")
+                    assert (await connection.said())["path"] == "/a"
+                await until(lambda: not counts._open)
+
+    def test_the_process_may_open_as_many_files_as_it_can(self) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1_024, soft), hard))
+        try:
+            assert raise_open_files() > 1_024
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 1 << 20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    def test_there_are_no_more_than_files_that_it_may_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("turnkeep.http_server.uvicorn_server.raise_open_files", lambda: 1_000)
+        assert ConnectionCounts(total=10_000).total == 1_000 - 256
+
+    @asynccontextmanager
+    async def serving(self, counts: ConnectionCounts) -> AsyncIterator[int]:
+        async def leave() -> None:
+            pass
+
+        app, ready, listening = ReplyingApp(), asyncio.Event(), socket.create_server(("127.0.0.1", 0))
+        app.server = server = GracefulServer(
+            app, leave=leave, backlog=8, close_seconds=1, connections=counts, on_ready=ready.set
+        )
+        serving = asyncio.create_task(server.serve([listening]))
+        await ready.wait()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.stop()
+            await serving
+            listening.close()
+
+
+class TestAnAnswerThatNobodyReads:
+    async def test_its_connection_is_cut(self) -> None:
+        limits = structs.replace(PATIENT, write_seconds=0.3, write_bytes=1_000)
+        async with served_app(limits) as app, RawConnection.to(app.port) as connection:
+            await connection.write(GET % b"/large")
+            await until(lambda: app.connections)
+            await until(lambda: not app.connections)
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await connection.answer()
+
+    async def test_a_slow_reader_gets_all_of_it(self) -> None:
+        limits = structs.replace(PATIENT, write_seconds=0.2, write_bytes=1)
+        async with served_app(limits) as app, RawConnection.to(app.port) as connection:
+            await connection.write(GET % b"/large")
+            _, _, body = await connection.answer()
+            assert len(body) == LARGE
+
+
+class TestSmallChunks:
+    async def test_a_few_thousand_are_read_as_one_body(self) -> None:
+        async with served_app() as app, RawConnection.to(app.port) as connection:
+            await connection.write(CHUNKED % b"/a" + b"1\r\nx\r\n" * 4_000 + b"0\r\n\r\n" + GET % b"/b")
+            assert (await connection.said())["body"] == 4_000
+            assert (await connection.said())["path"] == "/b"
+
+    async def test_very_many_are_refused(self) -> None:
+        async with served_app() as app, RawConnection.to(app.port) as connection:
+            await connection.write(CHUNKED % b"/a" + b"1\r\nx\r\n" * 5_000)
+            assert await connection.refusal() == (400, "invalid_request")
+
+    async def test_of_a_body_that_was_answered_only_a_part_is_read(self) -> None:
+        limits = structs.replace(PATIENT, rest_bytes=1_000_000, linger_seconds=0.1)
+        async with served_app(limits) as app, RawConnection.to(app.port) as connection:
+            await connection.write(POST % (b"/early", 100_000_000))
+            assert (await connection.said())["path"] == "/early"
+            await connection.write(*[bytes(100_000)] * 20)
+            await until(lambda: not app.connections)
 
 
 class TestTrailers:

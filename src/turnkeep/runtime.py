@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from msgspec import structs
 
 from turnkeep.config import Settings
@@ -28,6 +29,8 @@ from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import OrgId
 from turnkeep.knowledge.file_texts import FileTexts
 from turnkeep.knowledge.tools import knowledge_tools
+from turnkeep.model.files import StorageLimits
+from turnkeep.model.prices import Prices, read_prices
 from turnkeep.providers.ports import Providers
 from turnkeep.providers.registry import ProviderRegistry, configured_providers
 from turnkeep.secret_files import secret_keys, signing_secrets
@@ -97,6 +100,7 @@ async def open_runtime(
         services = Services(
             settings=settings,
             observer=SafeObserver(observer or Observer()),
+            prices=_read_prices(settings),
             store=store,
             hub=hub,
             providers=providers,
@@ -188,9 +192,20 @@ async def _open_hub(settings: Settings) -> Hub:
     return await RedisHub.open(settings.redis_url)
 
 
+def _read_prices(settings: Settings) -> Prices:
+    """Raises InvalidRequest for a file that cannot be read, before the server starts."""
+    if settings.prices is None:
+        return Prices()
+    try:
+        return read_prices(settings.prices.read_bytes())
+    except (OSError, msgspec.MsgspecError) as exc:
+        raise InvalidRequest(f"TURNKEEP_PRICES names {settings.prices}, which cannot be used: {exc}.") from exc
+
+
 def _open_bag(settings: Settings, store: Store) -> Bag:
     objects = open_objects(settings.files_url, folder=settings.files_path)
-    return Bag(store, objects, max_file_bytes=settings.max_file_bytes)
+    limits = StorageLimits(user_bytes=settings.max_user_bytes, workspace_bytes=settings.max_workspace_bytes)
+    return Bag(store, objects, max_file_bytes=settings.max_file_bytes, limits=limits)
 
 
 def _open_tools(
@@ -208,5 +223,7 @@ def _open_tools(
 def _open_sandboxes(settings: Settings, access: RunnerAccess | None) -> RunnerClient | None:
     """The runner that was started beside this server, or the one of the settings."""
     if access is None and settings.runner_url is not None:
-        access = RunnerAccess(url=settings.runner_url, server_url=settings.address())
+        access = RunnerAccess(
+            url=settings.runner_url, server_url=settings.address(), secret=settings.sandbox_secret or ""
+        )
     return None if access is None else RunnerClient(access)

@@ -4,10 +4,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
 from turnkeep.api.http.endpoints import Endpoint, PathEndpoints, Policy
@@ -58,7 +60,7 @@ async def things(service: Client, user: Client) -> dict[str, str]:
     """One of everything that a path can name, owned by that user or tenant."""
     answer = await user.ask()
     files = f"/v1/conversations/{answer['conversation_id']}/files"
-    table = (await service.post("/v1/tables", json={"name": "T", "columns": [{"name": "c"}]})).json()["id"]
+    table = (await service.post("/v1/tables", json={"name": fake_id("table"), "columns": [{"name": "c"}]})).json()["id"]
     await service.post(f"/v1/tables/{table}/rows", json={"rows": [{}]})
     return {
         "page_id": (await service.post("/v1/pages", json={"title": "P"})).json()["id"],
@@ -72,17 +74,22 @@ async def things(service: Client, user: Client) -> dict[str, str]:
         "workspace_id": (await service.read("/v1/workspaces"))["data"][0]["id"],
         "key_id": (await service.post("/v1/keys", json={"name": "K"})).json()["id"],
         "org_id": fake_id("org"),
+        "user": "nobody-here",
     }
 
 
 async def call(client: Client, endpoint: Endpoint, ids: dict[str, str]) -> int:
+    return (await response_of(client, endpoint, ids)).status_code
+
+
+async def response_of(client: Client, endpoint: Endpoint, ids: dict[str, str]) -> httpx.Response:
     path = re.sub(r"{(\w+)}", lambda match: ids[match[1]], endpoint.path)
     body = BODIES.get(endpoint.name, {}) if endpoint.body is not None else None
     response = await client.request(endpoint.method, path, json=body)
     assert response.status_code < 500 or response.json()["code"] == "sandbox_unavailable", response.text
     if response.status_code >= 400 and endpoint.name not in SPEAKS_OPENAI:
         assert response.headers["content-type"] == "application/problem+json"
-    return response.status_code
+    return response
 
 
 class TestEveryRouteHasAPolicy:
@@ -183,3 +190,72 @@ class TestOtherCallers:
     @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
     async def test_another_tenants_key_on_postgresql(self, server: ApiServer, service: Client, user: Client) -> None:
         await self.test_another_tenants_key_reaches_nothing_of_this_tenant(server, service, user)
+
+
+FEATURES: tuple[str, ...] = ("files", "runs", "knowledge", "export")
+MANAGES = {Policy.ADMIN, Policy.SERVICE, Policy.OPERATOR}
+ROLES = {
+    "member": {Policy.MEMBER},
+    "admin": {Policy.MEMBER, Policy.ADMIN},
+    "key": {Policy.MEMBER, Policy.ADMIN, Policy.KEY, Policy.SERVICE},
+}
+"""The policies that each kind of caller fulfils without scopes."""
+
+
+def refusal(endpoint: Endpoint, role: str, features: tuple[str, ...], *, reaches_agent: bool) -> tuple[int, str] | None:
+    """What must be answered to a caller with these scopes; None if the scopes allow the route."""
+    if not endpoint.policy.identifies:
+        return 401, "unauthorized"
+    if endpoint.policy not in ROLES[role]:
+        return 403, "forbidden"
+    if "{agent_id}" in endpoint.path and not reaches_agent:
+        return 404, "not_found"
+    if endpoint.feature is not None:
+        return None if endpoint.feature in features else (403, "out_of_scope")
+    return (403, "out_of_scope") if endpoint.policy in MANAGES else None
+
+
+@both
+@pytest.mark.parametrize("role", ROLES)
+class TestScopes:
+    """Every route with every role and every feature, for a token or key that reaches the agent or another one."""
+
+    async def test_leave_out_what_they_do_not_name(
+        self, server: ApiServer, service: Client, user: Client, role: str
+    ) -> None:
+        for features in ((), *((feature,) for feature in FEATURES), FEATURES):
+            for reaches_agent in (True, False):
+                await self._try_every_route(server, service, user, role, features, reaches_agent=reaches_agent)
+
+    async def _try_every_route(
+        self,
+        server: ApiServer,
+        service: Client,
+        user: Client,
+        role: str,
+        features: tuple[str, ...],
+        *,
+        reaches_agent: bool,
+    ) -> None:
+        ids = await things(service, user)
+        agent = ids["agent_id"] if reaches_agent else fake_id("agent")
+        scopes = {"agents": [agent], "models": [], "features": features}
+        if role == "key":
+            made = (await service.post("/v1/keys", json={"name": "scoped", "scopes": scopes})).json()
+            caller = await server.client(made["key"])
+        else:
+            caller = await server.user(service, "ann", role=role, scopes=scopes)
+        for endpoint in GUARDED:
+            response = await response_of(caller, endpoint, ids)
+            expected = refusal(endpoint, role, features, reaches_agent=reaches_agent)
+            if endpoint.name in SPEAKS_OPENAI:
+                assert response.status_code == 401, name_of(endpoint)
+            elif expected is not None:
+                assert (response.status_code, response.json()["code"]) == expected, name_of(endpoint)
+            elif endpoint.name not in TURNS and response.status_code >= 400:
+                assert response.json()["code"] != "out_of_scope", name_of(endpoint)
+                assert response.status_code not in {401, 403}, name_of(endpoint)
+
+
+TURNS = {"create_turn", "edit_turn", "regenerate_turn", "change_conversation"}
+"""What these may do depends on the agent of the turn: tests/api/test_scopes.py."""

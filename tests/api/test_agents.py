@@ -17,6 +17,7 @@ from tests.tools.web_server import WebServer, web_server
 from turnkeep.api.telemetry.logs import configure_logging
 from turnkeep.config import Settings
 from turnkeep.errors import Unavailable
+from turnkeep.ids import ConversationId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.principals import Principal
 from turnkeep.providers.registry import ProviderRegistry
@@ -33,6 +34,8 @@ OLD = [str(Path(__file__).parents[1] / "tools" / "old_mcp_server.py")]
 
 AGENT: Json = {
     "name": "Clerk",
+    "description": "Writes things down.",
+    "starters": ["What is new?"],
     "instructions": "Be brief.",
     "model": "scripted",
     "tools": [
@@ -126,6 +129,7 @@ class TestAnAgent:
         made = await saved(service, **AGENT)
         assert {name: made[name] for name in AGENT} == MASKED
         assert made.pop("warnings") == []
+        assert made.pop("tool_secret").startswith("tksec_")
         path = f"/v1/agents/{made['id']}"
         assert await service.read(path) == made
         patched = (await service.patch(path, json={"instructions": "Be long.", "model": None})).json()
@@ -212,12 +216,18 @@ class TestACommand:
 
 class TestMembers:
     @both
-    async def test_see_the_name_and_the_model_of_an_agent_and_no_more(
+    async def test_see_what_is_for_them_of_an_agent_and_no_more(
         self, server: ApiServer, service: Client, user: Client
     ) -> None:
         made = await saved(service, **AGENT)
         path = f"/v1/agents/{made['id']}"
-        for_members = {"id": made["id"], "name": "Clerk", "model": "scripted"}
+        for_members = {
+            "id": made["id"],
+            "name": "Clerk",
+            "description": "Writes things down.",
+            "starters": ["What is new?"],
+            "model": "scripted",
+        }
         as_user = await server.client(service.key, turnkeep_user="bob")
         admin = await server.user(service, "boss", role="admin")
         assert await user.read(path) == for_members
@@ -293,7 +303,7 @@ class TestWhatIsRefused:
         for change in ({"tools": ["find"]}, {"model": "nobody/x"}, {"limits": {"tool_rounds": 99}}):
             assert code_of(await service.patch(path, json=change)) == (422, "invalid_request")
             assert code_of(await service.put(path, json={"name": "B", **change})) == (422, "invalid_request")
-        made.pop("warnings")
+        del made["warnings"], made["tool_secret"]
         assert await service.read(path) == made
 
 
@@ -383,7 +393,9 @@ class TestTheSnapshot:
 class TestATurnThatWaitsForItsTools:
     async def test_can_be_stopped(self, settings: Settings) -> None:
         class Waiting(ToolRegistry):
-            async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
+            async def toolbox(
+                self, agent: AgentSpec | None, principal: Principal, conversation_id: ConversationId | None = None
+            ) -> Toolbox:
                 reached.set()
                 await asyncio.Event().wait()
                 raise AssertionError("unreachable")
@@ -627,3 +639,24 @@ class TestADeletedAgent:
         changed = (await service.patch(path, json={"agent_id": agent, "model": None})).json()
         assert (changed["agent_id"], changed["model"]) == (agent, None)
         assert code_of(await service.patch(path, json={"agent_id": "", "model": ""}))[0] == 422
+
+
+class TestLargeSchemas:
+    async def test_are_checked_while_others_are_answered(self, service: Client) -> None:
+        properties = {f"p{n}": {"type": "string", "minLength": n} for n in range(1_300)}
+        large = {"type": "object", "properties": properties}
+        body = {"name": "A", "tools": [http_tool(name=f"t{n}", input_schema=large) for n in range(4)]}
+        saving = asyncio.create_task(service.post("/v1/agents", json=body, timeout=120))
+        ticks = 0
+        while not saving.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert (await saving).status_code == 201, (await saving).text
+        assert ticks > 20, "the server shares this loop"
+
+    async def test_may_have_so_many_bytes_together(self, service: Client) -> None:
+        large = {"type": "object", "description": "x" * 60_000}
+        body = {"name": "A", "tools": [http_tool(name=f"t{n}", input_schema=large) for n in range(5)]}
+        refused = await service.post("/v1/agents", json=body)
+        assert code_of(refused) == (422, "invalid_request")
+        assert "262,144 bytes together" in refused.json()["detail"]

@@ -45,7 +45,7 @@ class TestTheAnswer:
 
     async def test_agents_may_name_the_native_tools_and_no_other(self, server: ApiServer, service: Client) -> None:
         tools: Tools = server.runtime.tools
-        assert set(tools.names) >= NAMES
+        assert {spec.name for spec in tools.native} >= NAMES
         refused = await service.post("/v1/agents", json={"name": "A", "tools": ["search_everything"]})
         assert refused.status_code == 422
         assert "search_pages" in refused.json()["detail"]

@@ -10,6 +10,7 @@ from turnkeep.providers.scripted import Call
 FIELDS = {
     "id",
     "workspace_id",
+    "user",
     "user_id",
     "kind",
     "agent_id",

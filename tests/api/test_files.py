@@ -431,6 +431,12 @@ class TestSignedPuts:
         async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
             assert code_of(await stranger.put(server.url + expired, content=b"hello")) == (401, "unauthorized")
 
+    async def test_not_for_a_file_that_was_deleted(self, server: ApiServer, user: Client) -> None:
+        promised = await announce(user, "a.txt", b"hello")
+        assert (await user.delete(f"/v1/files/{promised['file']['id']}")).status_code == 204
+        assert code_of(await put(promised, b"hello")) == (409, "conflict")
+        assert await stored(server) == set()
+
     async def test_more_bytes_than_were_announced(self, server: ApiServer, user: Client) -> None:
         promised = await announce(user, "a.txt", b"hello")
         assert code_of(await put(promised, b"hello, world")) == (413, "file_too_large")

@@ -1,14 +1,17 @@
 """Operation: liveness, readiness, metrics, OpenAPI, HEAD, the front page."""
 
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.api.harness import ApiServer, Client, code_of, fake_id
+from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
 from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_files import a_conversation, upload
 from tests.api.test_turns import ModelPause
+from turnkeep.api import app
+from turnkeep.api.telemetry import metrics
 from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
 from turnkeep.errors import LeaseLost, Unavailable
 from turnkeep.ids import new_turn_id
@@ -42,6 +45,31 @@ class TestHealth:
         assert 'turnkeep_http_requests_total{method="GET",route="unknown",status="404"} 1.0' in lines
         assert "turnkeep_turns_running 0.0" in lines
         assert 'turnkeep_tokens_total{kind="output",provider="scripted"} 5.0' in lines
+
+    async def test_the_numbers_and_the_document_are_not_made_for_every_request(
+        self, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[str] = []
+
+        def make(source: object) -> bytes:
+            made.append("made")
+            return b"{}"
+
+        monkeypatch.setattr(metrics, "generate_latest", make)
+        monkeypatch.setattr(app, "document", make)
+        anonymous = await server.client(None)
+        for path in ("/metrics", "/openapi.json"):
+            made.clear()
+            for _ in range(20):
+                assert (await anonymous.get(path)).status_code == 200
+            assert len(made) < 20, path
+
+    async def test_the_numbers_can_be_for_the_operator_alone(self, tmp_path: Path) -> None:
+        async with ApiServer.start(settings_for(tmp_path / "key", metrics="key")) as server:
+            assert code_of(await (await server.client(None)).get("/metrics")) == (401, "unauthorized")
+            assert (await (await server.client(OPERATOR_KEY)).get("/metrics")).status_code == 200
+        async with ApiServer.start(settings_for(tmp_path / "off", metrics="off")) as server:
+            assert code_of(await (await server.client(OPERATOR_KEY)).get("/metrics")) == (404, "not_found")
 
     @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json"])
     async def test_head_is_answered_as_get_is_without_the_body(self, server: ApiServer, path: str) -> None:

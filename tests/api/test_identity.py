@@ -114,7 +114,7 @@ class TestUserTokens:
         workspace = (await service.post("/v1/workspaces", json={"name": "Second"})).json()["id"]
         body = {"user": "ann", "workspace_id": workspace, "ttl_seconds": 60}
         response = await service.post("/v1/tokens", json=body)
-        assert set(response.json()) == {"token", "expires_at"}
+        assert set(response.json()) == {"token", "expires_at", "user"}
         user = await server.client(response.json()["token"])
         conversation = await user.read(f"/v1/conversations/{(await user.ask())['conversation_id']}")
         assert conversation["workspace_id"] == workspace
@@ -267,7 +267,14 @@ class TestThePage:
 class TestHosts:
     async def test_a_local_server_answers_only_to_its_own_names(self, server: ApiServer, service: Client) -> None:
         port = server.url.rpartition(":")[2]
-        for host in (f"localhost:{port}", f"127.0.0.1:{port}", "LOCALHOST", f"[::1]:{port}"):
+        for host in (
+            f"localhost:{port}",
+            f"127.0.0.1:{port}",
+            "LOCALHOST",
+            "127.0.0.2",
+            "127.8.9.1:1",
+            f"[::1]:{port}",
+        ):
             assert (await service.get("/v1/conversations", headers={"host": host})).status_code == 200, host
         for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example:1", ""):
             response = await service.get("/v1/conversations", headers={"host": host})

@@ -46,6 +46,9 @@ def test_the_limits_of_a_connection_are_on_the_page_as_they_are() -> None:
         f"answered already | {limits.body_seconds:g} s |",
         f"| {limits.pipelined} wait |",
         f"| {limits.idle_seconds} s after the last response |",
+        f"that is refused | {limits.rest_bytes >> 20} MiB |",
+        f"less than {limits.small_bytes} bytes | {limits.small_chunks:,} |",
+        f"does not read | at least {limits.write_bytes:,} bytes in every {limits.write_seconds:g} s |",
     ):
         assert words in section
 

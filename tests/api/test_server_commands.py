@@ -133,6 +133,11 @@ class TestTenants:
         assert [org["name"] for org in listed] == ["default", "acme"]
         key = json.loads(run(folder, "keys", "create", "web", "--org", "acme", "--json").stdout)
         assert run(folder, "keys", "revoke", key["id"], "--org", "acme").returncode == 0
+        scoped = json.loads(run(folder, "keys", "create", "w", "--feature", "files", "--model", "m", "--json").stdout)
+        assert scoped["scopes"] == {"agents": "*", "models": ["m"], "features": ["files"]}
+        refused = run(folder, "keys", "create", "w", "--feature", "fights")
+        assert refused.returncode == 2
+        assert "files, runs, knowledge, export" in refused.stderr
         keys = json.loads(run(folder, "keys", "list", "--org", "acme", "--json").stdout)
         assert {one["name"]: one["revoked_at"] is None for one in keys} == {"first key": True, "web": False}
         assert run(folder, "keys", "list", "--org", "nobody").returncode == 1

@@ -55,10 +55,10 @@ class TestAView:
             created_at=1,
             updated_at=2,
         )
-        shown = msgspec.to_builtins(views.conversation_of(stored))
+        shown = msgspec.to_builtins(views.conversation_of(stored, {}))
         same = {name: value for name, value in msgspec.to_builtins(stored).items() if name in shown}
         assert {name: shown[name] for name in same} == same
-        assert set(shown) == set(same) | {"running_turn"}
+        assert set(shown) == set(same) | {"running_turn", "user"}
 
 
 def test_a_later_turn_cannot_change_what_belongs_to_the_conversation() -> None:

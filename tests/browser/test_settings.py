@@ -48,6 +48,8 @@ class TestAgents:
         page = await settings_of(harness, "Agents")
         await page.get_by_role("button", name="New agent").click()
         await page.get_by_label("Name", exact=True).fill("Librarian")
+        await page.get_by_label("Description", exact=True).first.fill("Finds books.")
+        await page.get_by_label("Questions to begin with").fill("What is new?\n\nWhat is old?")
         await page.get_by_label("Instructions", exact=True).fill("You know every book.")
         await page.get_by_label("Built-in tools").fill("lookup")
         await page.get_by_role("button", name="Add an HTTP tool").click()
@@ -70,11 +72,14 @@ class TestAgents:
         client = await harness.api()
         made = (await client.read("/v1/agents"))["data"][0]
         assert made["instructions"] == "You know every book."
+        assert (made["description"], made["starters"]) == ("Finds books.", ["What is new?", "What is old?"])
         assert made["tools"][0] == "lookup"
         assert made["tools"][1]["url"] == "https://example.org/shelves"
         assert made["mcp_servers"][0]["name"] == "catalogue"
         assert set(made["skills"][0]["files"]) == {"SKILL.md", "recipes/x.sh"}
         await page.get_by_role("button", name="Edit Librarian").click()
+        await page.get_by_role("button", name="Make a new secret").click()
+        await expect(page.get_by_role("status").filter(has_text="tksec_")).to_be_visible()
         await page.get_by_label("Instructions", exact=True).fill("You know most books.")
         await page.get_by_role("button", name="Remove shelves").click()
         await page.get_by_role("button", name="Remove catalogue").click()

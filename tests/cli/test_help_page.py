@@ -62,7 +62,20 @@ class TestCompletion:
         [
             ("turnkeep conv", ["conversations"]),
             ("turnkeep chat --mo", ["--model"]),
-            ("turnkeep agents ", ["list", "show", "create", "update", "delete", "add-skill", "remove-skill", "run"]),
+            (
+                "turnkeep agents ",
+                [
+                    "list",
+                    "show",
+                    "create",
+                    "update",
+                    "delete",
+                    "rotate-tool-secret",
+                    "add-skill",
+                    "remove-skill",
+                    "run",
+                ],
+            ),
         ],
     )
     def test_completes_commands_and_options(self, line: str, found: list[str]) -> None:

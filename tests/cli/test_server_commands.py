@@ -150,7 +150,7 @@ class TestAgents:
     def test_from_a_file_to_the_end(self, shell: Shell, tmp_path: Path) -> None:
         file = tmp_path / "support.toml"
         file.write_text(AGENT)
-        assert "is saved as “Support”." in shell.ok("agents", "create", file)
+        assert "is saved as “Support”.\ntool secret: tksec_" in shell.ok("agents", "create", file)
         assert "Support" in shell.ok("agents", "list")
         shown = shell.json("agents", "show", "support")
         assert shown["instructions"] == "Answer briefly."
@@ -158,6 +158,10 @@ class TestAgents:
         assert (copy["name"], copy["instructions"]) == ("Copy", "Answer briefly.")
         changed = shell.json("agents", "update", "Support", "-", input='{"instructions": "Be kind."}')
         assert (changed["instructions"], changed["model"]) == ("Be kind.", "scripted")
+        secrets = {copy["tool_secret"], shell.ok("agents", "rotate-tool-secret", "Copy").strip()}
+        assert len({*secrets, shell.json("agents", "rotate-tool-secret", "Copy")["tool_secret"]}) == 3
+        again = shell.json("agents", "create", "-", "--name", "Again", input=json.dumps(copy))
+        shell.ok("agents", "delete", again["id"])
         shell.ok("agents", "delete", copy["id"])
         shell.json("agents", "delete", "Support")
         assert not {one["name"] for one in shell.lines("agents", "list")} & {"Support", "Copy"}
@@ -248,6 +252,43 @@ class TestTheAccount:
         assert "no limit" in shell.ok("usage")
         refused = shell.here("usage", "--month", "November")
         assert refused.returncode == 2
+
+    def test_tools(self, shell: Shell) -> None:
+        names = {tool["name"] for tool in shell.json("tools")}
+        assert names
+        assert all(name in shell.ok("tools") for name in names)
+
+    def test_users_from_the_first_message_to_the_last(self, shell: Shell) -> None:
+        shell.ok("chat", "--user", "kim@example.com", "--model", "demo", "Hello")
+        [kim] = shell.lines("users", "list", "kim")
+        assert kim["external_id"] in shell.ok("users", "list")
+        changed = shell.json(
+            "users", "update", "kim@example.com", "--name", "Kim", "--monthly-token-limit", "5", "--disable"
+        )
+        assert (changed["id"], changed["name"], changed["is_disabled"]) == (kim["id"], "Kim", True)
+        assert "disabled" in shell.ok("users", "show", kim["id"])
+        refused = shell.here("chat", "--user", "kim@example.com", "--model", "demo", "Hello")
+        assert refused.returncode == 1
+        assert "disabled" in refused.stderr
+        changed = shell.json("users", "update", kim["id"], "--name", "", "--monthly-token-limit", "none", "--enable")
+        assert (changed["name"], changed["monthly_token_limit"], changed["is_disabled"]) == (None, None, False)
+
+    @pytest.mark.parametrize(
+        "arguments, words",
+        [
+            (["update", "kim"], "Say what to change"),
+            (["update", "kim", "--monthly-token-limit", "much"], "neither a number"),
+            (["update", "kim", "--monthly-token-limit", "1.5"], "no whole number"),
+            (["show", "somebody-else"], "No such user"),
+        ],
+    )
+    def test_a_user_that_cannot_be_shown_or_changed_is_one_clear_line(
+        self, shell: Shell, arguments: list[str], words: str
+    ) -> None:
+        done = shell.here("users", *arguments)
+        assert done.returncode != 0
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def essence(messages: list[dict[str, Any]]) -> list[Any]:

@@ -142,7 +142,7 @@ class House:
         self.folder = folder
         self.org = str(shell.json("orgs", "create", self.name())["id"])
         self.talk = self.conversation()
-        self.agent(), self.page(), self.table(), self.key()
+        self.agent(), self.page(), self.table(), self.key(), self.user()
 
     def name(self) -> str:
         """Another one at each call."""
@@ -186,6 +186,11 @@ class House:
     def key(self) -> str:
         return str(self._shell.json("keys", "create", self.name(), "--org", self.org)["id"])
 
+    def user(self) -> str:
+        self._shell.model(evil_model)
+        self._shell.json("chat", "Hello?", "--user", "ann@example.com")
+        return str(self._shell.json("users", "update", "ann@example.com", "--name", self.name())["id"])
+
     def transcript(self) -> Path:
         audio = {"role": "user", "content": [{"type": f"audio{EVIL}"}]}
         return self.file([{"role": "user", "content": f"Hi{EVIL}"}, audio], "json")
@@ -218,6 +223,7 @@ WORKING: dict[str, Use] = {
     "agents create": lambda house: ("agents", "create", house.file({"name": house.name()}, "json")),
     "agents update": lambda house: ("agents", "update", house.agent(), house.file({"name": house.name()}, "json")),
     "agents delete": lambda house: ("agents", "delete", house.agent()),
+    "agents rotate-tool-secret": lambda house: ("agents", "rotate-tool-secret", house.agent()),
     "agents add-skill": lambda house: ("agents", "add-skill", house.agent(), house.skill()),
     "agents remove-skill": lambda house: ("agents", "remove-skill", house.agent(), "s"),
     "pages list": lambda house: ("pages", "list", "Text"),
@@ -227,6 +233,9 @@ WORKING: dict[str, Use] = {
     "tables rows": lambda house: ("tables", "rows", house.table()),
     "tables import": lambda house: ("tables", "import", house.csv(), "--name", house.name()),
     "tables delete": lambda house: ("tables", "delete", house.table()),
+    "users list": lambda house: ("users", "list", "Name"),
+    "users show": lambda house: ("users", "show", house.user()),
+    "users update": lambda house: ("users", "update", house.user(), "--name", house.name()),
     "doctor": lambda house: ("doctor", house.transcript()),
     "orgs create": lambda house: ("orgs", "create", house.name()),
     "orgs list": lambda house: ("orgs", "list"),
@@ -244,6 +253,9 @@ REFUSED: dict[str, Use] = {
     "keys revoke": lambda house: ("keys", "revoke", EVIL),
     "usage": lambda house: ("usage", "--url", "http://127.0.0.1:9/\x9b31m\u202e", "--key", "k"),
     "models": lambda house: ("models", "--url", "http://127.0.0.1:9/\x9b31m\u202e", "--key", "k"),
+    "tools": lambda house: ("tools", "--url", "http://127.0.0.1:9/\x9b31m\u202e", "--key", "k"),
+    "users show": lambda house: ("users", "show", f"nobody{EVIL}"),
+    "users update": lambda house: ("users", "update", house.user(), "--monthly-token-limit", EVIL),
     "pages show": lambda house: ("pages", "show", EVIL),
     "tables export": lambda house: ("tables", "export", house.table(), house.folder / EVIL / "out.csv"),
     "import": lambda house: ("import", house.folder / f"missing{EVIL}"),

@@ -24,6 +24,7 @@ from turnkeep.errors import (
     IdempotencyConflict,
     InvalidRequest,
     NotFound,
+    OutOfScope,
     QuotaExceeded,
     RateLimited,
     Unauthorized,
@@ -303,6 +304,34 @@ class TestConversations:
 
 
 class TestTheAccount:
+    async def test_users_scopes_and_tools(self, site: Site, turnkeep: AsyncTurnkeep) -> None:
+        agent = await turnkeep.agents.create("Support", description="Helps.", starters=["Hello?"], model="demo")
+        assert str(agent.tool_secret).startswith("tksec_")
+        assert await turnkeep.agents.rotate_tool_secret(agent.id) != agent.tool_secret
+        token = await turnkeep.tokens.create("lee@example.com", scopes={"agents": [agent.id], "features": []})
+        assert token.user.external_id == "lee@example.com"
+        async with AsyncTurnkeep(site.url, token.token) as lee:
+            [seen] = [one async for one in lee.agents.list()]
+            assert (seen.id, seen.description, list(seen.starters)) == (agent.id, "Helps.", ["Hello?"])
+            answer = await lee.ask("Hello?", agent_id=agent.id)
+            with pytest.raises(OutOfScope):
+                await lee.ask("Hello?")
+            conversation = await turnkeep.conversations.get(answer.conversation_id)
+            assert conversation.user is not None
+            assert conversation.user.external_id == "lee@example.com"
+            [found] = [one async for one in turnkeep.users.list("lee@")]
+            assert await turnkeep.users.get("lee@example.com") == found
+            changed = await turnkeep.users.update(found.id, name="Lee", is_disabled=True, monthly_cost_limit=1.5)
+            assert (changed.name, changed.is_disabled, changed.monthly_cost_limit) == ("Lee", True, 1.5)
+            with pytest.raises(Forbidden, match="disabled"):
+                await lee.ask("Hello?", agent_id=agent.id)
+        key = await turnkeep.keys.create("scoped", scopes={"models": []})
+        assert key.scopes is not None
+        assert (key.scopes.agents, list(key.scopes.models)) == ("*", [])
+        assert [one.name async for one in turnkeep.tools.list()] == ["lookup"]
+        await turnkeep.keys.revoke(key.id)
+        await turnkeep.agents.delete(agent.id)
+
     async def test_agents(self, turnkeep: AsyncTurnkeep) -> None:
         made = await turnkeep.agents.create("Support", instructions="Be brief.", model="demo")
         assert (await turnkeep.agents.update(made.id, instructions="Be kind.")).instructions == "Be kind."

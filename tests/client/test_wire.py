@@ -62,9 +62,15 @@ class TestAbsentFields:
         assert b'"queued_turns":[]' in msgspec.json.encode(said)
         assert b"queued_turns" not in msgspec.json.encode(left_out)
 
-    def test_a_member_sees_three_fields_of_an_agent(self) -> None:
-        agent = wire.Agent(id="agent_1", name="Help", model=None)
-        assert msgspec.json.decode(msgspec.json.encode(agent)) == {"id": "agent_1", "name": "Help", "model": None}
+    def test_a_member_sees_five_fields_of_an_agent(self) -> None:
+        agent = wire.Agent(id="agent_1", name="Help", description="", starters=(), model=None)
+        assert msgspec.json.decode(msgspec.json.encode(agent)) == {
+            "id": "agent_1",
+            "name": "Help",
+            "description": "",
+            "starters": [],
+            "model": None,
+        }
         assert not agent.instructions
         assert list(agent.tools) == []
 

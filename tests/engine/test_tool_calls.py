@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, kinds
 from turnkeep.engine.held_turn import WHOLE_RESULT
@@ -29,6 +30,33 @@ async def outcome_of(cluster: Cluster, *tools: Any, call: Call, settings: Any = 
     ended = [event for event in await cluster.events(turn.id) if isinstance(event, Step) and event.status != "running"]
     assert len(ended) == 1
     return turn, result, ended[0]
+
+
+class TestVeryManyCalls:
+    async def test_the_first_ones_are_run_and_the_model_is_told_of_the_rest(self, cluster: Cluster) -> None:
+        called: list[int] = []
+
+        @tool
+        def count(n: int) -> str:
+            called.append(n)
+            return "counted"
+
+        settings = structs.replace(QUICK, tool_calls=3)
+        calls = [Call("count", {"n": n}) for n in range(200)]
+        engine = await cluster.enter([calls, ["I see."]], tools=[count], settings=settings)
+        turn = await cluster.answer(engine)
+        assert turn.status == "succeeded", turn.error
+        assert sorted(called) == [0, 1, 2]
+        rows = await cluster.rows(turn.id)
+        results = [block for row in rows for block in row.blocks if isinstance(block, ToolResult)]
+        assert len(results) == 200
+        refused = [result for result in results if result.is_error]
+        assert len(refused) == 197
+        assert {result.content for result in refused} == {
+            "This call was not run: a round may have 3 calls. Call it again in the next one."
+        }
+        ended = [event for event in await cluster.events(turn.id) if isinstance(event, Step)]
+        assert sum(event.status == "failed" for event in ended) == 197
 
 
 class TestAToolThatFails:

@@ -9,7 +9,10 @@ from PIL import Image
 
 from tests.files.samples import GIF_SCRIPT, HTML, PDF, SVG, picture
 from turnkeep.errors import UnsupportedMediaType
+from turnkeep.fair_queue import Owner
 from turnkeep.files.images import MAX_BYTES, MODEL_SIDE, THUMBNAIL_SIDE, ImageConverter
+
+OWNER = Owner("org", "user")
 
 
 def opened(data: bytes) -> Image.Image:
@@ -50,7 +53,7 @@ BROKEN = {
 class TestThumbnails:
     @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
     async def test_fit_into_a_small_square_and_keep_their_shape(self, kind: str) -> None:
-        small = opened((await ImageConverter().thumbnail(picture(kind, (1_600, 800)))).data)
+        small = opened((await ImageConverter().thumbnail(picture(kind, (1_600, 800)), OWNER)).data)
         assert small.size == (THUMBNAIL_SIDE, THUMBNAIL_SIDE // 2)
 
     async def test_are_upright_and_carry_no_metadata(self) -> None:
@@ -58,7 +61,7 @@ class TestThumbnails:
         exif[0x0112] = 6  # turned by 90 degrees
         exif[0x010E] = "where I live"
         Image.new("RGB", (400, 200)).save(made, "JPEG", exif=exif)
-        thumbnail = await ImageConverter().thumbnail(made.getvalue())
+        thumbnail = await ImageConverter().thumbnail(made.getvalue(), OWNER)
         small = opened(thumbnail.data)
         assert small.size == (THUMBNAIL_SIDE // 2, THUMBNAIL_SIDE)
         assert b"where I live" not in thumbnail.data
@@ -66,29 +69,29 @@ class TestThumbnails:
     async def test_keep_transparency(self) -> None:
         made = io.BytesIO()
         Image.new("RGBA", (400, 400), (0, 0, 0, 0)).save(made, "PNG")
-        thumbnail = await ImageConverter().thumbnail(made.getvalue())
+        thumbnail = await ImageConverter().thumbnail(made.getvalue(), OWNER)
         assert thumbnail.media_type == "image/png"
         assert opened(thumbnail.data).convert("RGBA").getpixel((5, 5)) == (0, 0, 0, 0)
 
     @pytest.mark.parametrize("name", BROKEN)
     async def test_are_refused_for_files_that_are_no_image(self, name: str) -> None:
         with pytest.raises(UnsupportedMediaType):
-            await ImageConverter().thumbnail(BROKEN[name])
+            await ImageConverter().thumbnail(BROKEN[name], OWNER)
 
 
 class TestForModels:
     @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
     async def test_an_intact_image_is_unchanged(self, kind: str) -> None:
         data = picture(kind, (100, 50))
-        shown = await ImageConverter().for_model(data)
+        shown = await ImageConverter().for_model(data, OWNER)
         assert shown is not None
         assert (shown.data, shown.media_type) == (data, f"image/{kind.lower()}")
 
     async def test_a_large_image_is_shrunk(self) -> None:
-        shown = await ImageConverter().for_model(picture("PNG", (5_000, 2_500)))
+        shown = await ImageConverter().for_model(picture("PNG", (5_000, 2_500)), OWNER)
         assert shown is not None
         assert opened(shown.data).size == (MODEL_SIDE, MODEL_SIDE // 2)
 
     @pytest.mark.parametrize("name", BROKEN)
     async def test_a_broken_image_is_none(self, name: str) -> None:
-        assert await ImageConverter().for_model(BROKEN[name]) is None
+        assert await ImageConverter().for_model(BROKEN[name], OWNER) is None

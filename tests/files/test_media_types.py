@@ -86,6 +86,16 @@ class TestAccepted:
         assert all(family_of(mime_type) is not None for mime_type in BY_EXTENSION.values())
 
 
+class TestWhatIsNoType:
+    @pytest.mark.parametrize(
+        "declared",
+        ["text/a b", "text/plain\r\nX-A: b", "text/", "text", "text/ä", "image/png,text/html", "text/\u2028"],
+    )
+    def test_is_not_kept(self, declared: str) -> None:
+        assert family_of(declared) is None
+        assert type_of("notes", declared, b"words") == "text/plain"
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         "name, declared, head",

@@ -13,7 +13,7 @@ from turnkeep.knowledge.tools import knowledge_tools
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.principals import Principal
 from turnkeep.store.ports import Store
-from turnkeep.tools.ports import CallContext, Outcome, Tool
+from turnkeep.tools.ports import CallContext, Outcome
 from turnkeep_client.wire.blocks import JsonObject
 
 
@@ -33,13 +33,14 @@ class Library:
     """Everything that a test of the tools needs."""
 
     def __init__(
-        self, store: Store, tenant: Tenant, conversation_id: ConversationId, bag: FakeBag, tools: list[Tool]
+        self, store: Store, tenant: Tenant, conversation_id: ConversationId, bag: FakeBag, texts: FileTexts
     ) -> None:
         self.store = store
+        self.texts = texts
         self.tenant = tenant
         self.conversation_id = conversation_id
         self.bag = bag
-        self.tools = {tool.spec.name: tool for tool in tools}
+        self.tools = {tool.spec.name: tool for tool in knowledge_tools(store, texts)}
 
     async def call(self, name: str, args: JsonObject, *, by: Principal | None = None, **fields: Any) -> Outcome:
         values: dict[str, Any] = {
@@ -58,11 +59,12 @@ class Library:
         *,
         saved: bool = False,
         by: Principal | None = None,
+        conversation_id: ConversationId | None = None,
     ) -> File:
         file_id = new_file_id()
         new = NewFile(
             id=file_id,
-            conversation_id=None if saved else self.conversation_id,
+            conversation_id=None if saved else conversation_id or self.conversation_id,
             name=name,
             mime_type=mime_type,
             size=len(content),
@@ -80,7 +82,7 @@ async def library(store: Store, tenant: Tenant) -> AsyncIterator[Library]:
     conversation = await a_conversation(store, tenant.ann)
     bag = FakeBag()
     texts = FileTexts(store, bag)
-    yield Library(store, tenant, conversation.id, bag, knowledge_tools(store, texts))
+    yield Library(store, tenant, conversation.id, bag, texts)
     await texts.close()
 
 

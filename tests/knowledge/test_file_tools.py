@@ -8,6 +8,7 @@ import time
 import zipfile
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from docx import Document
@@ -18,6 +19,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from tests.knowledge.conftest import Library, on_sqlite
 from tests.knowledge.test_tools import told
+from tests.store.factories import a_conversation, a_tenant
 from turnkeep.knowledge import file_texts, tools
 
 OFFICE = "application/vnd.openxmlformats-officedocument."
@@ -215,6 +217,71 @@ class TestWhoMayRead:
         assert {passage.source.title for passage in outcome.passages} == {"mine.txt", "open.txt"}
         refused = await library.call("search_files", {"query": "saffron"}, by=library.tenant.bob)
         assert refused.error == "No such conversation."
+
+
+class TestTextsThatTenantsShare:
+    async def test_a_file_is_not_found_by_the_name_that_another_user_gave_it(self, library: Library) -> None:
+        same = b"The same bytes."
+        await library.add_file("layoffs-in-march.txt", same, by=library.tenant.ann)
+        await library.call("search_files", {"query": "bytes"})
+        bobs = await a_conversation(library.store, library.tenant.bob)
+        await library.add_file("notes.txt", same, by=library.tenant.bob, conversation_id=bobs.id)
+        for query, found in (("layoffs", []), ("march", []), ("bytes", ["notes.txt"]), ("notes", ["notes.txt"])):
+            outcome = await library.call(
+                "search_files", {"query": query}, by=library.tenant.bob, conversation_id=bobs.id
+            )
+            assert [passage.source.title for passage in outcome.passages] == found, query
+
+    async def test_a_wrong_extension_does_not_spoil_the_text_for_others(self, library: Library) -> None:
+        await library.add_file("spoiled.pdf", b"plain saffron", PDF)
+        await library.call("search_files", {"query": "saffron"})
+        await library.add_file("plain.txt", b"plain saffron")
+        outcome = await library.call("search_files", {"query": "saffron"})
+        assert [passage.source.title for passage in outcome.passages] == ["plain.txt"]
+        assert "spoiled.pdf (it is no proper PDF" in str(outcome.result)
+
+    @on_sqlite
+    async def test_a_failure_is_remembered_for_a_while_and_then_tried_again(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answers = [{"problem": "reading it took over 60 seconds"}] * 2 + [{"text": "saffron at last"}]
+
+        async def worker(kind: str, file: object) -> dict[str, str]:
+            return answers.pop(0)
+
+        monkeypatch.setattr(file_texts, "run_worker", worker)
+        await library.add_file("report.pdf", b"x", PDF)
+        for _ in range(3):
+            outcome = await library.call("search_files", {"query": "saffron"})
+            assert "took over 60 seconds" in str(outcome.result)
+        assert len(answers) == 2
+        monkeypatch.setattr(file_texts, "FAILED_SECONDS", 0.0)
+        await library.add_file("second.pdf", b"y", PDF)
+        await library.call("search_files", {"query": "saffron"})
+        outcome = await library.call("search_files", {"query": "saffron"})
+        assert [passage.source.title for passage in outcome.passages] == ["second.pdf"]
+
+    @on_sqlite
+    async def test_files_of_one_org_do_not_keep_another_waiting(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        may_end = asyncio.Event()
+
+        async def worker(kind: str, file: BinaryIO) -> dict[str, str]:
+            if file.read().startswith(b"slow"):
+                await may_end.wait()
+            return {"text": "saffron"}
+
+        monkeypatch.setattr(file_texts, "run_worker", worker)
+        slow = [await library.add_file(f"slow{n}.txt", b"slow %d" % n) for n in range(5)]
+        reading = [asyncio.create_task(library.texts.of(library.tenant.ann, [file])) for file in slow]
+        other = await a_tenant(library.store, "Other")
+        quick = await library.add_file("quick.txt", b"quick", saved=True, by=other.ann)
+        async with asyncio.timeout(60):
+            assert (await library.texts.of(other.ann, [quick]))[quick.id].text == "saffron"
+        assert not any(task.done() for task in reading)
+        may_end.set()
+        await asyncio.gather(*reading)
 
 
 @on_sqlite

@@ -85,7 +85,7 @@ class TestWhatWasThere:
         assert (org.id, org.name) == (ORG, "Acme")
         workspace = await store.workspace(ORG)
         assert (workspace.id, workspace.model, workspace.monthly_message_limit) == (WORKSPACE, "demo", 500)
-        members = {member.external_id: member.role for member in await store.members(ORG, WORKSPACE)}
+        members = {member.external_id: member.role for member in (await store.members(ORG, WORKSPACE)).data}
         assert members == {"ann": "member", "bob": "admin"}
         key = await store.key_by_hash(b"\xab" * 32)
         assert key is not None

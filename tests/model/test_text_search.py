@@ -1,9 +1,13 @@
 """Passages and excerpts: long texts in pieces that lose nothing, and the piece of a text that a query is about."""
 
+import unicodedata
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnkeep.model.text_search import excerpt, loosened, parse_query, split_passages
+from turnkeep.model import text_search
+from turnkeep.model.text_search import excerpt, loosened, parse_query, snippet, split_passages
 
 WORDS = st.text(alphabet=st.sampled_from("ab \n#\f東é"), max_size=400)
 
@@ -35,6 +39,33 @@ class TestSplitting:
         kept = "".join(text[each.start : each.stop] for each in pieces)
         assert "".join(kept.split()) == "".join(text.split())
         assert all(each.stop - each.start <= limit for each in pieces)
+
+
+class TestSnippets:
+    def test_show_the_first_match_wherever_it_is(self) -> None:
+        query = parse_query("saffron")
+        for before in (0, 1, 1_999, 2_000, 2_001, 50_000):
+            text = "x" * before + " Saffron grows. " + "y" * 3_000
+            shown = snippet(text, query)
+            assert shown is not None, before
+            assert "**Saffron** grows." in shown
+        assert snippet("unsaffron " * 5_000, query) is None
+        assert snippet("xsaffron" * 500, query) is None
+
+    def test_take_little_of_a_text_that_seems_to_match_everywhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One search took 14 seconds: every word of every long message was folded."""
+        folded = []
+
+        def counted(token: str) -> str:
+            folded.append(len(token))
+            return unicodedata.normalize("NFKC", token).casefold()
+
+        monkeypatch.setattr(text_search, "_folded", counted)
+        for text in ("xfoo " * 20_000, "東京" * 50_000, "ﷺ " * 50_000, "a\u0301 " * 30_000):
+            folded.clear()
+            snippet(text, parse_query("foo"))
+            assert sum(folded) < 200_000
+            assert len(folded) < 15_000
 
 
 class TestExcerpts:

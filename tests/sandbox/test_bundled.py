@@ -1,6 +1,7 @@
 """`turnkeep serve` as users run it: the bundled runner, real boxes, the demo model; and what a kill leaves behind."""
 
 import asyncio
+import os
 import re
 import secrets
 import signal
@@ -14,12 +15,13 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from msgspec import structs
 
 from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events, settings_for
 from tests.faults.processes import clean_environment
 from tests.sandbox_runner.box_processes import processes_called
 from turnkeep.api.app import bind
-from turnkeep.cli.serve import runner_environment, start_runner
+from turnkeep.cli.serve import RunnerProcess, is_in_the_open, runner_environment, start_runner
 from turnkeep.sandbox.boxes.ports import BoxUnavailable
 
 Json = Any
@@ -254,6 +256,43 @@ def test_without_boxes_the_server_logs_the_reason_and_runs(tmp_path: Path, monke
     assert found == "none: bubblewrap is not installed. Install the package `bubblewrap`."
 
 
+def test_a_server_that_others_reach_needs_a_cgroup_unless_it_is_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnkeep.sandbox.boxes.limits.Cgroups.find", lambda: None)
+    monkeypatch.setattr("turnkeep.sandbox.boxes.limits.scope_command", lambda environ: None)
+    settings = structs.replace(settings_for(tmp_path), host="0.0.0.0")
+    with bind(settings) as listener:
+        refused = start_runner(settings, listener, {})
+        assert isinstance(refused, str)
+        assert "TURNKEEP_SANDBOX_MEMORY_GUARD=watchdog" in refused
+        told = start_runner(settings, listener, {"TURNKEEP_SANDBOX_MEMORY_GUARD": "watchdog", **os.environ})
+        assert isinstance(told, RunnerProcess)
+        told.close()
+    local = settings_for(tmp_path)
+    with bind(local) as listener:
+        easy = start_runner(local, listener, os.environ)
+        assert isinstance(easy, RunnerProcess)
+        assert easy.access.secret
+        assert not easy.has_cgroups, "which is printed"
+        easy.close()
+
+
+def test_a_server_in_the_open_without_tls_is_warned_of(tmp_path: Path) -> None:
+    local = settings_for(tmp_path)
+    assert not is_in_the_open(local)
+    exposed = structs.replace(local, host="0.0.0.0")
+    assert is_in_the_open(exposed)
+    assert is_in_the_open(structs.replace(exposed, public_url="http://chat.example.com"))
+    assert not is_in_the_open(structs.replace(exposed, public_url="https://chat.example.com"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_the_warning_is_printed_at_the_start(tmp_path: Path, host: str) -> None:
+    async with serving(tmp_path, "--host", host, TURNKEEP_SANDBOX_URL="off") as server:
+        assert ("plain text" in server.said) == (host == "0.0.0.0")
+
+
 def test_no_key_of_a_provider_reaches_the_runner() -> None:
     given = {
         "PATH": "/bin",
@@ -262,6 +301,7 @@ def test_no_key_of_a_provider_reaches_the_runner() -> None:
         "TURNKEEP_SECRET_KEYS": "c",
         "TURNKEEP_BOOTSTRAP_KEY": "d",
         "TURNKEEP_SANDBOX_URL": "off",
+        "TURNKEEP_SANDBOX_SECRET": "e",
         "TURNKEEP_SANDBOX_TURNS": "3",
     }
     assert runner_environment(given) == {"PATH": "/bin", "TURNKEEP_SANDBOX_TURNS": "3"}

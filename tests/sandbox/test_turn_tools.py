@@ -17,6 +17,7 @@ from tests.tools.web_server import WebServer, web_server
 from turnkeep.providers.scripted import Call
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.server import RunnerServer, bind, open_runner
+from turnkeep_client.tool_calls import verify_tool_call
 
 Json = Any
 
@@ -128,6 +129,25 @@ class TestACall:
         assert asked["body"] == '{"name":"Ann"}'
         metrics = (await user.get("/metrics")).text
         assert 'turnkeep_tool_call_seconds_count{outcome="succeeded"} 1' in metrics, metrics
+
+    async def test_names_the_user_of_the_turn_under_a_signature(
+        self, server: ApiServer, service: Client, user: Client, runner: ScriptedRunner, web: WebServer
+    ) -> None:
+        """The runner cannot choose the user: it has no secret of the agent, and no say in the headers."""
+        tool = http_tool(web, "/of/{{user.external_id}}", arguments={"conversation": "{{conversation.id}}"})
+        made = await service.post("/v1/agents", json={"name": "A", "sandbox": True, "tools": [tool]})
+
+        async def work(visit: Visit, config: Json) -> None:
+            assert made.json()["tool_secret"] not in str(config)
+            status, outcome = await call_tool(visit, config, "crm", conversation="conv_of_another")
+            assert (status, outcome["error"]) == (200, None)
+
+        answer = await in_a_turn(user, runner, made.json()["id"], work)
+        (asked,) = web.requests
+        caller = verify_tool_call(made.json()["tool_secret"], asked["headers"], asked["body"].encode())
+        assert (caller.user, caller.turn_id, caller.call_id) == ("ann", answer["turn"]["id"], "call_1")
+        assert asked["path"] == "/of/ann"
+        assert asked["body"] == f'{{"conversation":"{answer["conversation_id"]}"}}'
 
     async def test_acts_for_the_user_of_the_turn(
         self, server: ApiServer, service: Client, user: Client, runner: ScriptedRunner

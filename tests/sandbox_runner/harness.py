@@ -14,6 +14,7 @@ from tests.sandbox_runner.box_processes import eventually
 from tests.sandbox_runner.fake_server import FakeServer, FakeTurn
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.boxes.docker import Docker
+from turnkeep.sandbox.boxes.limits import Cgroups
 from turnkeep.sandbox.boxes.ports import Driver
 from turnkeep.sandbox.server import RunnerServer, bind, open_runner
 from turnkeep.sandbox.settings import RunnerSettings
@@ -32,12 +33,22 @@ def docker_answers() -> bool:
     return asked.returncode == 0
 
 
+CGROUP = "bubblewrap with a cgroup"
+
+
 def drivers() -> list[str]:
-    return ["bubblewrap", *(["docker"] if docker_answers() else [])]
+    """Every driver that this machine has; bubblewrap with and without a cgroup, where one can be made."""
+    in_cgroup = [CGROUP] if Cgroups.find() is not None else []
+    return ["bubblewrap", *in_cgroup, *(["docker"] if docker_answers() else [])]
 
 
 def make(name: str) -> Driver:
-    return Bubblewrap() if name == "bubblewrap" else Docker(image=IMAGE)
+    match name:
+        case "docker":
+            return Docker(image=IMAGE)
+        case "bubblewrap with a cgroup":
+            return Bubblewrap(cgroups=Cgroups.find())
+    return Bubblewrap()
 
 
 class Site:

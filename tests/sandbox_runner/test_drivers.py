@@ -15,14 +15,16 @@ from tests.sandbox_runner.harness import SMALL
 from turnkeep.sandbox.boxes import bubblewrap
 from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 from turnkeep.sandbox.boxes.docker import Docker, environment_arguments, volume_arguments
-from turnkeep.sandbox.boxes.limits import Cgroups
+from turnkeep.sandbox.boxes.limits import Cgroups, scope_command
 from turnkeep.sandbox.boxes.ports import MIB, BoxCommand, BoxLimits, BoxUnavailable
 from turnkeep.sandbox.boxes.seccomp import ARCHITECTURES, filter_program
 from turnkeep.sandbox.server import make_driver
 from turnkeep.sandbox.settings import RunnerSettings
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
-EPERM, ENOSYS, NO_FAMILY = (0x00050000 | number for number in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT))
+EPERM, ENOSYS, EINVAL, NO_FAMILY = (
+    0x00050000 | number for number in (errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EAFNOSUPPORT)
+)
 
 
 def judge(program: bytes, *, audit: int, number: int, arguments: tuple[int, ...] = ()) -> int:
@@ -86,12 +88,39 @@ class TestTheFilter:
         for request in (0x5412, 0x541C, 0xFFFFFFFF00005412):
             assert self.verdict(machine, ioctl, 0, request) == EPERM
 
+    def test_sockets_keep_their_size(self, machine: str) -> None:
+        call = ARCHITECTURES[machine].calls["setsockopt"]
+        for option in (7, 8, 32, 33):
+            assert self.verdict(machine, call, 3, 1, option) == EPERM
+            assert self.verdict(machine, call, 3, 6, option) == ALLOW
+        for option in (2, 9, 16):
+            assert self.verdict(machine, call, 3, 1, option) == ALLOW
+
+    def test_memory_that_no_process_shows_is_refused_where_no_cgroup_counts_it(self, machine: str) -> None:
+        calls = ARCHITECTURES[machine].calls
+        refused = {
+            ("mmap", (0, 4096, 3, 0x21)): EPERM,
+            ("mmap", (0, 4096, 3, 0x23)): EPERM,
+            ("fcntl", (3, 1031)): EPERM,
+            ("sendfile", ()): EINVAL,
+            ("splice", ()): EINVAL,
+            ("tee", ()): EINVAL,
+        }
+        for (name, arguments), verdict in refused.items():
+            assert self.verdict(machine, calls[name], *arguments) == verdict, name
+            assert self.verdict(machine, calls[name], *arguments, is_memory_counted=True) == ALLOW, name
+        for flags in (0x01, 0x02, 0x22):
+            assert self.verdict(machine, calls["mmap"], 0, 4096, 3, flags) == ALLOW
+        assert self.verdict(machine, calls["fcntl"], 3, 1030) == ALLOW
+        for name in ("vmsplice", "io_setup"):
+            assert self.verdict(machine, calls[name], is_memory_counted=True) == EPERM, name
+
     def test_another_architecture_is_killed(self, machine: str) -> None:
         assert judge(filter_program(machine), audit=0x40000003, number=1) == KILL
 
-    def verdict(self, machine: str, number: int, *arguments: int) -> int:
-        audit = ARCHITECTURES[machine].audit
-        return judge(filter_program(machine), audit=audit, number=number, arguments=arguments)
+    def verdict(self, machine: str, number: int, *arguments: int, is_memory_counted: bool = False) -> int:
+        program = filter_program(machine, is_memory_counted=is_memory_counted)
+        return judge(program, audit=ARCHITECTURES[machine].audit, number=number, arguments=arguments)
 
 
 def test_other_machines_are_refused_in_words() -> None:
@@ -151,6 +180,68 @@ class TestRefusals:
 
 
 class TestCgroups:
+    def test_in_version_1_a_group_limits_memory(self, tmp_path: Path) -> None:
+        group = tmp_path / "memory" / "own"
+        group.mkdir(parents=True)
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc" / "cgroup").write_text("4:cpu,memory:/docker/x/own\n1:pids:/\n0::/\n")
+        mount = f"30 1 0:26 /docker/x {tmp_path / 'memory'} rw,nosuid - cgroup cgroup rw,cpu,memory\n"
+        (tmp_path / "proc" / "mountinfo").write_text(mount)
+        found = Cgroups.find(proc=tmp_path / "proc")
+        assert found is not None
+        folder = found.make(BoxLimits(memory_bytes=64 * MIB, disk_bytes=32 * MIB)).joining.parent
+        assert folder.parent == group
+        assert (folder / "memory.limit_in_bytes").read_text() == str(96 * MIB)
+
+    def test_a_process_that_is_alone_in_its_group_moves_below_it(self, tmp_path: Path) -> None:
+        """As in a scope of systemd: in version 2 a group whose children have limits holds no process."""
+        group = self.tree(tmp_path, "", own="scope")
+        control = group / "cgroup.subtree_control"
+        (group / "cgroup.procs").write_text(f"{os.getpid()}\n1\n")
+        assert Cgroups.find(proc=tmp_path / "proc") is None
+        assert not (group / "runner").exists(), "another process is there too"
+        (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+        control.write_text("")
+        assert Cgroups.find(proc=tmp_path / "proc") is None, "a folder does not turn the text into controllers"
+        assert control.read_text() == "+memory +pids"
+        assert (group / "runner" / "cgroup.procs").read_text() == str(os.getpid())
+
+    def test_a_process_that_has_moved_uses_the_group_above(self, tmp_path: Path) -> None:
+        group = self.tree(tmp_path, "memory pids", own="scope")
+        (tmp_path / "proc" / "cgroup").write_text("0::/scope/runner\n")
+        found = Cgroups.find(proc=tmp_path / "proc")
+        assert found is not None
+        assert found.make(BoxLimits()).joining.parent.parent == group
+
+    def test_a_scope_of_systemd_is_asked_for_and_tried(self, tmp_path: Path) -> None:
+        program = tmp_path / "systemd-run"
+        program.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+        program.chmod(0o755)
+        environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        command = scope_command(environ, booted=tmp_path)
+        assert command is not None
+        assert command[0] == str(program)
+        assert {"--scope", "--property=Delegate=yes"} <= set(command)
+        assert ("--user" in command) == (os.geteuid() != 0)
+        assert scope_command(environ, booted=tmp_path / "not") is None
+        program.write_text("#!/bin/sh\nexit 1\n")
+        assert scope_command(environ, booted=tmp_path) is None
+
+    def test_where_a_cgroup_is_needed_there_is_no_runner_without_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Cgroups, "find", classmethod(lambda cls: None))
+        for settings in (
+            RunnerSettings(memory_guard="cgroup"),
+            RunnerSettings(host="0.0.0.0"),
+        ):
+            with pytest.raises(BoxUnavailable, match="TURNKEEP_SANDBOX_MEMORY_GUARD=watchdog"):
+                make_driver(settings)
+        for settings in (
+            RunnerSettings(),
+            RunnerSettings(host="0.0.0.0", memory_guard="watchdog"),
+            RunnerSettings(host="0.0.0.0", driver="docker"),
+        ):
+            make_driver(settings)
+
     def test_they_are_found_where_their_children_can_have_limits(self, tmp_path: Path) -> None:
         group = self.tree(tmp_path, "memory pids cpu")
         found = Cgroups.find(proc=tmp_path / "proc")
@@ -174,8 +265,12 @@ class TestCgroups:
         (group / "turnkeep-box-busy").mkdir()
         (group / "turnkeep-box-busy" / "cgroup.procs").touch()
         (group / "other").mkdir()
+        of_a_living_runner, of_a_dead_one = f"turnkeep-box-{os.getppid()}-a", f"turnkeep-box-{2**22 + 1}-a"
+        for name in (of_a_living_runner, of_a_dead_one):
+            (group / name).mkdir()
         Cgroups(group).remove_leftovers()
-        assert {folder.name for folder in group.iterdir() if folder.is_dir()} == {"turnkeep-box-busy", "other"}
+        left = {folder.name for folder in group.iterdir() if folder.is_dir()}
+        assert left == {"turnkeep-box-busy", "other", of_a_living_runner}
 
     async def test_a_command_joins_its_group_before_it_starts(self, tmp_path: Path) -> None:
         """A folder stands for the group: what joins it writes `0`, which a real one reads as "me"."""
@@ -188,11 +283,11 @@ class TestCgroups:
         finally:
             await box.close()
 
-    def tree(self, tmp_path: Path, controllers: str, *, is_writable: bool = True) -> Path:
-        group = tmp_path / "cgroup" / "runner"
+    def tree(self, tmp_path: Path, controllers: str, *, is_writable: bool = True, own: str = "box-host") -> Path:
+        group = tmp_path / "cgroup" / own
         group.mkdir(parents=True)
         (tmp_path / "proc").mkdir()
-        (tmp_path / "proc" / "cgroup").write_text("0::/runner\n")
+        (tmp_path / "proc" / "cgroup").write_text(f"0::/{own}\n")
         mount = f"30 1 0:26 / {tmp_path / 'cgroup'} rw,nosuid - cgroup2 cgroup2 rw\n"
         (tmp_path / "proc" / "mountinfo").write_text(mount)
         control = group / "cgroup.subtree_control"
@@ -217,6 +312,7 @@ class TestTheDockerCommandLine:
             "--security-opt no-new-privileges",
             f"--memory {64 * MIB} --memory-swap {64 * MIB}",
             "--pids-limit 50",
+            "--oom-score-adj 1000",
             f"--ulimit fsize={MIB}",
             "--mount type=volume,source=vol,target=/workspace,volume-nocopy",
             "--mount type=volume,source=vol,target=/root/workspace,volume-nocopy",

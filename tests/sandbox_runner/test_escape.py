@@ -159,6 +159,17 @@ class TestPrivileges:
         await fails(box, "unshare --fork --pid --user true")
 
 
+class TestWhoIsKilledFirst:
+    async def test_the_kernel_kills_boxes_before_the_server_and_they_cannot_change_it(
+        self, driver: Driver, box: Box
+    ) -> None:
+        if driver.name == "docker":
+            return  # the engine sets it for the container
+        assert await says(box, "cat /proc/self/oom_score_adj") == "1000"
+        await fails(box, "echo 0 > /proc/self/oom_score_adj")
+        assert await says(box, "cat /proc/self/oom_score_adj") == "1000"
+
+
 class TestConnecting:
     async def test_no_address_can_be_reached(self, box: Box) -> None:
         listening = socket.create_server(("127.0.0.1", 0))

@@ -36,6 +36,23 @@ class TestReading:
             read_runner_settings({f"TURNKEEP_SANDBOX_{name}": value})
 
 
+class TestWhoseTurnsARunnerRuns:
+    def test_the_server_must_be_named(self) -> None:
+        with pytest.raises(InvalidRequest, match="TURNKEEP_SANDBOX_SERVER"):
+            read_runner_settings({}).check()
+        read_runner_settings({}, {"server": "http://127.0.0.1:8787"}).check()
+
+    def test_where_other_machines_reach_it_there_must_be_a_secret(self) -> None:
+        flags = {"server": "https://chat.example.com", "host": "0.0.0.0"}
+        with pytest.raises(InvalidRequest, match="TURNKEEP_SANDBOX_SECRET"):
+            read_runner_settings({}, flags).check()
+        settings = read_runner_settings({"TURNKEEP_SANDBOX_SECRET": "s" * 32}, flags)
+        settings.check()
+        assert "ssss" not in repr(settings)
+        with pytest.raises(InvalidRequest, match="at least 32"):
+            read_runner_settings({"TURNKEEP_SANDBOX_SECRET": "short"})
+
+
 def test_every_setting_is_in_the_table_and_in_the_reference() -> None:
     assert [variable.field for variable in RUNNER_VARIABLES] == list(RunnerSettings.__struct_fields__)
     page = REFERENCE.read_text(encoding="utf-8")

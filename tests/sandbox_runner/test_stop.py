@@ -167,9 +167,12 @@ class Running:
 
 
 @asynccontextmanager
-async def a_process(*arguments: str, **options: Any) -> AsyncIterator[Running]:
+async def a_process(server: str, *arguments: str, **options: Any) -> AsyncIterator[Running]:
     process = await asyncio.create_subprocess_exec(
-        *TURNKEEP, "sandbox", "--port", "0", *arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **options
+        *(*TURNKEEP, "sandbox", "--port", "0", "--server", server, *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        **options,
     )
     try:
         assert process.stdout is not None
@@ -190,7 +193,7 @@ class TestTheProcess:
         before = mounts()
         async with (
             FakeServer.open() as server,
-            a_process() as runner,
+            a_process(server.url) as runner,
             aiohttp.ClientSession() as session,
             session.post(f"{runner.url}/stream", json=server.add(sleeper(mark))),
         ):
@@ -211,7 +214,7 @@ class TestTheProcess:
         busy = FakeTurn([*quick, ["Never said."]], setup_script="sleep 0.1", bag=zip_of({"a.txt": b"x"}))
         async with (
             FakeServer.open() as server,
-            a_process() as runner,
+            a_process(server.url) as runner,
             aiohttp.ClientSession() as session,
         ):
             asked = [server.add(turn) for turn in (sleeper(mark), busy, sleeper(mark))]
@@ -232,7 +235,7 @@ class TestTheProcess:
     async def test_a_signal_shuts_it_down(self, mark: str) -> None:
         async with (
             FakeServer.open() as server,
-            a_process() as runner,
+            a_process(server.url) as runner,
             aiohttp.ClientSession() as session,
             session.post(f"{runner.url}/stream", json=server.add(sleeper(mark))),
         ):
@@ -242,7 +245,7 @@ class TestTheProcess:
             assert not processes_called(mark)
 
     async def test_with_until_eof_it_ends_with_its_parent(self) -> None:
-        async with a_process("--until-eof", stdin=subprocess.PIPE) as runner:
+        async with a_process("http://127.0.0.1:1", "--until-eof", stdin=subprocess.PIPE) as runner:
             assert runner.process.stdin is not None
             runner.process.stdin.close()
             assert await asyncio.wait_for(runner.process.wait(), 20) == 0

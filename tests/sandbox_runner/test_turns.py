@@ -444,7 +444,8 @@ class TestTheHttpServer:
         good = {"agent_url": "http://127.0.0.1:1", "otp_setup": "a", "otp_run": "b"}
         async with site() as here:
             for body in (b"", b"{", b"[]", b'{"agent_url": 1}', *map(_encoded, _spoiled(good)), b"x" * 5_000_000):
-                async with here.session.post(f"{here.url}/stream", data=io.BytesIO(body)) as response:
+                headers = {"Content-Type": "application/json"}
+                async with here.session.post(f"{here.url}/stream", data=io.BytesIO(body), headers=headers) as response:
                     assert response.status == 422, body[:80]
                     problem = await response.json(content_type="application/problem+json")
                     assert problem["code"] == "invalid_request"
@@ -468,6 +469,40 @@ class TestTheHttpServer:
                 async with here.session.post(f"{here.url}/stream", json=body) as response:
                     assert response.status == 422
                     assert "serves only" in await response.text()
+
+    async def test_a_page_in_a_browser_cannot_drive_it(self) -> None:
+        """It can send forms and plain text without being asked, and make its own name point here."""
+        async with site() as here:
+            body = _encoded(here.server.add(a_turn(["x"])))
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+                headers = {"Content-Type": kind}
+                async with here.session.post(f"{here.url}/stream", data=body, headers=headers) as response:
+                    assert response.status == 415, kind
+            headers = {"Content-Type": "application/json", "Host": "evil.example"}
+            async with here.session.post(f"{here.url}/stream", data=body, headers=headers) as response:
+                assert response.status == 403
+            async with here.session.get(f"{here.url}/healthz", headers={"Host": "evil.example"}) as response:
+                assert response.status == 403
+            async with here.session.get(f"{here.url}/healthz", headers={"Host": "127.0.0.9:1"}) as response:
+                assert response.status == 200
+            async with here.session.options(
+                f"{here.url}/stream", headers={"Origin": "https://evil.example"}
+            ) as response:
+                assert response.status == 405
+                assert "Access-Control-Allow-Origin" not in response.headers
+
+    async def test_a_client_without_the_secret_is_refused(self) -> None:
+        secret = "s" * 40
+        async with site(structs.replace(SMALL, secret=secret)) as here:
+            body = here.server.add(a_turn(["Hello."]))
+            for given in ("", f"Bearer {secret}x", "Bearer ", "Bearer \xe9"):
+                headers = {"Authorization": given}
+                async with here.session.post(f"{here.url}/stream", json=body, headers=headers) as response:
+                    assert response.status == 401, given
+            headers = {"Authorization": f"Bearer {secret}"}
+            async with here.session.post(f"{here.url}/stream", json=body, headers=headers) as response:
+                assert response.status == 200
+                assert b"Hello." in await response.read()
 
     async def test_a_redirect_does_not_send_a_token_to_another_server(self) -> None:
         from aiohttp import web
@@ -534,6 +569,23 @@ class TestConcurrency:
             lines = await asyncio.gather(*running)
         assert [ending(each)["message"] for each in lines] == ["First.", "Second.", "Third."]
         assert "Waiting for a place, 1 ahead" in logs(lines[2])
+
+    async def test_one_user_cannot_hold_all_places(self) -> None:
+        gate = asyncio.Event()
+        greedy = [a_turn([Until(gate.wait), "Mine."]) for _ in range(4)]
+        async with site(structs.replace(SMALL, turns=4)) as here:
+
+            async def run(turn: FakeTurn, user: str) -> str:
+                headers = {"Turnkeep-Org": "acme", "Turnkeep-User": user}
+                body = here.server.add(turn)
+                async with here.session.post(f"{here.url}/stream", json=body, headers=headers) as response:
+                    return await response.text()
+
+            running = [asyncio.create_task(run(turn, "ann")) for turn in greedy]
+            await here.until_waiting(2)
+            assert "Other." in await run(a_turn(["Other."]), "ben")
+            gate.set()
+            assert all("Mine." in said for said in await asyncio.gather(*running))
 
     async def test_a_turn_does_not_wait_for_ever(self) -> None:
         gate = asyncio.Event()

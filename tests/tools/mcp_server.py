@@ -47,6 +47,20 @@ def headers(context: Context) -> dict[str, str]:
 
 
 @server.tool()
+async def request(context: Context) -> dict[str, Any]:
+    """The request of this call: its headers, read backwards, its body, and what else tells who asks."""
+    sent = context.request_context.request
+    assert sent is not None
+    meta = context.request_context.meta or {}
+    return {
+        "headers": {name: value[::-1] for name, value in sent.headers.items()},
+        "body": (await sent.body()).decode(),
+        "query": sent.url.query,
+        "context": meta.get("turnkeep/context"),
+    }
+
+
+@server.tool()
 def hang() -> str:
     """Does not answer for a long time."""
     time.sleep(20)

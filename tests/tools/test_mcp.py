@@ -16,6 +16,7 @@ import pytest
 
 from tests.tools.tool_calls import CALL_ID, ORG, VAULT, a_principal, a_registry, a_toolbox, an_agent, call, names
 from turnkeep.tools.addresses import AddressGuard
+from turnkeep.tools.call_identity import Placeholders
 from turnkeep.tools.functions import tool
 from turnkeep.tools.mcp import McpDefinition, McpPool
 from turnkeep.tools.mcp_session import McpUnreachable
@@ -178,7 +179,7 @@ class TestAServerThatCannotBeReached:
     async def test_is_left_out_after_a_timeout(self) -> None:
         silent = McpDefinition(name="x", command=sys.executable, args=["-c", "import time; time.sleep(600)"])
         async with McpPool(vault=VAULT, guard=AddressGuard()) as pool:
-            server = pool.server(ORG, silent)
+            server = pool.server(ORG, silent, Placeholders({}))
             with pytest.raises(McpUnreachable, match="did not answer"):
                 await server.tools(seconds=2.0)
             running = _programs()
@@ -234,15 +235,15 @@ class TestAServerOverHttp:
 class TestThePool:
     async def test_shares_a_session_within_an_org_and_never_between_two(self) -> None:
         async with McpPool(vault=VAULT, guard=AddressGuard()) as pool:
-            first = pool.server(ORG, _definition(OLD))
-            assert pool.server(ORG, _definition({**OLD, "name": "other", "tools": []})) is first
-            assert pool.server(a_principal(org="org_2").org_id, _definition(OLD)) is not first
+            first = pool.server(ORG, _definition(OLD), Placeholders({}))
+            assert pool.server(ORG, _definition({**OLD, "name": "other", "tools": []}), Placeholders({})) is first
+            assert pool.server(a_principal(org="org_2").org_id, _definition(OLD), Placeholders({})) is not first
             await first.tools()
             assert pool.sessions == 1
 
     async def test_closes_idle_sessions(self) -> None:
         async with McpPool(vault=VAULT, guard=AddressGuard(), idle_seconds=0.2) as pool:
-            await pool.server(ORG, _definition(OLD)).tools()
+            await pool.server(ORG, _definition(OLD), Placeholders({})).tools()
 
             async def is_closed() -> bool:
                 return pool.sessions == 0 and not _programs()
@@ -251,10 +252,10 @@ class TestThePool:
 
     async def test_ends_a_session_that_a_turn_opened_after_the_close(self) -> None:
         async with McpPool(vault=VAULT, guard=AddressGuard(), idle_seconds=0.1) as pool:
-            kept = pool.server(ORG, _definition(OLD))
+            kept = pool.server(ORG, _definition(OLD), Placeholders({}))
 
             async def is_forgotten() -> bool:
-                return pool.server(ORG, _definition(OLD)) is not kept
+                return pool.server(ORG, _definition(OLD), Placeholders({})) is not kept
 
             await kept.tools()
             await _until_true(is_forgotten)

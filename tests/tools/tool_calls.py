@@ -46,11 +46,17 @@ async def a_toolbox(agent: AgentSpec, *, guard: AddressGuard = ANYWHERE) -> Asyn
 
 
 async def call(toolbox: Toolbox, name: str, args: Any = None, *, seconds: float = 20.0) -> Outcome:
+    return await call_for(a_principal(), toolbox, name, args, seconds=seconds)
+
+
+async def call_for(
+    principal: Principal, toolbox: Toolbox, name: str, args: Any = None, *, seconds: float = 20.0
+) -> Outcome:
     context = CallContext(
         call_id=CallId(CALL_ID),
         turn_id=TurnId("turn_1"),
         conversation_id=ConversationId("conv_1"),
-        principal=a_principal(),
+        principal=principal,
     )
     use = ToolUse(id=CallId(CALL_ID), name=name, input=args or {})
     return await call_tool(toolbox, use, context, default_timeout=seconds)

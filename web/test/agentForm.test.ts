@@ -6,6 +6,8 @@ import type { Agent } from "../src/wire/types";
 
 const agent = {
   name: "Clerk",
+  description: "Files things.",
+  starters: ["Where is it?", "Who has it?"],
   instructions: "Help.",
   model: null,
   tools: ["search_pages", { type: "http", name: "sky", url: "https://example.org", timeout_seconds: 5, headers: { "X-Key": "1" } }],
@@ -18,6 +20,8 @@ const agent = {
 
 test("an unchanged form changes nothing, also not limits and allowed tools", () => {
   expect(specOf(fieldsOf(agent))).toMatchObject({
+    description: agent.description,
+    starters: agent.starters,
     tools: agent.tools,
     mcp_servers: agent.mcp_servers,
     environment: agent.environment,

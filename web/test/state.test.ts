@@ -27,6 +27,7 @@ const message = (turn: string, role: "user" | "assistant", more: Partial<Message
 const conversation = (id: string, more: Partial<Conversation> = {}): Conversation => ({
   id,
   workspace_id: "ws_1",
+  user: { id: "user_1", external_id: "ann" },
   user_id: "user_1",
   kind: "chat",
   agent_id: null,

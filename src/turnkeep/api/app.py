@@ -5,9 +5,9 @@ hint to come back, and answers waiting requests with 202; then it closes the con
 once.
 """
 
-import re
 import socket
 from collections.abc import Callable
+from functools import cache
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,10 +28,10 @@ from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
-from turnkeep.config import Settings
-from turnkeep.errors import TurnkeepError
+from turnkeep.config import MetricsAccess, Settings
+from turnkeep.errors import NotFound, TurnkeepError
 from turnkeep.http_server.sockets import listen
-from turnkeep.http_server.uvicorn_server import GracefulServer
+from turnkeep.http_server.uvicorn_server import ConnectionCounts, GracefulServer
 from turnkeep.runtime import Runtime
 
 CLOSE_SECONDS = 5
@@ -44,7 +44,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
     metrics.watch(runtime)
     settings = runtime.settings
     tokens = UserTokens(signing_secrets(settings))
-    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics)
+    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics, metrics_access=settings.metrics)
     authenticator = Authenticator(
         runtime.store,
         tokens,
@@ -59,7 +59,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
         exception_handlers={TurnkeepError: answer_error, HTTPException: answer_error},
     )
     app.router.redirect_slashes = False
-    app.router.default = SlashTolerance(app.router)
+    app.router.default = UnknownPath(app.router)
     return app
 
 
@@ -74,25 +74,26 @@ def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> 
     return layers
 
 
-class SlashTolerance:
-    """Requests that match no route. A path with doubled or trailing slashes is tried once more without them, because
-    clients often join an address that ends with a slash and a path that begins with one."""
+class UnknownPath:
+    """Requests that match no route. A path with odd slashes is not read as another path: a proxy in front, which closes
+    some paths, would let it pass."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = "/" + re.sub("//+", "/", scope["path"].strip("/"))
-        if scope["type"] != "http" or path == scope["path"]:
-            await self._router.not_found(scope, receive, send)
-        else:
-            await self._router({**scope, "path": path}, receive, send)
+        if scope["type"] == "http" and ("//" in scope["path"] or scope["path"].endswith("/")):
+            raise NotFound("There is nothing here. Write the path without doubled or trailing slashes.")
+        await self._router.not_found(scope, receive, send)
 
 
-def all_endpoints(tokens: UserTokens, links: SigninLinks, metrics: Metrics) -> tuple[Endpoint, ...]:
+def all_endpoints(
+    tokens: UserTokens, links: SigninLinks, metrics: Metrics, *, metrics_access: MetricsAccess = "public"
+) -> tuple[Endpoint, ...]:
     """All endpoints, sorted by path."""
     made: list[Endpoint] = []
 
+    @cache
     def openapi() -> bytes:
         return document(made)
 
@@ -110,7 +111,8 @@ def all_endpoints(tokens: UserTokens, links: SigninLinks, metrics: Metrics) -> t
         operations.endpoints,
         operations.health_endpoints,
         operations.signin_endpoints(tokens, links),
-        operations.document_endpoints(metrics.text, openapi),
+        operations.openapi_endpoints(openapi),
+        *([] if metrics_access == "off" else [operations.metrics_endpoints(metrics.text, metrics_access)]),
     )
     made += [endpoint for topic in topics for endpoint in topic.all]
     made.sort(key=lambda endpoint: (endpoint.path, endpoint.method))
@@ -126,6 +128,9 @@ class Server(GracefulServer):
             leave=lambda: runtime.engine.drain(seconds=runtime.settings.drain_seconds),
             backlog=BACKLOG,
             close_seconds=CLOSE_SECONDS,
+            connections=ConnectionCounts(
+                total=runtime.settings.max_connections, per_address=runtime.settings.max_connections_per_address
+            ),
             on_ready=on_ready,
         )
 

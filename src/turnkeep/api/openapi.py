@@ -26,6 +26,7 @@ _PREFIXES = {"conversation_id": "conv", "workspace_id": "ws"}
 _NAMED: dict[str, dict[str, Any]] = {
     "row": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
     "skill": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"},
+    "user": {"type": "string", "minLength": 1, "maxLength": 255},
 }
 """What a path names otherwise than by an id."""
 _STREAM_EVENTS: dict[str, type] = {
@@ -308,8 +309,8 @@ def error_statuses(endpoint: Endpoint) -> set[int]:
         statuses |= {401, 404}
     if endpoint.policy.identifies:
         statuses |= {401, 403, 404, 422, 429, 503}
-    if endpoint.query is not None:
-        statuses.add(422)
+    if endpoint.policy is not Policy.SIGNED:
+        statuses.add(422)  # an unknown parameter in the query
     if endpoint.body is not None:
         statuses |= {413, 422}
     return statuses
@@ -371,6 +372,7 @@ _FIELDS: dict[str, Any] = {
     "turn_id": TURN,
     "updated_at": AT + 2_150,
     "usage": wire.Usage(input_tokens=412, output_tokens=23, cache_read_tokens=256),
+    "user": wire.UserRef(id=_id("user", 7), external_id="ada@example.com", name="Ada"),
     "user_id": _id("user", 7),
     "workspace_id": _id("ws", 8),
 }
@@ -424,6 +426,8 @@ RESPONSES: dict[str, Any] = {
         wire.Agent,
         id=_FIELDS["agent_id"],
         name="Support",
+        description="Knows the handbook.",
+        starters=["When are you open?"],
         workspace_id=_FIELDS["workspace_id"],
         instructions="Answer from the handbook.",
         tools=["search_pages"],
@@ -461,6 +465,13 @@ RESPONSES: dict[str, Any] = {
         input_tokens=51_300,
         output_tokens=8_240,
         limit=10_000,
+        user=_FIELDS["user"],
+    ),
+    "NativeTool": wire.NativeTool(
+        name="order_status",
+        description="The state of an order, by its number.",
+        input_schema={"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]},
+        idempotent=True,
     ),
     "Org": _made(wire.Org, id=_id("org", 12), name="Example Ltd"),
     "PageItem": _made(wire.PageItem, id=PAGE, title="Handbook", size=32),
@@ -489,6 +500,7 @@ RESPONSES: dict[str, Any] = {
     "SandboxEnvironment": wire.SandboxEnvironment(variables={"REGION": "eu"}, setup_script=None),
     "Table": _table,
     "Token": _made(wire.Token, token="tkt_…"),
+    "ToolSecret": wire.ToolSecret(tool_secret="tksec_…"),
     "ToolOutcome": wire.ToolOutcome(result={"status": "shipped"}, error=None, sources=[], passages=[]),
     "TraceRow": _made(
         wire.TraceRow,
@@ -501,6 +513,15 @@ RESPONSES: dict[str, Any] = {
         provider="openai/gpt-5",
     ),
     "Turn": _turn,
+    "User": _made(
+        wire.User,
+        id=_FIELDS["user_id"],
+        external_id="ada@example.com",
+        name="Ada",
+        role="member",
+        is_disabled=False,
+        monthly_token_limit=2_000_000,
+    ),
     "Workspace": _made(
         wire.Workspace,
         id=_FIELDS["workspace_id"],
@@ -528,13 +549,18 @@ REQUESTS: dict[str, Any] = {
     "NewRows": {"rows": [{"Item": "Tea", "Price": 2.5}]},
     "NewRun": {"prompt": "Draw a bar chart of the sales.", "attachment_ids": [FILE]},
     "NewTable": {"name": "Prices", "columns": [{"name": "Item"}, {"name": "Price", "type": "number"}]},
-    "NewToken": {"user": "ada", "ttl_seconds": 3_600},
+    "NewToken": {
+        "user": "ada",
+        "ttl_seconds": 3_600,
+        "scopes": {"agents": [_FIELDS["agent_id"]], "models": [], "features": ["files"]},
+    },
     "NewTurn": {"message": "When are you open?", "conversation_id": CONVERSATION},
     "NewWorkspace": {"name": "Support"},
     "PageChange": {"content": "# Hours\n\nOpening hours: 8 to 18."},
     "RowValues": {"values": {"Price": 2.75}},
     "SandboxToolCall": {"call_id": "call_1", "name": "order_status", "arguments": {"order": 4711}},
     "TableChange": {"description": "What things cost in 2026"},
+    "UserPatch": {"name": "Ada", "monthly_token_limit": 2_000_000},
     "WorkspacePatch": {"user_monthly_message_limit": 500},
 }
 """Only the fields that matter, as a caller would send them."""

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from turnkeep.api.http.requests import shared_fields
 from turnkeep.api.http.responses import events_url
+from turnkeep.api.identity.users import UserRefs
 from turnkeep.config import MASK
 from turnkeep.knowledge.table_rows import values_of
 from turnkeep.model.agents import Agent as StoredAgent
@@ -18,7 +19,7 @@ from turnkeep.model.agents import AgentSpec, Snapshot, with_secrets
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.knowledge import KnowledgePage, KnowledgeTable, PageSummary, Row
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
+from turnkeep.model.principals import ApiKey, Member, Org, Principal, Scopes, UserRef, Workspace
 from turnkeep.model.turns import Turn
 from turnkeep_client import wire
 from turnkeep_client.wire.events import Files, Recorded, Result
@@ -43,6 +44,7 @@ def message_of(message: PublicMessage) -> wire.Message:
 
 def conversation_of(
     stored: Conversation,
+    users: UserRefs,
     *,
     queue: Sequence[PublicMessage] | None = None,
     snippet: str | UnsetType | None = UNSET,
@@ -52,6 +54,7 @@ def conversation_of(
     return _view(
         wire.Conversation,
         stored,
+        user=users.get(stored.user_id),
         running_turn=None if running is None else wire.RunningTurn(id=running, events_url=events_url(running)),
         queued_turns=() if queue is None else [_queued(message) for message in queue],
         snippet=snippet,
@@ -62,16 +65,25 @@ def _queued(message: PublicMessage) -> wire.QueuedTurn:
     return wire.QueuedTurn(id=message.turn_id, events_url=events_url(message.turn_id), message=message_of(message))
 
 
-def hit_of(hit: Hit, *, is_search: bool) -> wire.Conversation:
-    return conversation_of(hit.conversation, snippet=hit.snippet if is_search else UNSET)
+def hit_of(hit: Hit, users: UserRefs, *, is_search: bool) -> wire.Conversation:
+    return conversation_of(hit.conversation, users, snippet=hit.snippet if is_search else UNSET)
 
 
-def row_of(row: Message) -> wire.TraceRow:
-    return _view(wire.TraceRow, row, content=row.display)
+def row_of(row: Message, user: UserRef | None) -> wire.TraceRow:
+    """A row of a conversation that belongs to this user."""
+    return _view(wire.TraceRow, row, user=user, content=row.display)
 
 
 def key_of(key: ApiKey, *, secret: str | UnsetType = UNSET) -> wire.Key:
-    return _view(wire.Key, key, key=secret)
+    return _view(wire.Key, key, key=secret, scopes=scopes_of(key.scopes))
+
+
+def scopes_of(scopes: Scopes | None) -> wire.GrantedScopes | None:
+    return None if scopes is None else _view(wire.GrantedScopes, scopes)
+
+
+def user_of(member: Member) -> wire.User:
+    return _view(wire.User, member)
 
 
 def workspace_of(stored: Workspace) -> wire.Workspace:
@@ -85,11 +97,14 @@ def org_of(org: Org, *, secret: str | UnsetType = UNSET) -> wire.Org:
 def agent_for(principal: Principal, agent: StoredAgent) -> wire.Agent:
     """What this principal may see of an agent."""
     if principal.role == "member":
-        return wire.Agent(id=agent.id, name=agent.spec.name, model=agent.spec.model)
+        spec = agent.spec
+        return wire.Agent(
+            id=agent.id, name=spec.name, description=spec.description, starters=spec.starters, model=spec.model
+        )
     return agent_of(agent)
 
 
-def agent_of(agent: StoredAgent, *, warnings: Sequence[str] = ()) -> wire.Agent:
+def agent_of(agent: StoredAgent, *, warnings: Sequence[str] = (), tool_secret: str | UnsetType = UNSET) -> wire.Agent:
     spec = masked(agent.spec)
     return _view(
         wire.Agent,
@@ -102,12 +117,13 @@ def agent_of(agent: StoredAgent, *, warnings: Sequence[str] = ()) -> wire.Agent:
         skills=list(spec.skills),
         created_at=agent.created_at,
         updated_at=agent.updated_at,
+        tool_secret=tool_secret,
         warnings=warnings,
     )
 
 
 def masked(spec: AgentSpec) -> AgentSpec:
-    return with_secrets(spec, lambda _place, _text: MASK)
+    return msgspec.structs.replace(with_secrets(spec, lambda _place, _text: MASK), tool_secret=None)
 
 
 def masked_snapshot(snapshot: Snapshot) -> Snapshot:

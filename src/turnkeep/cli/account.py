@@ -1,4 +1,4 @@
-"""`turnkeep models` and `turnkeep usage`: the models that the server can reach, and the usage of a month."""
+"""`turnkeep models`, `turnkeep tools` and `turnkeep usage`: what the server can reach, and the usage of a month."""
 
 from typing import Annotated
 
@@ -28,6 +28,26 @@ def models(
         return
     for model in found:
         say(model.id)
+
+
+@asks_a_server
+def tools(
+    server: ServerOptions,
+    as_json: AsJson = False,
+) -> None:
+    """List the tools that agents can name: those of the server, and those of its operator.
+
+    **Example**
+
+    - `turnkeep tools`
+    """
+    with server.connected() as turnkeep:
+        found = list(turnkeep.tools.list())
+    if as_json:
+        print_json(found)
+        return
+    rows = [(tool.name, tool.description.partition("\n")[0]) for tool in found]
+    print_table(("name", "description"), rows, nothing="There are no tools.")
 
 
 @asks_a_server

@@ -79,8 +79,9 @@ def create(
 ) -> None:
     """Create an agent from a file.
 
-    The file holds `name`, `instructions`, `model`, `tools`, `mcp_servers`, `skills`, `sandbox` and `environment`; only
-    the name must be there. As TOML:
+    The file holds `name`, `description`, `starters`, `instructions`, `model`, `tools`, `mcp_servers`, `skills`,
+    `sandbox` and `environment`; only the name must be there. The secret for the signatures of its tool calls is
+    printed; it is shown only once. As TOML:
 
         name = "Support"
         instructions = "Answer from our handbook, briefly."
@@ -101,6 +102,8 @@ def create(
     with server.connected() as turnkeep:
         made = turnkeep.agents.create(**spec)
     _print(made, as_json=as_json, says=f"{made.id} is saved as “{made.name}”.")
+    if not as_json:
+        say(f"tool secret: {made.tool_secret}")
 
 
 @agents.command()
@@ -144,6 +147,24 @@ def delete(
         found = find_agent(turnkeep, agent)
         turnkeep.agents.delete(found.id)
     print_json({"id": found.id, "deleted": True}) if as_json else say(f"{found.id} (“{found.name}”) is deleted.")
+
+
+@agents.command("rotate-tool-secret")
+@asks_a_server
+def rotate_tool_secret(
+    server: ServerOptions,
+    agent: Named,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new secret for the signatures of an agent's tool calls, and print it. It is shown only once.
+
+    **Example**
+
+    - `turnkeep agents rotate-tool-secret "Support"`
+    """
+    with server.connected() as turnkeep:
+        secret = turnkeep.agents.rotate_tool_secret(find_agent(turnkeep, agent).id)
+    print_json({"tool_secret": secret}) if as_json else say(secret)
 
 
 @agents.command("add-skill")
@@ -257,7 +278,7 @@ def _skills_in_words(agent: Agent) -> str:
     return f"{agent.id} (“{agent.name}”) now has these skills: {names}."
 
 
-_ADDED = {"id", "workspace_id", "created_at", "updated_at", "warnings"}
+_ADDED = {"id", "workspace_id", "created_at", "updated_at", "tool_secret", "warnings"}
 
 
 def _print(agent: Agent, *, as_json: bool, says: str | None = None) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -12,18 +13,23 @@ from turnkeep.cli.setting_options import with_flags
 from turnkeep.http_server.sockets import http_address
 from turnkeep.sandbox.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
 
+_IN_SCOPE = "TURNKEEP_IN_SCOPE"
+"""Set for the process that systemd started, so that it is done once."""
+
 
 def _sandbox(**options: Any) -> None:
     """Run a sandbox runner. Every option can also be an environment variable (TURNKEEP_SANDBOX_…); a flag wins.
 
     **Examples**
 
-    - `turnkeep sandbox`
+    - `turnkeep sandbox --server http://127.0.0.1:8787`
 
-    - `turnkeep sandbox --port 8790 --turns 8`
+    - `turnkeep sandbox --server https://chat.example.com --port 8790 --turns 8`
     """
     until_eof: bool = options.pop("until_eof")
     settings = read_runner_settings(os.environ, options)
+    settings.check()
+    _enter_scope(settings)
     from turnkeep.api.telemetry.logs import configure_logging
     from turnkeep.sandbox.server import bind, serve_runner
 
@@ -32,6 +38,21 @@ def _sandbox(**options: Any) -> None:
         asyncio.run(
             serve_runner(settings, listener, on_ready=lambda: _announce(settings, listener), until_eof=until_eof)
         )
+
+
+def _enter_scope(settings: RunnerSettings) -> None:
+    """Where this process cannot make memory cgroups but systemd can, become a process in a delegated scope of it."""
+    if settings.driver != "bubblewrap" or _IN_SCOPE in os.environ:
+        return
+    from turnkeep.sandbox.boxes.limits import Cgroups, scope_command
+
+    if Cgroups.find() is not None:
+        return
+    scope = scope_command(os.environ)
+    if scope is not None:
+        os.environ[_IN_SCOPE] = "1"
+        program = (sys.executable, "-c", "from turnkeep.cli.main import main; main()")
+        os.execv(scope[0], [*scope, *program, *sys.argv[1:]])
 
 
 def _announce(settings: RunnerSettings, listener: socket.socket) -> None:

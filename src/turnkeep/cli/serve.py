@@ -10,6 +10,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from multiprocessing.synchronize import Event
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
 from turnkeep.cli.database import forget_server, remember_server
 from turnkeep.cli.output import remark, say
@@ -49,9 +51,17 @@ _RUNNER_VARIABLES = (
     "PYTHONPATH",
     "VIRTUAL_ENV",
     "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
 )
 _RUNNER_PREFIX = "TURNKEEP_SANDBOX_"
+_SERVER_VARIABLES = ("TURNKEEP_SANDBOX_URL", "TURNKEEP_SANDBOX_SECRET")
+_MEMORY_GUARD = "TURNKEEP_SANDBOX_MEMORY_GUARD"
+ONLY_WATCHED = " (the kernel does not limit the memory of boxes: docs/howto/run-a-sandbox.md#cgroups)"
+IN_THE_OPEN = (
+    "other machines reach {host}, and keys and messages travel as plain text. Put a proxy with TLS in front, and set "
+    "TURNKEEP_PUBLIC_URL to its https address (docs/howto/deploy.md)"
+)
 _logger = logging.getLogger("turnkeep.serve")
 
 
@@ -112,14 +122,15 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Runn
 
     if settings.runner_url is not None:
         address = settings.address(listener.getsockname()[1])
-        yield RunnerAccess(url=settings.runner_url, server_url=address), mask_url(settings.runner_url)
+        access = RunnerAccess(url=settings.runner_url, server_url=address, secret=settings.sandbox_secret or "")
+        yield access, mask_url(settings.runner_url)
         return
     runner = start_runner(settings, listener, os.environ)
     if not isinstance(runner, RunnerProcess):
         yield None, runner
         return
     try:
-        yield runner.access, runner.access.url
+        yield runner.access, runner.access.url + ("" if runner.has_cgroups else ONLY_WATCHED)
     finally:
         runner.close()
 
@@ -140,7 +151,14 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, miss
     say(f"  sandbox    {sandbox}")
     if missing is not None:
         say(f"  model      {missing}")
+    if is_in_the_open(settings):
+        say(f"  warning    {IN_THE_OPEN.format(host=settings.host)}")
     say("Stop it with Ctrl-C.", flush=True)
+
+
+def is_in_the_open(settings: Settings) -> bool:
+    """Whether other machines reach this server, and nothing says that TLS is in front of it."""
+    return not settings.is_local and not (settings.public_url or "").startswith("https:")
 
 
 def _run(
@@ -300,9 +318,11 @@ class RunnerProcess:
     and the runner kills its boxes and exits. It gets no provider key: it reaches models through the server.
     """
 
-    def __init__(self, access: RunnerAccess, *, environ: Mapping[str, str]) -> None:
+    def __init__(self, access: RunnerAccess, *, environ: Mapping[str, str], has_cgroups: bool) -> None:
+        """`environ` is already the runner's own. `has_cgroups`: the kernel limits the memory of its boxes."""
         self.access = access
-        self._environ = runner_environment(environ)
+        self.has_cgroups = has_cgroups
+        self._environ = {**environ, "TURNKEEP_SANDBOX_SECRET": access.secret}
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="sandbox runner", daemon=True)
@@ -348,16 +368,20 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
     """The runner; or a text for the operator that says why there is none."""
     if settings.sandbox_url == "off":
         return "off (TURNKEEP_SANDBOX_URL)"
+    own = runner_environment(environ)
+    if not settings.is_local and own.get(_MEMORY_GUARD, "auto") == "auto":
+        own[_MEMORY_GUARD] = "cgroup"
     try:
-        asyncio.run(_try_sandbox(environ))
+        has_cgroups = asyncio.run(_try_sandbox(own))
     except TurnkeepError as exc:
         return f"none: {exc.detail}"
     access = RunnerAccess(
         url=f"http://127.0.0.1:{_free_port()}",
         server_url=local_address(listener),
+        secret=secrets.token_hex(32),
         patience_seconds=RUNNER_START_SECONDS,
     )
-    return RunnerProcess(access, environ=environ)
+    return RunnerProcess(access, environ=own, has_cgroups=has_cgroups)
 
 
 def local_address(listener: socket.socket) -> str:
@@ -370,18 +394,28 @@ def runner_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name in _RUNNER_VARIABLES or (name.startswith(_RUNNER_PREFIX) and name != "TURNKEEP_SANDBOX_URL")
+        if name in _RUNNER_VARIABLES or (name.startswith(_RUNNER_PREFIX) and name not in _SERVER_VARIABLES)
     }
 
 
-async def _try_sandbox(environ: Mapping[str, str]) -> None:
-    """Start a box once. Raises SandboxUnavailable with advice if that fails."""
+async def _try_sandbox(environ: Mapping[str, str]) -> bool:
+    """Start a box once, and say whether the kernel will limit the memory of boxes.
+
+    Raises SandboxUnavailable with advice if no box can be started.
+    """
     try:
+        from turnkeep.sandbox.boxes.limits import Cgroups, scope_command
         from turnkeep.sandbox.server import make_driver
         from turnkeep.sandbox.settings import read_runner_settings
     except ImportError as exc:
         raise SandboxUnavailable(f"The runner cannot be loaded ({exc.name} is missing).") from exc
-    await make_driver(read_runner_settings(runner_environment(environ))).check()
+    settings = read_runner_settings(environ)
+    has_cgroups = settings.driver != "bubblewrap" or Cgroups.find() is not None
+    if not has_cgroups and scope_command(environ) is not None:
+        # The runner will start in a scope of systemd. This process is not in one.
+        has_cgroups, settings = True, structs.replace(settings, memory_guard="watchdog")
+    await make_driver(settings).check()
+    return has_cgroups
 
 
 def _free_port() -> int:

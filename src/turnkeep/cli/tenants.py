@@ -1,6 +1,6 @@
 """`turnkeep orgs` and `turnkeep keys`: tenants, which share a server and nothing else, and their service keys."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
@@ -8,9 +8,10 @@ import typer
 from turnkeep.cli.database import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
 from turnkeep.cli.output import print_json, print_table, say
 from turnkeep.config import Settings
-from turnkeep.errors import NotFound
+from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import KeyId, OrgId, check_id
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.account import Feature, Scopes
 
 orgs = typer.Typer(no_args_is_help=True, help="Make and list tenants.")
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke service keys.")
@@ -76,6 +77,11 @@ def create_key(
     monthly_message_limit: Annotated[int | None, typer.Option(min=0, help="Messages a month.")] = None,
     requests_per_minute: Annotated[int | None, typer.Option(min=1, help="Requests a minute, on each worker.")] = None,
     allowed_tool: Annotated[list[str] | None, typer.Option(help="A tool it may use; repeat for more.")] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="Scope: an agent it reaches; repeat for more.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Scope: a model it may name; repeat for more.")] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="Scope: a feature it may use; repeat for more. Without: all.")
+    ] = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
@@ -87,6 +93,8 @@ def create_key(
     - `turnkeep keys create web`
 
     - `turnkeep keys create batch --org acme --monthly-message-limit 10000 --json | jq -r .key`
+
+    - `turnkeep keys create widget --agent agent_… --feature files`
     """
     from turnkeep.api.identity.service_keys import make_key
     from turnkeep.api.views import key_of
@@ -98,6 +106,7 @@ def create_key(
         monthly_message_limit=monthly_message_limit,
         requests_per_minute=requests_per_minute,
         allowed_tools=allowed_tool or None,
+        scopes=_scopes(agent, model, feature),
     )
 
     async def direct(store: Store) -> Any:
@@ -164,6 +173,17 @@ def revoke_key(
 
     either(settings, direct, lambda: ask_server(settings, "DELETE", f"{_path(settings, org)}/{key_id}"))
     say(f"{key_id} is revoked.")
+
+
+def _scopes(agents: list[str] | None, models: list[str] | None, features: list[str] | None) -> Scopes | None:
+    """The scopes that the options name; None if they name none. Raises InvalidRequest for an unknown feature."""
+    if not (agents or models or features):
+        return None
+    named = {"agents": agents or "*", "models": models or "*", "features": features or "*"}
+    try:
+        return msgspec.convert(named, Scopes)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"{exc}. Features are: {', '.join(get_args(Feature))}.") from exc
 
 
 async def _org(store: Store, wanted: str | None) -> OrgId:

@@ -7,11 +7,11 @@ This package opens no file, no database and no connection.
 """
 
 from turnkeep.config.settings import (
-    LOOPBACK_HOSTS,
     RUNNER_VARIABLES,
     VARIABLES,
     EngineSettings,
     LogLevel,
+    MetricsAccess,
     RunnerSection,
     Settings,
     read_settings,
@@ -19,13 +19,13 @@ from turnkeep.config.settings import (
 from turnkeep.config.variables import MASK, SECRET_CHARS, Variable, mask_url, masked
 
 __all__ = [
-    "LOOPBACK_HOSTS",
     "MASK",
     "RUNNER_VARIABLES",
     "SECRET_CHARS",
     "VARIABLES",
     "EngineSettings",
     "LogLevel",
+    "MetricsAccess",
     "RunnerSection",
     "Settings",
     "Variable",

@@ -21,6 +21,7 @@ from turnkeep.config.variables import (
     SECRET_CHARS,
     Setting,
     count,
+    header_secret,
     http_url,
     http_url_or_off,
     mask_url,
@@ -35,15 +36,15 @@ from turnkeep.config.variables import (
     words,
     yes_or_no,
 )
-from turnkeep.http_server.sockets import http_address
+from turnkeep.http_server.sockets import http_address, is_loopback
 from turnkeep.model.agents import AgentLimits
 
-LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
-
 LogLevel = Literal["debug", "info", "warning", "error"]
+MetricsAccess = Literal["public", "key", "off"]
 OpenAIApi = Literal["auto", "responses", "chat"]
 ReasoningEffort = Literal["auto", "off", "low", "medium", "high"]
 DriverName = Literal["bubblewrap", "docker"]
+MemoryGuard = Literal["auto", "cgroup", "watchdog"]
 
 _BIG = 1_000_000_000
 _SWITCH: dict[str, Any] = {"parse": yes_or_no, "allowed": "1 or 0"}
@@ -73,6 +74,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             "without tools.",
         ),
     ] = 5
+    tool_calls: Annotated[
+        int,
+        Setting(
+            **count(1, 1_000),
+            meaning="Maximum number of tool calls in one round. Further ones are not run, and the model is told.",
+        ),
+    ] = 64
     tool_result_chars: Annotated[
         int,
         Setting(
@@ -266,12 +274,33 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             default="the bundled runner",
         ),
     ] = None
+    sandbox_secret: Annotated[
+        str | None,
+        Setting(
+            parse=header_secret,
+            allowed=f"a text of at least {SECRET_CHARS} visible ASCII characters",
+            meaning="The secret that the server shows to the runner of `TURNKEEP_SANDBOX_URL`, which has the same.",
+            default="none; the bundled runner gets one of its own",
+            is_secret=True,
+        ),
+    ] = None
     max_file_bytes: Annotated[int, Setting(**count(1, 1 << 40), meaning="Maximum size of one file, in bytes.")] = (
         52_428_800
     )
     max_files_per_message: Annotated[
         int, Setting(**count(0, 1_000), meaning="Maximum number of files in one message.")
     ] = 10
+    max_user_bytes: Annotated[
+        int,
+        Setting(
+            **count(0, 1 << 60),
+            meaning="Maximum size of all files of one user in a workspace, in bytes; 0 means any. Deleted files count "
+            "until they are erased. Further files are refused (507 `storage_full`).",
+        ),
+    ] = 10_737_418_240
+    max_workspace_bytes: Annotated[
+        int, Setting(**count(0, 1 << 60), meaning="The same for all files of one workspace.")
+    ] = 0
     bag_url_ttl_seconds: Annotated[
         int, Setting(**count(1, 86_400), meaning="How long a sandbox may fetch the files of its turn.")
     ] = 300
@@ -299,6 +328,17 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             default="none",
         ),
     ] = ()
+    prices: Annotated[
+        Path | None,
+        Setting(
+            parse=Path,
+            allowed="a JSON file",
+            meaning="Prices per million tokens, by model: "
+            '`{"openai/gpt-5": {"input": 1.25, "output": 10, "cache_read": 0.125}}`. '
+            "They are needed for limits of cost.",
+            default="none: no model has a price",
+        ),
+    ] = None
     allowed_origins: Annotated[
         tuple[str, ...],
         Setting(
@@ -312,6 +352,22 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         int,
         Setting(**count(1_024, 1 << 30), meaning="Maximum size of a request body in bytes; uploads of files aside."),
     ] = 1_048_576
+    max_connections: Annotated[
+        int,
+        Setting(
+            **count(16, 1_000_000),
+            meaning="Maximum number of open connections of one worker, and in any case 256 fewer than the files that "
+            "the process may open. Further ones are refused (503).",
+        ),
+    ] = 10_000
+    max_connections_per_address: Annotated[
+        int,
+        Setting(
+            **count(0, 1_000_000),
+            meaning="Maximum number of these from one address; 0 means half of all. Behind a proxy all connections "
+            "come from its address: let the proxy limit those of its clients.",
+        ),
+    ] = 0
     allow_private_addresses: Annotated[
         bool,
         Setting(
@@ -337,6 +393,14 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             meaning="On SIGTERM running turns are handed over and open responses ended within this time.",
         ),
     ] = 10.0
+    metrics: Annotated[
+        MetricsAccess,
+        Setting(
+            **one_of(*get_args(MetricsAccess)),
+            meaning="Who may read `/metrics`: everybody who reaches the server (`public`), the operator's own key "
+            "(`key`), or nobody (`off`).",
+        ),
+    ] = "public"
     log_level: Annotated[
         LogLevel,
         Setting(
@@ -352,8 +416,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "files_url", f"file:///{self.data_dir / 'files'}")
 
     def __repr__(self) -> str:
-        shown = (f"{field}={_shown(field, getattr(self, field))!r}" for field in self.__struct_fields__)
-        return f"Settings({', '.join(shown)})"
+        return _masked_repr(self, SECRETS)
 
     @property
     def is_sqlite(self) -> bool:
@@ -375,7 +438,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         """Only programs of this machine can connect, so the names under which they may do it are known."""
-        return self.host in LOOPBACK_HOSTS
+        return is_loopback(self.host)
 
     @property
     def runner_url(self) -> str | None:
@@ -397,7 +460,8 @@ class RunnerSection(Struct, frozen=True, kw_only=True):
         Setting(
             parse=str,
             allowed="an address or name to listen on",
-            meaning="The address to listen on. Every client that reaches it can run code in boxes: keep it private.",
+            meaning="The address to listen on. Every client that reaches it and has the secret can run code in boxes: "
+            "keep it private.",
         ),
     ] = "127.0.0.1"
     port: Annotated[int, Setting(**count(0, 65_535), meaning="The port to listen on; 0 takes a free one.")] = 8788
@@ -430,15 +494,49 @@ class RunnerSection(Struct, frozen=True, kw_only=True):
         Setting(
             parse=http_url,
             allowed="http://… or https://…",
-            meaning="Run only turns of this server: the beginning of their `agent_url`.",
-            default="any server",
+            meaning="The address of the server whose turns are run: the beginning of their `agent_url`. Required.",
+            default="none",
         ),
     ] = ""
+    secret: Annotated[
+        str,
+        Setting(
+            parse=header_secret,
+            allowed=f"a text of at least {SECRET_CHARS} visible ASCII characters",
+            meaning="What a client must show as a bearer token; the server has the same variable. Required on an "
+            "address that other machines reach.",
+            default="none",
+            is_secret=True,
+        ),
+    ] = ""
+    memory_guard: Annotated[
+        MemoryGuard,
+        Setting(
+            **one_of(*get_args(MemoryGuard)),
+            meaning="bubblewrap only: `cgroup` starts no runner if no memory cgroup can be made; `watchdog` does, and "
+            "then only checks the memory of boxes; `auto` is `watchdog` for a server (or a runner of its own) that "
+            "only this machine reaches, and else `cgroup`.",
+        ),
+    ] = "auto"
     turns: Annotated[int, Setting(**count(1, 1_000), meaning="Maximum number of turns that run at once.")] = 20
     queue: Annotated[
         int,
         Setting(**count(0, 10_000), meaning="Maximum number of turns that wait; further turns are refused (503)."),
     ] = 100
+    turns_per_org: Annotated[
+        int,
+        Setting(
+            **count(0, 1_000),
+            meaning="Maximum number of turns of one org that run at once; 0 means three quarters of all.",
+        ),
+    ] = 0
+    turns_per_user: Annotated[
+        int,
+        Setting(
+            **count(0, 1_000),
+            meaning="Maximum number of turns of one user that run at once; 0 means half of all.",
+        ),
+    ] = 0
     queue_seconds: Annotated[
         float, Setting(**seconds(0, 86_400), meaning="How long a turn may wait for its place.")
     ] = 300.0
@@ -472,10 +570,14 @@ class RunnerSection(Struct, frozen=True, kw_only=True):
         int, Setting(**count(0, 10_000), meaning="Maximum number of files that are sent back after one turn.")
     ] = 100
 
+    def __repr__(self) -> str:
+        return _masked_repr(self, RUNNER_SECRETS)
+
 
 VARIABLES = variables_of(Settings)
 RUNNER_VARIABLES = variables_of(RunnerSection, prefix="TURNKEEP_SANDBOX_")
 SECRETS = frozenset(variable.field for variable in VARIABLES if variable.is_secret)
+RUNNER_SECRETS = frozenset(variable.field for variable in RUNNER_VARIABLES if variable.is_secret)
 
 
 def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> Settings:
@@ -483,10 +585,14 @@ def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | 
     return Settings(**read_variables(VARIABLES, environ, flags))
 
 
-def _shown(field: str, value: Any) -> Any:
-    if field in SECRETS:
-        return MASK if value else value
-    return mask_url(value) if isinstance(value, str) else value
+def _masked_repr(section: Struct, secrets: frozenset[str]) -> str:
+    def shown(field: str, value: Any) -> Any:
+        if field in secrets:
+            return MASK if value else value
+        return mask_url(value) if isinstance(value, str) else value
+
+    fields = (f"{field}={shown(field, getattr(section, field))!r}" for field in section.__struct_fields__)
+    return f"{type(section).__name__}({', '.join(fields)})"
 
 
 _Amount = TypeVar("_Amount", int, float)

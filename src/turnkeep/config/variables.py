@@ -143,6 +143,13 @@ def secret_words(text: str) -> tuple[str, ...]:
     return secrets
 
 
+def header_secret(text: str) -> str:
+    """A secret that can be sent in a header."""
+    if len(visible(text)) < SECRET_CHARS:
+        raise ValueError("too short")
+    return text
+
+
 def yes_or_no(text: str) -> bool:
     known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if text.lower() not in known:

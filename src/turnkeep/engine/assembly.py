@@ -38,6 +38,7 @@ from turnkeep.compiler import (
 )
 from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
 from turnkeep.config import EngineSettings
+from turnkeep.fair_queue import Owner
 from turnkeep.files.ports import Missing
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.agents import AgentSpec
@@ -283,7 +284,8 @@ class AttachmentReader:
 
         if file.size > MAX_BYTES:
             return None
-        picture = await self._pictures.for_model(await self._bag.beginning(file, limit=MAX_BYTES))
+        owner = Owner(file.workspace_id, file.conversation_id or "")
+        picture = await self._pictures.for_model(await self._bag.beginning(file, limit=MAX_BYTES), owner)
         if picture is None:
             return None
         return PictureContent(picture.media_type, base64.b64encode(picture.data).decode())

@@ -34,8 +34,8 @@ from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.follow import poll
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
+from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text
-from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import Recorded
 
 CANCEL_POLL_SECONDS = 0.25
@@ -389,11 +389,16 @@ class ClaimBuilder:
     async def _snapshot(self, question: Question, conversation: Conversation | None) -> Snapshot:
         """Precedence of the model: turn, conversation, agent, workspace, server."""
         principal, options = question.principal, question.options
+        principal.check_model(options.model or question.new.model)
         kind, agent_id, model = question.new.kind, question.new.agent_id, question.new.model
         if conversation is not None:
             kind, agent_id, model = conversation.kind, conversation.agent_id, conversation.model
             if kind == "run":
                 raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
+        if question.attachment_ids:
+            principal.check_feature("files")
+        if question.conversation_id is None and kind != "chat":
+            principal.check_feature("runs")
         agent_id = options.agent_id or agent_id
         agent: AgentSpec | None = None
         if agent_id is not None:
@@ -403,6 +408,7 @@ class ClaimBuilder:
                 if conversation is None or options.agent_id is not None:
                     raise
                 agent_id = None  # it was deleted since, and the conversation goes on without it
+        principal.check_agent(agent_id)
         if kind == "run" and (agent is None or not agent.sandbox):
             raise InvalidRequest(
                 "This agent has no sandbox, so it cannot be run. Set `sandbox` to true, or ask it in a conversation."

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
@@ -69,6 +69,7 @@ class HeldTurn(ABC):
         self._principal = principal_of(turn)
         self._observer = services.observer
         self._clock = services.clock
+        self._prices = services.prices
         self._iteration = 0
 
     @property
@@ -85,7 +86,8 @@ class HeldTurn(ABC):
 
     async def settle(self, settlement: Settlement) -> None:
         self._observer.reached("settling", self.turn.id)
-        await self.recorder.settle(settlement)
+        cost = self._prices.cost(self.turn.model or self.settings.model, settlement.usage)
+        await self.recorder.settle(settlement if cost is None else structs.replace(settlement, cost=cost))
         self._observer.reached("settled", self.turn.id)
 
     def final_row(self, text: str, *, display: Display) -> Message:

@@ -161,12 +161,15 @@ class LocalTurn(HeldTurn):
         malformed: Mapping[CallId, str] | None = None,
         begun: Set[CallId] = frozenset(),
     ) -> None:
-        """Run the calls side by side; record each result as it arrives.
+        """Run the calls side by side; record each result as it arrives. Of very many calls the first ones are run.
 
         Steps of calls that have `begun` before are not recorded again. That would look like progress, and a tool that
         kills every worker which runs it would be run for ever.
         """
         await self._lease.ensure()
+        calls, excess = calls[: self.settings.tool_calls], calls[self.settings.tool_calls :]
+        if excess:
+            await self._refuse_calls(excess)
         steps = [
             Step(id=call.id, name=call.name, status="running", args=call.input)
             for call in calls
@@ -262,6 +265,15 @@ class LocalTurn(HeldTurn):
         self._observer.reached("tool_ended", self.turn.id)
         await self._record_outcome(call, outcome, seconds=seconds)
         self._observer.reached("result_recorded", self.turn.id)
+
+    async def _refuse_calls(self, calls: Sequence[ToolUse]) -> None:
+        """Record that these calls are not run, all at once."""
+        most = self.settings.tool_calls
+        refused = Outcome(error=f"This call was not run: a round may have {most} calls. Call it again in the next one.")
+        await self.recorder.record(
+            rows=[self.result_row(call, refused) for call in calls],
+            events=[ended_step(call, refused, seconds=None) for call in calls],
+        )
 
     async def _record_outcome(self, call: ToolUse, outcome: Outcome, *, seconds: float | None) -> None:
         outcome = self._citations.numbered(outcome)

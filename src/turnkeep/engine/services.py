@@ -17,6 +17,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import AuditLog, OutboxSink
 from turnkeep.engine.sandbox.runner_client import RunnerClient
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.prices import Prices
 from turnkeep.providers.ports import Providers
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
@@ -37,6 +38,8 @@ class LoopServices(Struct, frozen=True, kw_only=True):
     observer: Observer = field(default_factory=Observer)
     """Gets reports of what happens to turns, here and in sandboxes."""
     clock: Clock = system_clock
+    prices: Prices = Prices()
+    """What models cost. In a sandbox there are none: the server counts the tokens."""
 
 
 class Services(LoopServices, frozen=True, kw_only=True):

@@ -341,7 +341,7 @@ class Worker:
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. MCP servers may answer slowly; a stop of the turn does not wait for them."""
         agent = turn.snapshot.agent
-        toolbox = self._services.tools.toolbox(agent, principal_of(turn))
+        toolbox = self._services.tools.toolbox(agent, principal_of(turn), turn.conversation_id)
         if agent is None or not agent.mcp_servers:
             return await toolbox
         asking = asyncio.ensure_future(toolbox)

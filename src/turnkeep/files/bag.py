@@ -29,7 +29,7 @@ from turnkeep.files.names import clean_name
 from turnkeep.files.ports import BLOCK, Missing, Objects
 from turnkeep.files.zip_files import ZipEntry, length_of, zipped
 from turnkeep.ids import ConversationId, FileId, new_file_id
-from turnkeep.model.files import File, NewFile
+from turnkeep.model.files import NO_LIMITS, File, NewFile, StorageLimits
 from turnkeep.model.principals import Principal
 from turnkeep.store.ports import FileStore
 
@@ -46,9 +46,12 @@ class Archive(Struct, frozen=True):
 class Bag:
     """Stores files and reads them. The store checks permissions; a write-back is authorised by its token."""
 
-    def __init__(self, store: FileStore, objects: Objects, *, max_file_bytes: int) -> None:
+    def __init__(
+        self, store: FileStore, objects: Objects, *, max_file_bytes: int, limits: StorageLimits = NO_LIMITS
+    ) -> None:
         self.objects = objects
         self._store = store
+        self._limits = limits
         self._max_file_bytes = max_file_bytes
         self._completion = UploadCompletion(store, objects, max_file_bytes=max_file_bytes)
 
@@ -60,7 +63,7 @@ class Bag:
         """Store all files of a form, or none of them."""
         folder = Folder(principal.workspace_id, conversation_id)
         new = await self._take_all(parts, partial(self._take, folder=folder))
-        return await commit(self.objects, _keys(new), lambda: self._store.add_files(principal, new))
+        return await commit(self.objects, _keys(new), lambda: self._add(principal, new))
 
     async def write_back(self, token_hash: bytes, folder: Folder, parts: AsyncIterator[FormFile]) -> list[File]:
         """Store all files that a sandbox made, or none, for the turn of this token.
@@ -71,7 +74,9 @@ class Bag:
         the others raise Unauthorized.
         """
         new = await self._take_all(parts, partial(self._take, folder=folder, is_output=True))
-        return await commit(self.objects, _keys(new), lambda: self._store.write_back(token_hash, new))
+        return await commit(
+            self.objects, _keys(new), lambda: self._store.write_back(token_hash, new, limits=self._limits)
+        )
 
     # Uploads in two steps: a promise, a PUT to a signed address, a completion
 
@@ -91,7 +96,7 @@ class Bag:
             size=size,
             storage_key=storage_key(Folder(principal.workspace_id, conversation_id), file_id, name),
         )
-        [file] = await self._store.add_files(principal, [new])
+        [file] = await self._add(principal, [new])
         return file
 
     async def accept(self, file_id: FileId, size: int, chunks: AsyncIterator[bytes]) -> None:
@@ -152,10 +157,13 @@ class Bag:
             crc32=file.crc32,
         )
         await self.objects.copy(file.storage_key, new.storage_key)
-        [saved] = await commit(self.objects, [new.storage_key], lambda: self._store.add_files(principal, [new]))
+        [saved] = await commit(self.objects, [new.storage_key], lambda: self._add(principal, [new]))
         return saved
 
     # Helpers of uploads
+
+    def _add(self, principal: Principal, new: Sequence[NewFile]) -> Awaitable[list[File]]:
+        return self._store.add_files(principal, new, limits=self._limits)
 
     async def _take_all(
         self, parts: AsyncIterator[FormFile], take: Callable[[FormFile], Awaitable[NewFile]]

@@ -1,7 +1,8 @@
 """Images: thumbnails, and images in a form that every model accepts.
 
 A hostile file may pretend to be an image. So only four raster formats are opened, only up to a number of pixels that
-fits into memory, one at a time, and outside of the event loop. A file that cannot be decoded is not an image.
+fits into memory, two at a time and one of each tenant, and outside of the event loop. A file that cannot be decoded is
+not an image.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from msgspec import Struct
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from turnkeep.errors import UnsupportedMediaType
+from turnkeep.fair_queue import FairQueue, Owner, Shares
 
 RASTER_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 THUMBNAIL_SIDE = 320
@@ -21,6 +23,9 @@ MODEL_SIDE = 2_000
 """Pixels of the longer side. Providers shrink larger images themselves, or refuse them."""
 MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 40_000_000
+AT_ONCE = 2
+WAITING = 200
+"""Images that wait. One user may have half of them."""
 
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 _BROKEN = (
@@ -43,29 +48,30 @@ class Picture(Struct, frozen=True):
 
 
 class ImageConverter:
-    """Converts one image at a time, in a thread."""
+    """Converts a few images at a time, in threads. Its places are shared fairly between the owners of the images."""
 
     def __init__(self) -> None:
-        self._one_at_a_time = asyncio.Semaphore(1)
+        self._places = FairQueue(Shares.of(AT_ONCE, waiting=WAITING))
 
-    async def thumbnail(self, data: bytes) -> Picture:
-        """The image, shrunk to a small square. Raises UnsupportedMediaType if it cannot be decoded."""
-        made = await self._work(_thumbnail, data)
+    async def thumbnail(self, data: bytes, owner: Owner) -> Picture:
+        """The image, shrunk to a small square. Raises UnsupportedMediaType if it cannot be decoded, and QueueFull."""
+        made = await self._work(_thumbnail, data, owner)
         if made is None:
             raise UnsupportedMediaType("This picture cannot be shown small: it is broken, or too large to be opened.")
         return made
 
-    async def for_model(self, data: bytes) -> Picture | None:
-        """The image, shrunk if it is too large for models; None if it is broken or too large to be decoded.
+    async def for_model(self, data: bytes, owner: Owner) -> Picture | None:
+        """The image, shrunk if it is too large for models; None if it is broken or too large to be decoded. Raises
+        QueueFull.
 
         A provider refuses a request with a broken image, and would refuse every later one of the conversation too.
         """
-        return await self._work(_for_model, data)
+        return await self._work(_for_model, data, owner)
 
-    async def _work(self, work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Picture | None:
+    async def _work(self, work: Callable[[Image.Image, bytes], Picture], data: bytes, owner: Owner) -> Picture | None:
         if len(data) > MAX_BYTES:
             return None
-        async with self._one_at_a_time:
+        async with self._places.place(owner):
             return await asyncio.to_thread(_opened, work, data)
 
 

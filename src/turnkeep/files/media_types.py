@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from turnkeep.errors import UnsupportedMediaType
 from turnkeep.files.names import extension_of
+from turnkeep.model.files import MEDIA_TYPE
 
 HEAD_BYTES = 64 * 1024
 """How much of a file is inspected."""
@@ -104,6 +105,8 @@ _FAMILY_OF_MAIN_TYPE = {
 def family_of(mime_type: str) -> Family | None:
     """The family of a type; None for a type that is not accepted."""
     known = mime_type.lower()
+    if not MEDIA_TYPE.fullmatch(known):
+        return None
     return _FAMILY_OF.get(known) or _FAMILY_OF_MAIN_TYPE.get(known.partition("/")[0])
 
 

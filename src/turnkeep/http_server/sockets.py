@@ -1,8 +1,12 @@
-"""Sockets: listening ones, the local address of one, and TCP keep-alive."""
+"""Sockets: listening ones, the local address of one, and TCP keep-alive. Host names, and which of them are local."""
 
+import ipaddress
+import resource
 import socket
 
 from turnkeep.errors import Conflict, InvalidRequest
+
+MOST_FILES = 1 << 20
 
 
 def listen(host: str, port: int, *, variable: str, backlog: int) -> socket.socket:
@@ -32,6 +36,34 @@ def http_address(host: str, port: int | str) -> str:
     """The address under which programs of this machine reach the listener."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rsplit(":", 1)[0] if host.count(":") == 1 else host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this name or address means this machine alone: `localhost`, all of 127.0.0.0/8, and ::1."""
+    if host.lower().removesuffix(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def raise_open_files() -> int:
+    """Let this process open as many files and sockets as it may, and return how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def keep_alive(made: socket.socket) -> socket.socket:

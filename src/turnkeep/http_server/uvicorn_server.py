@@ -3,7 +3,8 @@
 The API server and the sandbox runner are both a `GracefulServer`. Each brings its own steps of a shutdown.
 
 uvicorn sets no limits of its own. `BoundedProtocol`, which speaks HTTP/1.1, refuses a request that exceeds one with a
-problem (431, 408, or 400 if it is not HTTP), and closes its connection. Earlier requests of the same connection are
+problem (431, 408, or 400 if it is not HTTP), and closes its connection. Further connections than a server may have get
+a 503. Earlier requests of the same connection are
 answered first; then the connection is closed without the refusal, which would otherwise be written into the middle of
 their responses.
 """
@@ -14,6 +15,7 @@ import math
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,10 +29,14 @@ from msgspec import Struct
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from turnkeep.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, TurnkeepError
+from turnkeep.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, TurnkeepError, Unavailable
+from turnkeep.http_server.sockets import raise_open_files
 from turnkeep.streaming.connection import WatchedProtocol
 
 BLANK_LINE = b"\r\n\r\n"
+MIN_CONNECTIONS = 16
+RESERVED_FILES = 256
+"""Open files that the process needs for other things than clients: databases, tools, files."""
 
 Field = tuple[bytes, bytes]
 
@@ -57,6 +63,12 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     """How often the progress of a body is checked. The rest of a body has this long once its request is answered."""
     body_bytes: int = 30_000
     """Minimum number of bytes of an unfinished body in `body_seconds`: 500 bytes a second."""
+    small_chunks: int = 4_096
+    """Chunks of a body of less than `small_bytes`: each takes as long as a large one."""
+    small_bytes: int = 32
+    rest_bytes: int = 256 * 1024 * 1024
+    """What is read, and thrown away, of a body whose request is answered, and of a connection that is refused. Many
+    clients read the answer only when they have sent everything."""
     idle_seconds: int = 5
     """How long a connection without a request is kept open after a response."""
     grace_seconds: float = 1.0
@@ -64,6 +76,10 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     came meanwhile."""
     linger_seconds: float = 2.0
     """How long a refused client has to read the refusal."""
+    write_seconds: float = 60.0
+    """How often the progress of a response is checked whose client reads slower than the server writes."""
+    write_bytes: int = 30_000
+    """Minimum number of bytes that such a client reads in `write_seconds`. A client that reads less is cut."""
 
 
 class RequestDeadline:
@@ -101,6 +117,28 @@ class RequestDeadline:
         self.received = 0
 
 
+class ConnectionCounts:
+    """The open connections of one server, by the address of the client. Each may have a part of all."""
+
+    def __init__(self, *, total: int = 10_000, per_address: int = 0) -> None:
+        """`per_address` 0 means half of the total. The total is less if the process may not open as many files."""
+        self.total = min(total, max(MIN_CONNECTIONS, raise_open_files() - RESERVED_FILES))
+        self.per_address = per_address or max(1, self.total // 2)
+        self._open: Counter[str] = Counter()
+
+    def add(self, address: str) -> bool:
+        """Count one more; False, and not counted, if that is too many."""
+        if self._open[address] >= self.per_address or self._open.total() >= self.total:
+            return False
+        self._open[address] += 1
+        return True
+
+    def remove(self, address: str) -> None:
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+
 class HeldFlow(FlowControl):
     """Flow control with a pause of our own. uvicorn resumes reading whenever the app asks for more of its body, and
     after each response; while the flow is held, it does not."""
@@ -129,8 +167,12 @@ class BoundedProtocol(WatchedProtocol):
     limits = RequestLimits()
     flow: HeldFlow
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, connections: ConnectionCounts | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._connections = connections
+        self._address: str | None = None
+        """Under which this connection is counted, if it is."""
+        self._stall: asyncio.TimerHandle | None = None
         self.timeout_keep_alive = self.limits.idle_seconds
         self._deadline = RequestDeadline(self.limits)
         self._alarm: asyncio.TimerHandle | None = None
@@ -144,16 +186,30 @@ class BoundedProtocol(WatchedProtocol):
         """The size of this head is counted from its fields, because `_overhead_bytes` does not tell it."""
         self._is_refused = False
         """Further bytes are thrown away."""
+        self._thrown_bytes = 0
+        self._chunks: list[bytes] = []
+        """Parts of a body in this piece. They reach the app as one."""
+        self._small_chunks = 0
 
     # The transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = HeldFlow(transport)
+        if not self._is_counted():
+            # It is closed at once, and not after a while as other refused ones: it would still hold an open file.
+            self._is_refused = True
+            error = Unavailable("Too many connections are open. Close some, or try again later.")
+            transport.write(refusal(STATUSES[Unavailable], error, self.server_state.default_headers))
+            transport.close()
+            return
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_alarm()
+        self._stop_stall()
+        if self._connections is not None and self._address is not None:
+            self._connections.remove(self._address)
         if self._running is not None and not self._running.response_complete:
             # uvicorn informs only the newest request, and that may be one that waits behind this one.
             _disconnect(self._running)
@@ -162,6 +218,45 @@ class BoundedProtocol(WatchedProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._is_refused:
             self._feed(self._unparsed + data)
+            return
+        self._thrown_bytes += len(data)
+        if self._thrown_bytes > self.limits.rest_bytes:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall is None:
+            self._expect_reading()
+
+    def resume_writing(self) -> None:
+        self._stop_stall()
+        super().resume_writing()
+
+    def _is_counted(self) -> bool:
+        """Count this connection. A client without an address, as on a Unix socket, is a proxy."""
+        if self._connections is None or self.client is None:
+            return True
+        if self._connections.add(self.client[0]):
+            self._address = self.client[0]
+            return True
+        return False
+
+    def _expect_reading(self) -> None:
+        """Look again in time. While writing is paused nothing is added to what is unsent, so it must become less."""
+        unsent = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(self.limits.write_seconds, self._look_at_reading, unsent)
+
+    def _look_at_reading(self, unsent: int) -> None:
+        if unsent - self.transport.get_write_buffer_size() < self.limits.write_bytes:
+            _logger.info("client reads too slowly", extra={"fields": {"unsent_bytes": unsent}})
+            self.transport.abort()
+        else:
+            self._expect_reading()
+
+    def _stop_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -193,6 +288,7 @@ class BoundedProtocol(WatchedProtocol):
         self._overhead_bytes += len(piece)
         try:
             self.parser.feed_data(piece)
+            self._flush()
         except httptools.HttpParserUpgrade:
             pass  # none is offered, so this is an ordinary request
         except httptools.HttpParserError as exc:
@@ -210,6 +306,11 @@ class BoundedProtocol(WatchedProtocol):
             # Another request ended earlier in this piece, so it is not known how much of the piece is this one.
             self._overhead_bytes = 1
             self._is_measured = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) > self.limits.fields:
+            raise self._too_large()
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.headers) > self.limits.fields:
@@ -230,9 +331,25 @@ class BoundedProtocol(WatchedProtocol):
     def on_body(self, body: bytes) -> None:
         self._overhead_bytes = 0
         self._deadline.received += len(body)
-        super().on_body(body)
+        if self.cycle.response_complete:
+            self._thrown_bytes += len(body)
+            if self._thrown_bytes > self.limits.rest_bytes:
+                raise InvalidRequest("The request was answered before its body had come.")
+        if len(body) < self.limits.small_bytes:
+            self._small_chunks += 1
+            if self._small_chunks > self.limits.small_chunks:
+                raise InvalidRequest("The body came in too many small chunks. Send larger ones.")
+        self._chunks.append(body)
+
+    def _flush(self) -> None:
+        if self._chunks:
+            body = b"".join(self._chunks)
+            self._chunks.clear()
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._flush()
+        self._small_chunks = self._thrown_bytes = 0
         if len(self.headers) > self.limits.fields:
             raise self._too_large()
         super().on_message_complete()
@@ -349,6 +466,7 @@ class BoundedProtocol(WatchedProtocol):
 STATUSES: dict[type[TurnkeepError], HTTPStatus] = {
     HeadersTooLarge: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
+    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
@@ -407,11 +525,12 @@ class GracefulServer(uvicorn.Server):
         leave: Callable[[], Awaitable[None]],
         backlog: int,
         close_seconds: int,
+        connections: ConnectionCounts | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=BoundedProtocol,
+            http=partial(BoundedProtocol, connections=connections or ConnectionCounts()),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,

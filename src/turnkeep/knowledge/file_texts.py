@@ -1,4 +1,7 @@
-"""Texts of files: extracted once per content (sha256), in a confined process, and kept in the store.
+"""Texts of files: extracted once for the same bytes and kind, in a confined process, and kept in the store.
+
+The tenants of an org share these texts. So a text says nothing about the file that it was read from, and a file with
+the wrong extension does not change what others read.
 
 Decision: docs/decisions/0801
 """
@@ -7,6 +10,7 @@ import asyncio
 import os
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, Literal, Protocol
@@ -14,18 +18,25 @@ from typing import BinaryIO, Literal, Protocol
 import msgspec
 
 from turnkeep.errors import NotFound
-from turnkeep.ids import OrgId
+from turnkeep.fair_queue import FairQueue, Shares, owner_of
+from turnkeep.ids import FileId, OrgId
 from turnkeep.knowledge import extraction
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText
+from turnkeep.model.principals import Principal
 from turnkeep.store.ports import KnowledgeStore
 
 Unit = Literal["page", "sheet", "slide"]
 """The name of the parts of a text, which form feeds separate."""
 
 EXTRACTION_SECONDS = 60.0
-AT_ONCE = 1
-"""Extractions at the same time on one worker. They are heavy, and turns need the machine too."""
+AT_ONCE = 2
+"""Extractions at the same time on one worker, one for each org. They are heavy, and turns need the machine too."""
+WAITING = 200
+FAILED_SECONDS = 600.0
+"""A file that could not be read is tried again after this time."""
+FAILED_FILES = 1_000
+"""Failures that are remembered."""
 MAX_BYTES = 64 * 1024 * 1024
 ANSWER_BYTES = 8 * 1024 * 1024
 
@@ -50,6 +61,12 @@ def kind_of(file: File) -> str | None:
     return extension if extension in extraction.PARSERS else None
 
 
+def text_key(file: File) -> str | None:
+    """What names the text of the file: its bytes, and how they are read. None for a file without text."""
+    kind = kind_of(file)
+    return f"{file.sha256}.{kind}" if file.sha256 and kind else None
+
+
 def unit_of(file: File) -> Unit:
     return _UNITS.get(kind_of(file) or "", "page")
 
@@ -67,8 +84,9 @@ class FileTexts:
     def __init__(self, store: KnowledgeStore, files: FileBytes) -> None:
         self._store = store
         self._files = files
-        self._limit = asyncio.Semaphore(AT_ONCE)
+        self._places = FairQueue(Shares.of(AT_ONCE, waiting=WAITING))
         self._running: dict[tuple[OrgId, str], asyncio.Task[FileText]] = {}
+        self._failed: dict[tuple[OrgId, str], tuple[float, FileText]] = {}
 
     async def close(self) -> None:
         """Cancel running extractions. The next request for such a text starts over."""
@@ -76,38 +94,59 @@ class FileTexts:
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    async def of(self, org_id: OrgId, files: Sequence[File]) -> dict[str, FileText]:
-        """The texts by sha256. A file that cannot be read has a `problem`. It is kept too, and not tried again."""
-        known = await self._store.file_texts(org_id, [file.sha256 for file in files if file.sha256])
-        for file in files:
-            if file.sha256 and file.sha256 not in known:
-                known[file.sha256] = await self._start_or_join(org_id, file, file.sha256)
-        return known
+    async def of(self, principal: Principal, files: Sequence[File]) -> dict[FileId, FileText]:
+        """The texts of these files. A file that cannot be read has a `problem`, and is tried again after a while.
 
-    async def _start_or_join(self, org_id: OrgId, file: File, sha256: str) -> FileText:
+        Raises QueueFull if too many files wait to be read.
+        """
+        org_id = principal.org_id
+        keys = {file.id: text_key(file) for file in files}
+        known = await self._store.file_texts(org_id, list({key for key in keys.values() if key}))
+        found: dict[FileId, FileText] = {}
+        for file in files:
+            key = keys[file.id]
+            if key is None:
+                found[file.id] = FileText(key="", text="", problem=f"files of type {file.mime_type} hold no text")
+                continue
+            if key not in known or known[key].problem:
+                known[key] = self._failure((org_id, key)) or await self._start_or_join(principal, file, key)
+            found[file.id] = known[key]
+        return found
+
+    async def _start_or_join(self, principal: Principal, file: File, key: str) -> FileText:
         """Start the extraction, or join a running one. It goes on when this caller is cancelled, for the next one."""
-        key = (org_id, sha256)
-        task = self._running.get(key)
+        place = (principal.org_id, key)
+        task = self._running.get(place)
         if task is None:
-            task = self._running[key] = asyncio.create_task(self._extract(org_id, file, sha256))
-            task.add_done_callback(lambda _: self._running.pop(key, None))
+            task = self._running[place] = asyncio.create_task(self._extract(principal, file, key))
+            task.add_done_callback(lambda _: self._running.pop(place, None))
         return await asyncio.shield(task)
 
-    async def _extract(self, org_id: OrgId, file: File, sha256: str) -> FileText:
-        kind = kind_of(file)
-        if kind is None:
-            return FileText(sha256=sha256, text="", problem=f"files of type {file.mime_type} hold no text")
+    async def _extract(self, principal: Principal, file: File, key: str) -> FileText:
         if file.size > MAX_BYTES:
-            return FileText(sha256=sha256, text="", problem="it is too large to be read")
+            return FileText(key=key, text="", problem="it is too large to be read")
         try:
-            async with self._limit:
-                answer = await self._extracted(kind, file)
+            async with self._places.place(owner_of(principal)):
+                answer = await self._extracted(kind_of(file) or "", file)
         except NotFound:
-            return FileText(sha256=sha256, text="", problem="its bytes are gone")
-        text = FileText(sha256=sha256, text=answer.get("text", ""), problem=answer.get("problem"))
-        if "extra" not in answer:  # not kept: the file is read once the extra is installed
-            await self._store.save_file_text(org_id, text, title=file.name, unit=unit_of(file))
+            return FileText(key=key, text="", problem="its bytes are gone")
+        text = FileText(key=key, text=answer.get("text", ""), problem=answer.get("problem"))
+        if text.problem is None:
+            await self._store.save_file_text(principal.org_id, text, unit=unit_of(file))
+        elif "extra" not in answer:  # else the file is read once the extra is installed
+            self._remember((principal.org_id, key), text)
         return text
+
+    def _failure(self, place: tuple[OrgId, str]) -> FileText | None:
+        """How reading this failed not long ago."""
+        until, text = self._failed.get(place, (0.0, None))
+        return text if time.monotonic() < until else None
+
+    def _remember(self, place: tuple[OrgId, str], text: FileText) -> None:
+        self._failed.pop(place, None)
+        self._failed[place] = (time.monotonic() + FAILED_SECONDS, text)
+        while len(self._failed) > FAILED_FILES:
+            del self._failed[next(iter(self._failed))]
 
     async def _extracted(self, kind: str, file: File) -> dict[str, str]:
         with tempfile.TemporaryFile() as bytes_:

@@ -8,21 +8,21 @@ Decision: docs/decisions/0803
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, structs
 
 from turnkeep.errors import CallerError, InvalidRequest
-from turnkeep.ids import OrgId
+from turnkeep.ids import FileId
 from turnkeep.knowledge.file_texts import FileTexts, kind_of, unit_of
 from turnkeep.knowledge.table_rows import Condition, cells_of, row_query, values_of
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import FileText, Found, KnowledgeTable, RowHit, RowQuery
 from turnkeep.model.principals import Principal
-from turnkeep.model.text_search import loosened, parse_query
+from turnkeep.model.text_search import loosened, parse_query, tokens_of
 from turnkeep.store.ports import ConversationStore, FileStore, KnowledgeStore, Store
 from turnkeep.tools.ports import CallContext, Outcome, Passage, Tool, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -318,25 +318,27 @@ class VisibleFiles:
 
 def search_files(store: KnowledgeStore, visible: VisibleFiles, texts: FileTexts) -> Tool:
     async def run(asked: WordSearch, context: CallContext) -> Outcome:
-        org_id = context.principal.org_id
         files = [file for file in await visible.of(context) if kind_of(file) is not None]
         if not files:
             return Outcome(result="There are no files with text in this conversation or in the workspace's Files.")
-        known, notes = await _prepared_texts(texts, org_id, files)
-        by_sha = {file.sha256 or "": file for file in reversed(files)}
-        readable = [sha256 for sha256 in by_sha if sha256 in known and known[sha256].problem is None]
+        known, notes = await _prepared_texts(texts, context.principal, files)
+        readable = [file for file in files if file.id in known and known[file.id].problem is None]
+        by_key = {known[file.id].key: file for file in reversed(readable)}
         found = await store.search_file_texts(
-            org_id,
-            readable,
+            context.principal.org_id,
+            list(by_key),
             asked.query,
             limit=HITS_AT_ONCE,
             offset=asked.offset,
             chars=room_for(context, HITS_AT_ONCE),
         )
         passages = [
-            Passage(source=_file_source(by_sha[hit.sha256], hit.place, hit.excerpt), text=hit.excerpt)
+            Passage(source=_file_source(by_key[hit.key], hit.place, hit.excerpt), text=hit.excerpt)
             for hit in found.hits
         ]
+        if not passages and not asked.offset:
+            # Texts are shared, and names are not: each reader finds files by the names of their own.
+            passages = _beginnings(_files_called(readable, asked.query)[:HITS_AT_ONCE], known, context)
         if not passages:
             return nothing(asked.query, notes)
         return fitted(passages, context, offset=asked.offset, next_offset=found.next_offset, notes=notes)
@@ -353,7 +355,7 @@ def search_files(store: KnowledgeStore, visible: VisibleFiles, texts: FileTexts)
 def read_file(visible: VisibleFiles, texts: FileTexts) -> Tool:
     async def run(asked: FileRead, context: CallContext) -> Outcome:
         file = _file_named(await visible.of(context), asked.file)
-        text = (await texts.of(context.principal.org_id, [file]))[file.sha256 or ""]
+        text = (await texts.of(context.principal, [file]))[file.id]
         if text.problem is not None:
             raise InvalidRequest(f"{file.name} cannot be read: {text.problem}.")
         return _file_part(file, text.text, asked.offset, context)
@@ -384,20 +386,18 @@ def _file_part(file: File, text: str, offset: int, context: CallContext) -> Outc
 
 
 async def _prepared_texts(
-    texts: FileTexts, org_id: OrgId, files: Sequence[File]
-) -> tuple[dict[str, FileText], list[str]]:
+    texts: FileTexts, principal: Principal, files: Sequence[File]
+) -> tuple[dict[FileId, FileText], list[str]]:
     """The texts that are ready in time, and notes about the files that are left out."""
-    known: dict[str, FileText] = {}
+    known: dict[FileId, FileText] = {}
     late: list[str] = []
     try:
         async with asyncio.timeout(PREPARED_SECONDS):
             for file in files:
-                known |= await texts.of(org_id, [file])
+                known |= await texts.of(principal, [file])
     except TimeoutError:
-        late = [file.name for file in files if file.sha256 not in known]
-    skipped = [
-        f"{file.name} ({text.problem})" for file in files if (text := known.get(file.sha256 or "")) and text.problem
-    ]
+        late = [file.name for file in files if file.id not in known]
+    skipped = [f"{file.name} ({text.problem})" for file in files if (text := known.get(file.id)) and text.problem]
     notes = [f"Passed over: {_listed(skipped)}."] if skipped else []
     return known, notes + ([f"Not read yet, search again later: {_listed(late)}."] if late else [])
 
@@ -414,6 +414,25 @@ def _file_named(files: Sequence[File], name: str) -> File:
             return file
     known = _listed([file.name for file in files]) or "none"
     raise InvalidRequest(f"There is no file {name[:60]!r} here. There are: {known}.")
+
+
+def _files_called(files: Sequence[File], query: str) -> list[File]:
+    """The files in whose names all words of the query occur."""
+    wanted = parse_query(query)
+    if wanted.is_empty:
+        return []
+
+    def is_called(tokens: list[str]) -> bool:
+        begun = all(any(token.startswith(prefix) for token in tokens) for prefix in wanted.prefixes)
+        return begun and all(word in tokens for word in wanted.words)
+
+    return [file for file in files if is_called(tokens_of(file.name))]
+
+
+def _beginnings(files: Sequence[File], known: Mapping[FileId, FileText], context: CallContext) -> list[Passage]:
+    chars = room_for(context, HITS_AT_ONCE)
+    shown = [(file, cut(known[file.id].text[: 2 * chars], chars)) for file in files]
+    return [Passage(source=_file_source(file, None, text), text=text) for file, text in shown]
 
 
 def _file_source(file: File, place: str | None, text: str) -> Source:

@@ -23,10 +23,13 @@ __all__ = [
 class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an agent is made of. Tools are names of native ones, or objects that describe HTTP tools.
 
-    Its secrets are the values of `headers`, `env` and `variables`. They are sealed before a spec is stored.
+    Its secrets are the values of `headers`, `env` and `variables`, and `tool_secret`, with which calls of its tools are
+    signed. They are sealed before a spec is stored. `starters` are questions that a page offers in a new conversation.
     """
 
     name: str
+    description: str = ""
+    starters: tuple[str, ...] = ()
     instructions: str = ""
     model: str | None = None
     tools: tuple[str | JsonObject, ...] = ()
@@ -36,6 +39,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     environment: JsonObject = {}
     tokenizer: str | None = None
     limits: AgentLimits = AgentLimits()
+    tool_secret: str | None = None
 
 
 class SecretPlace(Struct, frozen=True, kw_only=True):
@@ -72,7 +76,11 @@ def with_secrets(spec: AgentSpec, change: Callable[[SecretPlace, str], str]) -> 
         tools=tuple(changed("tools", tool) for tool in spec.tools),
         mcp_servers=tuple(changed("mcp_servers", server) for server in spec.mcp_servers),
         environment=changed("environment", spec.environment),
+        tool_secret=None if spec.tool_secret is None else change(_TOOL_SECRET, spec.tool_secret),
     )
+
+
+_TOOL_SECRET = SecretPlace(group="tool_secret", owner="", field="", name="tool_secret")
 
 
 class Agent(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Files: the rows of a bag. The bytes live elsewhere, under `storage_key`."""
 
+import re
 from typing import Literal
 
 from msgspec import Struct
@@ -11,6 +12,8 @@ from turnkeep_client.wire.files import FileSource
 
 NAME_BYTES = 240
 """The longest name, in bytes of UTF-8. Most systems allow 255; the rest leaves room for a suffix."""
+MEDIA_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}")
+"""`type/subtype`, both as tokens. Anything else could end a header or begin another."""
 FileStatus = Literal["pending", "ready"]
 """`pending`: promised, its bytes not yet complete; no message may name it."""
 
@@ -77,3 +80,17 @@ class TurnBag(Struct, frozen=True, kw_only=True):
     workspace_id: WorkspaceId
     conversation_id: ConversationId
     files: tuple[File, ...]
+
+
+class StorageLimits(Struct, frozen=True, kw_only=True):
+    """How many bytes the files of one user, and of one workspace, may have together. 0: any number."""
+
+    user_bytes: int = 0
+    workspace_bytes: int = 0
+
+    @property
+    def are_set(self) -> bool:
+        return bool(self.user_bytes or self.workspace_bytes)
+
+
+NO_LIMITS = StorageLimits()

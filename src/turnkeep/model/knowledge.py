@@ -139,15 +139,15 @@ class RowHit(Struct, frozen=True, kw_only=True):
 class TextHit(Struct, frozen=True, kw_only=True):
     """A place in the text of a file that matches."""
 
-    sha256: str
+    key: str
     place: str | None
     excerpt: str
 
 
 class FileText(Struct, frozen=True, kw_only=True):
-    """The text of a file's bytes, or why there is none."""
+    """The text of a file's bytes as a kind reads them, or why there is none. `key` names both (`text_key`)."""
 
-    sha256: str
+    key: str
     text: str
     problem: str | None = None
 

@@ -20,6 +20,9 @@ INDEXED_CHARS = 100_000
 TOKEN_CHARS = 64
 QUERY_TOKENS = 20
 SNIPPET_CHARS = 160
+CHUNK_CHARS = 2_000
+TRIED_CHUNKS = 5
+"""How a text is looked through for its snippet."""
 PASSAGE_CHARS = 2_000
 
 _UNSPACED = (
@@ -156,11 +159,13 @@ def _densest(found: list[tuple[int, str]], chars: int) -> int:
 def snippet(text: str, query: SearchQuery) -> str | None:
     """The neighbourhood of the first match, every match in it between `**`; None where nothing matches."""
     text = text[:INDEXED_CHARS]
-    found = [(start, end) for start, end, token in _spans(text) if query.matches(token)]
-    if not found:
+    first = _first_match(text, query)
+    if first is None:
         return None
-    begin = max(0, found[0][0] - SNIPPET_CHARS // 4)
+    begin = max(0, first - SNIPPET_CHARS // 4)
     end = min(len(text), begin + SNIPPET_CHARS)
+    near = _spans(text[first : end + 2 * TOKEN_CHARS])
+    found = [(first + start, first + stop) for start, stop, token in near if query.matches(token)]
     pieces = ["…" if begin else ""]
     place = begin
     for start, stop in _joined(found):
@@ -172,6 +177,30 @@ def snippet(text: str, query: SearchQuery) -> str | None:
     return " ".join("".join(pieces).split())
 
 
+def _first_match(text: str, query: SearchQuery) -> int | None:
+    """Where the first word of the query stands. A chunk is taken apart only if it holds such a word, and only a few
+    are: a text could hold it everywhere inside of other words."""
+    tokens = (*query.words, *query.prefixes)
+    tried = looked_at = 0
+    for begin in range(0, len(text), CHUNK_CHARS):
+        chunk = text[begin : begin + CHUNK_CHARS + 2 * TOKEN_CHARS]
+        folded = _folded(chunk)
+        looked_at += len(folded)  # some characters become many
+        if looked_at > 2 * INDEXED_CHARS:
+            return None
+        if not any(token in folded for token in tokens):
+            continue
+        for start, _, token in _spans(chunk):
+            # The chunk may begin in the middle of a word.
+            is_part = start == 0 < begin and text[begin - 1].isalnum() and not _STARTS_UNSPACED.match(chunk)
+            if not is_part and query.matches(token):
+                return begin + start
+        tried += 1
+        if tried == TRIED_CHUNKS:
+            return None
+    return None
+
+
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:
     """Every token with the place where it stands."""
     for run in _RUN.finditer(text):
@@ -180,19 +209,28 @@ def _spans(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _tokens_of_run(run: re.Match[str]) -> Iterator[tuple[int, int, str]]:
     if not run["unspaced"]:
-        folded = _folded(run[0])
-        if folded:
-            yield run.start(), run.end(), folded
+        for token in _words(_folded(run[0])):
+            yield run.start(), run.end(), token
         return
     characters = run[0]
     for offset in range(len(characters)):
         pair = characters[offset : offset + 2]
         start = run.start() + offset
-        yield start, start + len(pair), _folded(pair)
+        yield start, start + len(pair), _folded(pair)[:TOKEN_CHARS]
+
+
+def _words(folded: str) -> Iterator[str]:
+    """The tokens of one folded word. One character can become several words, or bring signs that divide them: ⑴ is
+    (1), and ﷺ is a sentence."""
+    if folded.isalnum():
+        yield folded[:TOKEN_CHARS]
+    else:
+        for run in _RUN.finditer(folded):
+            yield run[0][:TOKEN_CHARS]
 
 
 def _folded(token: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", token).casefold())[:TOKEN_CHARS]
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", token).casefold())
 
 
 def _joined(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

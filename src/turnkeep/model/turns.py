@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
+from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.blocks import JsonObject, Usage
-from turnkeep_client.wire.conversations import IfBusy, TurnSource, TurnStatus
+from turnkeep_client.wire.conversations import IfBusy, TurnStatus
 
 __all__ = [
     "MOVES",

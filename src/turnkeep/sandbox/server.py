@@ -1,5 +1,8 @@
 """The sandbox runner as a server: `POST /stream` runs one turn and responds with its lines, `GET /healthz` reports.
 
+It runs turns of one server, which shows the shared secret. A page in a browser on this machine can send requests to it
+too, so it takes only JSON, and on a loopback address it answers only to the names of this machine.
+
 It is a bare ASGI app. A turn lives exactly as long as its request: when the client disconnects, or the server shuts
 down, its box is killed and nothing is written back. However the process ends, every box ends with it.
 """
@@ -7,23 +10,32 @@ down, its box is killed and nothing is written back. However the process ends, e
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import msgspec
 
-from turnkeep.errors import InvalidRequest, SandboxUnavailable, TurnkeepError
-from turnkeep.http_server.sockets import keep_alive, listen
+from turnkeep.errors import (
+    Forbidden,
+    InvalidRequest,
+    QueueFull,
+    SandboxUnavailable,
+    TurnkeepError,
+    Unauthorized,
+    UnsupportedMediaType,
+)
+from turnkeep.fair_queue import FairQueue, Owner, Shares
+from turnkeep.http_server.sockets import host_name, is_loopback, keep_alive, listen
 from turnkeep.http_server.uvicorn_server import GracefulServer
 from turnkeep.sandbox.boxes.docker import Docker
 from turnkeep.sandbox.boxes.limits import Cgroups
-from turnkeep.sandbox.boxes.ports import Driver
+from turnkeep.sandbox.boxes.ports import BoxUnavailable, Driver
 from turnkeep.sandbox.line_stream import LineStream
 from turnkeep.sandbox.server_client import read_shape
 from turnkeep.sandbox.settings import RunnerSettings
@@ -36,6 +48,13 @@ HEARTBEAT_SECONDS = 15.0
 """After this long without a line a blank one is sent: a broken connection is only noticed by writing to it."""
 BACKLOG = 512
 CLOSE_SECONDS = 2
+ORG_HEADER, USER_HEADER = b"turnkeep-org", b"turnkeep-user"
+"""Whose turn it is, so that the places are shared fairly."""
+_STATUSES: dict[type[TurnkeepError], int] = {
+    SandboxUnavailable: 503,
+    Unauthorized: 401,
+    UnsupportedMediaType: 415,
+}
 
 _logger = logging.getLogger("turnkeep.sandbox")
 
@@ -63,12 +82,23 @@ def bind(settings: RunnerSettings) -> socket.socket:
     return keep_alive(listen(settings.host, settings.port, variable="TURNKEEP_SANDBOX_HOST", backlog=BACKLOG))
 
 
+NO_CGROUP = (
+    "The kernel cannot limit the memory of boxes: no memory cgroup can be made here. Start the runner as a service of "
+    "systemd with `Delegate=yes`, or as root, or use the docker driver. TURNKEEP_SANDBOX_MEMORY_GUARD=watchdog runs it "
+    "all the same, for users whom you trust (docs/howto/run-a-sandbox.md)."
+)
+
+
 def make_driver(settings: RunnerSettings) -> Driver:
+    """Raises BoxUnavailable if the settings ask for a memory cgroup and there is none."""
     if settings.driver == "docker":
         return Docker(image=settings.docker_image, runtime=settings.docker_runtime or None)
     from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
 
-    return Bubblewrap(cgroups=Cgroups.find())
+    cgroups = Cgroups.find()
+    if cgroups is None and settings.needs_cgroup:
+        raise BoxUnavailable(NO_CGROUP)
+    return Bubblewrap(cgroups=cgroups)
 
 
 class RunnerApp:
@@ -78,16 +108,28 @@ class RunnerApp:
         self._driver = driver
         self._settings = settings
         self._session = session
-        self._limit = ConcurrencyLimit(settings.turns, queue=settings.queue, seconds=settings.queue_seconds)
+        self._places = FairQueue(
+            Shares.of(
+                settings.turns,
+                waiting=settings.queue,
+                per_org=settings.turns_per_org,
+                per_user=settings.turns_per_user,
+            ),
+            seconds=settings.queue_seconds,
+        )
         self._turns: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        headers = dict(scope["headers"])
+        if is_loopback(self._settings.host) and not is_loopback(host_name(headers.get(b"host", b"").decode("latin-1"))):
+            await _problem(send, 403, Forbidden.code, "This runner is local and does not answer to that Host.")
+            return
         match scope["method"], scope["path"]:
             case "POST", "/stream":
-                await self._stream(receive, send)
+                await self._stream(headers, receive, send)
             case "GET", "/healthz":
                 await _respond(send, 503 if self._is_closing else 200, self._health())
             case _, "/stream" | "/healthz":
@@ -108,22 +150,21 @@ class RunnerApp:
         return {
             "status": "closing" if self._is_closing else "ok",
             "driver": self._driver.name,
-            "turns": self._limit.taken,
-            "waiting": self._limit.waiting,
-            "places": self._limit.count,
+            "turns": self._places.taken,
+            "waiting": self._places.waiting,
+            "places": self._settings.turns,
         }
 
-    async def _stream(self, receive: Receive, send: Send) -> None:
+    async def _stream(self, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
         lines = LineStream()
+        owner = owner_of(headers)
         try:
-            turn = self._accept(await _read_body(receive), lines)
-        except InvalidRequest as exc:
-            await _problem(send, 422, exc.code, exc.detail)
+            self._check(headers)
+            turn = self._accept(await _read_body(receive), lines, owner)
+        except TurnkeepError as exc:
+            await _problem(send, _STATUSES.get(type(exc), 422), exc.code, exc.detail)
             return
-        except SandboxUnavailable as exc:
-            await _problem(send, 503, exc.code, exc.detail)
-            return
-        running = asyncio.create_task(self._run(turn, lines))
+        running = asyncio.create_task(self._run(turn, lines, owner))
         self._turns.add(running)
         lines.on_overflow = running.cancel
         gone = asyncio.create_task(disconnected(receive))
@@ -139,10 +180,18 @@ class RunnerApp:
                     await asyncio.wait({running})
             self._turns.discard(running)
 
-    def _accept(self, body: bytes, lines: LineStream) -> SandboxTurn:
+    def _check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse clients without the secret, and bodies that a page of any origin can send without being asked."""
+        given = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+        if self._settings.secret and not secrets.compare_digest(given, self._settings.secret.encode()):
+            raise Unauthorized("Send the secret of this runner (TURNKEEP_SANDBOX_SECRET) as a bearer token.")
+        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+            raise UnsupportedMediaType("Send JSON, with `Content-Type: application/json`.")
+
+    def _accept(self, body: bytes, lines: LineStream, owner: Owner) -> SandboxTurn:
         if self._is_closing:
             raise SandboxUnavailable("This sandbox runner is shutting down.")
-        if self._limit.is_full:
+        if self._places.is_full(owner):
             raise SandboxUnavailable("The sandbox runner and its queue are full.")
         request: SandboxRequest = read_shape(body, SandboxRequest, origin="The body")
         server = self._settings.server
@@ -150,15 +199,35 @@ class RunnerApp:
             raise InvalidRequest(f"This runner serves only turns of {server}.")
         return SandboxTurn(request, lines, driver=self._driver, settings=self._settings, session=self._session)
 
-    async def _run(self, turn: SandboxTurn, lines: LineStream) -> None:
+    async def _run(self, turn: SandboxTurn, lines: LineStream, owner: Owner) -> None:
         began = time.monotonic()
         try:
-            async with self._limit.slot(lambda ahead: lines.log("info", f"Waiting for a place, {ahead} ahead")):
-                await turn.run()
+            await self._run_in_place(turn, lines, owner)
         except TurnkeepError as exc:
             lines.error(exc.code, exc.detail)
         finally:
             _log_end(turn, lines, seconds=time.monotonic() - began)
+
+    async def _run_in_place(self, turn: SandboxTurn, lines: LineStream, owner: Owner) -> None:
+        """Raises SandboxUnavailable if no place becomes free."""
+        seconds = self._settings.queue_seconds
+        async with AsyncExitStack() as stack:
+
+            def announce(ahead: int) -> None:
+                lines.log("info", f"Waiting for a place, {ahead} ahead")
+
+            try:
+                await stack.enter_async_context(self._places.place(owner, on_wait=announce))
+            except QueueFull as exc:
+                raise SandboxUnavailable("The sandbox runner and its queue are full.") from exc
+            except TimeoutError as exc:
+                raise SandboxUnavailable(f"No place became free within {seconds:g} seconds.") from exc
+            await turn.run()
+
+
+def owner_of(headers: Mapping[bytes, bytes]) -> Owner:
+    """Whose turn it is, as the server says."""
+    return Owner(headers.get(ORG_HEADER, b"").decode("latin-1"), headers.get(USER_HEADER, b"").decode("latin-1"))
 
 
 @asynccontextmanager
@@ -238,75 +307,3 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> 
         pass
     if not loop.is_closed():
         loop.call_soon_threadsafe(stop)
-
-
-class RunnerBusy(SandboxUnavailable):
-    """The runner and its queue are full. Try again later, or start another runner."""
-
-
-class WaitedTooLong(SandboxUnavailable):
-    """The turn waited longer in the queue than it may."""
-
-
-class ConcurrencyLimit:
-    """At most `count` turns run at once, and `queue` more wait in order; further turns are refused."""
-
-    def __init__(self, count: int, *, queue: int, seconds: float) -> None:
-        self._free = count
-        self._queue = queue
-        self._seconds = seconds
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self.count = count
-
-    @property
-    def taken(self) -> int:
-        return self.count - self._free
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def is_full(self) -> bool:
-        return self._free == 0 and len(self._waiting) >= self._queue
-
-    @asynccontextmanager
-    async def slot(self, on_wait: Callable[[int], None]) -> AsyncIterator[None]:
-        """Hold one slot. If the turn must wait, `on_wait` gets the number of turns ahead.
-
-        Raises RunnerBusy, WaitedTooLong.
-        """
-        if self.is_full:
-            raise RunnerBusy("The sandbox runner and its queue are full.")
-        if self._free:
-            self._free -= 1
-        else:
-            on_wait(len(self._waiting))
-            await self._wait()
-        try:
-            yield
-        finally:
-            self._release()
-
-    async def _wait(self) -> None:
-        slot = asyncio.get_running_loop().create_future()
-        self._waiting.append(slot)
-        try:
-            async with asyncio.timeout(self._seconds):
-                await slot
-        except BaseException as exc:
-            if slot.done() and not slot.cancelled():
-                self._release()  # the slot was given at the moment of the timeout or cancellation
-            elif slot in self._waiting:
-                self._waiting.remove(slot)
-            if isinstance(exc, TimeoutError):
-                raise WaitedTooLong(f"No place became free within {self._seconds:g} seconds.") from exc
-            raise
-
-    def _release(self) -> None:
-        while self._waiting:
-            slot = self._waiting.popleft()
-            if not slot.done():
-                slot.set_result(None)
-                return
-        self._free += 1

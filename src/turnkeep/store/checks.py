@@ -13,7 +13,7 @@ from turnkeep.errors import Forbidden, InvalidRequest, TooLarge
 from turnkeep.ids import ConversationId, TurnId, check_id
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.files import File, NewFile
+from turnkeep.model.files import MEDIA_TYPE, File, NewFile
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
@@ -216,7 +216,7 @@ def check_new_files(new: Sequence[NewFile]) -> None:
         if each.is_saved and each.conversation_id is not None:
             raise InvalidRequest("A file is in a bag or among the workspace's Files, not both.")
         check_text(each.name, "name", limit=KEY_CHARS)
-        check_text(each.mime_type, "mime_type", limit=KEY_CHARS)
+        check_media_type(each.mime_type)
         check_text(each.storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
         check_bytes(each.size, each.sha256, each.crc32)
 
@@ -226,9 +226,14 @@ def check_completion(
 ) -> None:
     check_bytes(size, sha256, crc32)
     if mime_type is not None:
-        check_text(mime_type, "mime_type", limit=KEY_CHARS)
+        check_media_type(mime_type)
     if storage_key is not None:
         check_text(storage_key, "storage_key", limit=STORAGE_KEY_CHARS)
+
+
+def check_media_type(mime_type: object) -> None:
+    if not isinstance(mime_type, str) or len(mime_type) > KEY_CHARS or not MEDIA_TYPE.fullmatch(mime_type):
+        raise InvalidRequest("mime_type must be type/subtype, such as text/plain.")
 
 
 def check_bytes(size: object, sha256: object, crc32: object | None = None) -> None:

@@ -1,7 +1,7 @@
 """Commands go into the store, receipts come out: the values that its verbs take and return."""
 
 from collections.abc import Callable, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -10,10 +10,10 @@ from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, GivenFields
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
+from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.blocks import Block, JsonObject, Usage
-from turnkeep_client.wire.conversations import TurnSource
 from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
 
 Item = TypeVar("Item")
@@ -99,7 +99,8 @@ class Settlement(Struct, frozen=True, kw_only=True):
     """How a turn ends.
 
     `events` are those before the terminal one (steps closed by a stop); `rows` come before `final`. `final` is the
-    visible answer (perhaps partial), with its display and usage; None when nothing was said.
+    visible answer (perhaps partial), with its display and usage; None when nothing was said. `cost` is what the usage
+    costs; None if the model has no price.
     """
 
     status: FinalStatus
@@ -110,6 +111,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     events: tuple[TurnEvent, ...] = ()
     logs: tuple[LogLine, ...] = ()
     error: TurnError | None = None
+    cost: float | None = None
 
     @property
     def all_rows(self) -> tuple[Message, ...]:
@@ -192,11 +194,13 @@ class TurnTrace(Struct, frozen=True, kw_only=True):
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """A conversation with everything in it: what export writes and import reads, without loss."""
+    """A conversation with everything in it: what export writes and import reads, without loss. `user` is the one to
+    whom it belonged; an import belongs to the importer."""
 
     conversation: Conversation
     turns: tuple[TurnTrace, ...]
     files: tuple[File, ...] = ()
+    user: UserRef | None = None
 
 
 class Purged(Struct, frozen=True, kw_only=True):
@@ -226,6 +230,20 @@ class ConversationChange(Struct, frozen=True, kw_only=True):
     head_turn_id: TurnId | None = None
     metadata: JsonObject | None = None
     without: frozenset[Literal["model", "agent_id"]] = frozenset()
+
+
+PAGE_CHARS = 4 * 1024 * 1024
+"""A page of longer rows has fewer of them. What a client does not read stays in the memory of the server."""
+
+
+def rows_that_fit(rows: Sequence[Sequence[Any]], limit: int) -> int:
+    """How many of these rows a page shows: at most `limit`, of about `PAGE_CHARS` together, and at least one."""
+    chars = 0
+    for place, row in enumerate(rows[:limit]):
+        chars += sum(len(value) for value in row if isinstance(value, str))
+        if chars > PAGE_CHARS:
+            return max(1, place)
+    return limit
 
 
 def page_of(items: Sequence[Item], *, limit: int, cursor_of: Callable[[Item], str]) -> Page[Item]:

@@ -17,7 +17,7 @@ from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable
 from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.outbox import OutboxEntry
-from turnkeep.model.principals import ApiKey, Member, Org, Workspace
+from turnkeep.model.principals import ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.turns import Turn, TurnError
 from turnkeep.store.commands import TokenBinding
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, Part, Usage
@@ -97,6 +97,7 @@ _extras = msgspec.json.Decoder(
     tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
 ).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
+_scopes = msgspec.json.Decoder(Scopes).decode
 _columns = msgspec.json.Decoder(tuple[Column, ...]).decode
 _cells = msgspec.json.Decoder(tuple[Cell, ...]).decode
 
@@ -372,14 +373,23 @@ def to_workspace(row: Row) -> Workspace:
 
 
 def to_member(row: Row) -> Member:
-    return Member(**dict(zip(Member.__struct_fields__, row, strict=True)))
+    """A member from the values of `MEMBER_COLUMNS`."""
+    values = dict(zip(Member.__struct_fields__, row, strict=True))
+    return Member(**values | {"is_disabled": bool(values["is_disabled"])})
 
 
 def to_key(row: Row) -> ApiKey:
     """A key from the values of `KEY_COLUMNS` (and what may follow)."""
     values = dict(zip(ApiKey.__struct_fields__, row, strict=False))
-    tools = values["allowed_tools"]
-    return ApiKey(**values | {"allowed_tools": None if tools is None else _names(tools)})
+    tools, scopes, ancestors = values["allowed_tools"], values["scopes"], values["ancestors"]
+    return ApiKey(
+        **values
+        | {
+            "allowed_tools": None if tools is None else _names(tools),
+            "scopes": None if scopes is None else _scopes(scopes),
+            "ancestors": () if ancestors is None else _names(ancestors),
+        }
+    )
 
 
 def to_agent(row: Row) -> Agent:

@@ -17,6 +17,7 @@ import re
 import socket
 import zlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import parse_qs, urlencode, urljoin
 
@@ -31,6 +32,7 @@ from turnkeep.errors import InvalidRequest, TurnkeepError, WorldError
 from turnkeep.model.truncation import is_too_deep
 from turnkeep.tls import trusted_tls
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
+from turnkeep.tools.call_identity import HEADER_PREFIX, CallSigner, Placeholders, without_arguments
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
@@ -68,6 +70,8 @@ class HttpDefinition(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     timeout_seconds: float | None = None
     idempotent: bool = False
+    arguments: JsonObject = {}
+    """Constant arguments. They take the place of what the model says, and the model does not see them."""
 
 
 class _Request(Struct, frozen=True, kw_only=True):
@@ -76,7 +80,11 @@ class _Request(Struct, frozen=True, kw_only=True):
     method: str
     url: URL
     headers: CIMultiDict[str]
+    """Without those that name the caller: `sign` makes them for each request."""
     body: bytes | None = None
+    sign: Callable[[bytes], dict[str, str]] | None
+    """Makes the headers that name the caller, for this body. None: the request goes to an origin that the agent does
+    not name, and is not told for whom it is."""
 
 
 class HttpEndpointTool:
@@ -89,11 +97,13 @@ class HttpEndpointTool:
         session: aiohttp.ClientSession,
         guard: AddressGuard,
         open_headers: Callable[[], dict[str, str]],
+        signer: CallSigner,
     ) -> None:
+        schema = {"type": "object", "properties": {}} | definition.input_schema
         self.spec = ToolSpec(
             name=definition.name,
             description=definition.description,
-            input_schema={"type": "object", "properties": {}} | definition.input_schema,
+            input_schema=without_arguments(schema, definition.arguments),
             is_idempotent=definition.idempotent,
             timeout_seconds=definition.timeout_seconds,
         )
@@ -101,6 +111,7 @@ class HttpEndpointTool:
         self._session = session
         self._guard = guard
         self._open_headers = open_headers
+        self._signer = signer
 
     async def call(self, args: JsonObject, context: CallContext) -> Outcome:
         try:
@@ -121,7 +132,10 @@ class HttpEndpointTool:
 
     def _request(self, args: JsonObject, context: CallContext) -> _Request:
         """Raises AddressRefused and InvalidRequest for an address or a header that cannot be sent."""
-        url = self._guard.check_url(self._definition.url)
+        placeholders = Placeholders.of(context.principal, context.conversation_id)
+        url = self._guard.check_url(placeholders.in_url(self._definition.url))
+        args = {**args, **placeholders.in_json(self._definition.arguments)}
+        sign = partial(self._signer.headers, context)
         headers = CIMultiDict({"Accept": "application/json, text/*;q=0.9, */*;q=0.5"})
         method = self._definition.method
         if method not in _IN_QUERY:
@@ -129,21 +143,26 @@ class HttpEndpointTool:
         headers.update(self._open_headers())
         headers["Idempotency-Key"] = context.call_id
         _check_headers(headers)
+        headers = CIMultiDict(
+            (name, placeholders.in_header(value))
+            for name, value in headers.items()
+            if not name.lower().startswith(HEADER_PREFIX)  # of an agent that was saved by an older release
+        )
         if method not in _IN_QUERY:
-            return _Request(method=method, url=url, headers=headers, body=msgspec.json.encode(args))
+            return _Request(method=method, url=url, headers=headers, body=msgspec.json.encode(args), sign=sign)
         url = _with_query(url, args) if args else url
         if len(str(url)) > MAX_URL_CHARS:
             raise AddressRefused(f"The arguments make an address of more than {MAX_URL_CHARS:,} characters.")
-        return _Request(method=method, url=url, headers=headers)
+        return _Request(method=method, url=url, headers=headers, sign=sign)
 
     async def _send(self, request: _Request) -> aiohttp.ClientResponse:
-        """The response, after redirects. To another origin the agent's own headers are not sent."""
+        """The response, after redirects. Another origin gets neither the agent's own headers nor the caller's."""
         own = request.url.origin()
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._session.request(
                 request.method,
                 request.url,
-                headers=request.headers,
+                headers={**request.headers, **(request.sign(request.body or b"") if request.sign else {})},
                 data=None if request.body is None else io.BytesIO(request.body),
                 allow_redirects=False,
                 timeout=_TIMEOUT,
@@ -165,7 +184,8 @@ class HttpEndpointTool:
             raise AddressRefused("The tool's server redirected from https to http, which is not followed.")
         dropped = {"host", "content-length"}
         # Headers that were dropped once stay dropped: a way back to the first origin is chosen by the other one.
-        if target.origin() != own:
+        is_foreign = sent.sign is None or target.origin() != own
+        if is_foreign:
             dropped |= {name.lower() for name in self._definition.headers}
         keeps_body = status in {307, 308}
         if not keeps_body:
@@ -175,6 +195,7 @@ class HttpEndpointTool:
             url=target,
             headers=CIMultiDict((name, value) for name, value in sent.headers.items() if name.lower() not in dropped),
             body=sent.body if keeps_body else None,
+            sign=None if is_foreign else sent.sign,
         )
 
 

@@ -1,15 +1,17 @@
 """MCP servers and their tools. The tools of each server are named `server__tool`.
 
-Sessions are opened on first use, shared by the turns of one org, and closed when they are idle. After a failure, a
-server is not tried again for a moment, so that an agent with a dead server does not make every turn wait.
+Sessions are opened on first use, shared by the turns of one org, and closed when they are idle. If the address or the
+headers have placeholders, only turns with the same values share a session. After a failure, a server is not tried again
+for a moment, so that an agent with a dead server does not make every turn wait.
 
 Decision: docs/decisions/0603
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Self
 
 import mcp_types
@@ -17,15 +19,17 @@ import msgspec
 from mcp import MCPError
 from msgspec import Struct
 
-from turnkeep.errors import TurnkeepError
+from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.ids import OrgId
 from turnkeep.tools.addresses import AddressGuard
+from turnkeep.tools.call_identity import CallSigner, Placeholders, without_arguments
 from turnkeep.tools.mcp_session import (
     CLOSE_SECONDS,
     CONNECT_SECONDS,
     McpBroken,
     McpSession,
     McpUnreachable,
+    OpenCalls,
     OpenTransport,
     SessionTasks,
     StderrTail,
@@ -33,7 +37,7 @@ from turnkeep.tools.mcp_session import (
     over_stdio,
 )
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
-from turnkeep.tools.vault import Vault
+from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 IDLE_SECONDS = 300.0
@@ -44,6 +48,8 @@ MAX_SESSIONS = 200
 
 SEPARATOR = "__"
 MAX_DESCRIPTION_CHARS = 10_000
+
+MakeTransport = Callable[[OpenCalls], tuple[OpenTransport, StderrTail]]
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -59,29 +65,20 @@ class McpDefinition(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     tools: list[str] | None = None
     timeout_seconds: float | None = None
+    arguments: JsonObject = {}
+    """Constant arguments, for those of its tools that know them. The model does not see them."""
 
-    def key(self, org_id: OrgId) -> bytes:
-        """Agents with the same key share a session."""
-        return _encode([org_id, self.url, self.headers, self.command, self.args, self.env])
+    def key(self, org_id: OrgId, values: Mapping[str, str]) -> bytes:
+        """Agents with the same key share a session. `values` are those of the placeholders in address and headers."""
+        return _encode([org_id, self.url, self.headers, self.command, self.args, self.env, values])
 
 
 class PooledMcpServer:
-    """One server of one org, with its session if there is one."""
+    """One server of one org, with its session if there is one. `transport` makes a connection, with opened secrets."""
 
-    def __init__(
-        self,
-        definition: McpDefinition,
-        org_id: OrgId,
-        *,
-        vault: Vault,
-        guard: AddressGuard,
-        tasks: SessionTasks,
-        connected: "set[PooledMcpServer]",
-    ) -> None:
-        self._definition = definition
-        self._org_id = org_id
-        self._vault = vault
-        self._guard = guard
+    def __init__(self, transport: "MakeTransport", *, tasks: SessionTasks, connected: "set[PooledMcpServer]") -> None:
+        self._transport = transport
+        self._calls = OpenCalls()
         self._tasks = tasks
         self._connected_servers = connected
         self._session: McpSession | None = None
@@ -122,22 +119,23 @@ class PooledMcpServer:
         raise AssertionError("unreachable")
 
     async def call(
-        self, name: str, args: Mapping[str, Any], *, call_id: str, is_idempotent: bool
+        self, name: str, args: Mapping[str, Any], *, context: CallContext, signer: CallSigner, is_idempotent: bool
     ) -> mcp_types.CallToolResult:
         """Call the tool. The call is repeated once if it surely did not arrive, or if it is idempotent.
 
         Raises McpUnreachable or McpBroken if there is no response, MCPError if the server refused the call.
         """
         async with self._using():
-            session = await self._connected(CONNECT_SECONDS)
-            try:
-                return await session.call(name, args, call_id=call_id)
-            except McpBroken as exc:
-                if exc.was_sent and not is_idempotent:
-                    raise
-            self._failure = None
-            session = await self._connected(CONNECT_SECONDS)
-            return await session.call(name, args, call_id=call_id)
+            with self._calls.signed(context.call_id, partial(signer.headers, context)):
+                session = await self._connected(CONNECT_SECONDS)
+                try:
+                    return await session.call(name, args, context=context)
+                except McpBroken as exc:
+                    if exc.was_sent and not is_idempotent:
+                        raise
+                self._failure = None
+                session = await self._connected(CONNECT_SECONDS)
+                return await session.call(name, args, context=context)
 
     async def close(self) -> None:
         self._connected_servers.discard(self)
@@ -161,25 +159,13 @@ class PooledMcpServer:
             if self._failure is not None and time.monotonic() < self._failure[0]:
                 raise McpUnreachable(self._failure[1])
             try:
-                transport, tail = self._transport()
+                transport, tail = self._transport(self._calls)
                 self._session = await McpSession.open(transport, stderr_tail=tail, seconds=seconds, tasks=self._tasks)
             except TurnkeepError as exc:
                 raise self._failed(exc.detail) from exc
             self._failure = None
             self._connected_servers.add(self)
             return self._session
-
-    def _transport(self) -> tuple[OpenTransport, StderrTail]:
-        """The transport to the server, with decrypted secrets."""
-        definition = self._definition
-        if definition.url is not None:
-            headers = self._vault.open_all(self._org_id, definition.headers)
-            return over_http(definition.url, headers, self._guard), StderrTail()
-        if definition.command is None:
-            raise McpUnreachable("it has neither an address nor a command.")
-        env = self._vault.open_all(self._org_id, definition.env)
-        tail = StderrTail(env.values())
-        return over_stdio(definition.command, definition.args, env, tail), tail
 
     def _failed(self, reason: str) -> McpUnreachable:
         self._failure = (time.monotonic() + RETRY_SECONDS, reason)
@@ -210,19 +196,30 @@ class McpPool:
     def sessions(self) -> int:
         return sum(server.is_connected for server in self._connected)
 
-    def server(self, org_id: OrgId, definition: McpDefinition) -> PooledMcpServer:
-        key = definition.key(org_id)
+    def server(self, org_id: OrgId, definition: McpDefinition, placeholders: Placeholders) -> PooledMcpServer:
+        """The server as these placeholders make it. Raises InvalidRequest if one that it needs has no value, and
+        SecretUnreadable."""
+        headers = self._vault.open_all(org_id, definition.headers)
+        key = definition.key(org_id, placeholders.used_in([definition.url or "", *headers.values()]))
         found = self._servers.get(key)
         if found is None:
-            found = self._servers[key] = PooledMcpServer(
-                definition,
-                org_id,
-                vault=self._vault,
-                guard=self._guard,
-                tasks=self._tasks,
-                connected=self._connected,
-            )
+            transport = partial(self._transport, org_id, definition, placeholders)
+            found = self._servers[key] = PooledMcpServer(transport, tasks=self._tasks, connected=self._connected)
         return found
+
+    def _transport(
+        self, org_id: OrgId, definition: McpDefinition, placeholders: Placeholders, calls: OpenCalls
+    ) -> tuple[OpenTransport, StderrTail]:
+        """The transport to the server, with decrypted secrets."""
+        if definition.url is not None:
+            opened = self._vault.open_all(org_id, definition.headers)
+            headers = {name: placeholders.in_header(value) for name, value in opened.items()}
+            return over_http(placeholders.in_url(definition.url), headers, self._guard, calls), StderrTail()
+        if definition.command is None:
+            raise McpUnreachable("it has neither an address nor a command.")
+        env = self._vault.open_all(org_id, definition.env)
+        tail = StderrTail(env.values())
+        return over_stdio(definition.command, definition.args, env, tail), tail
 
     async def close(self) -> None:
         if self._sweeper is not None:
@@ -252,25 +249,39 @@ class McpPool:
 
 
 class McpTool:
-    """One tool of one server."""
+    """One tool of one server, for one agent."""
 
-    def __init__(self, server: PooledMcpServer, definition: McpDefinition, tool: mcp_types.Tool) -> None:
+    def __init__(
+        self, server: PooledMcpServer, definition: McpDefinition, tool: mcp_types.Tool, signer: CallSigner
+    ) -> None:
         hints = tool.annotations or mcp_types.ToolAnnotations()
+        schema = {"type": "object", "properties": {}} | tool.input_schema
+        known = schema["properties"]
+        self._constant = {name: value for name, value in definition.arguments.items() if name in known}
         self.spec = ToolSpec(
             name=f"{definition.name}{SEPARATOR}{tool.name}",
             description=(tool.description or tool.title or "")[:MAX_DESCRIPTION_CHARS],
-            input_schema={"type": "object", "properties": {}} | tool.input_schema,
+            input_schema=without_arguments(schema, self._constant),
             is_idempotent=bool(hints.idempotent_hint or hints.read_only_hint),
             timeout_seconds=definition.timeout_seconds,
         )
         self._server = server
+        self._signer = signer
         self._name = tool.name
 
     async def call(self, args: JsonObject, context: CallContext) -> Outcome:
         try:
+            constant = Placeholders.of(context.principal, context.conversation_id).in_json(self._constant)
+            self._signer.headers(context, b"")  # a call that cannot be signed is not sent
             result = await self._server.call(
-                self._name, args, call_id=context.call_id, is_idempotent=self.spec.is_idempotent
+                self._name,
+                {**args, **constant},
+                context=context,
+                signer=self._signer,
+                is_idempotent=self.spec.is_idempotent,
             )
+        except (InvalidRequest, SecretUnreadable) as exc:
+            return Outcome(error=exc.detail)
         except McpUnreachable as exc:
             return Outcome(error=f"The tool's server cannot be reached: {exc.detail}")
         except McpBroken as exc:
@@ -280,10 +291,12 @@ class McpTool:
         return outcome_of(result)
 
 
-def tools_of(server: PooledMcpServer, definition: McpDefinition, listed: Iterable[mcp_types.Tool]) -> list[McpTool]:
+def tools_of(
+    server: PooledMcpServer, definition: McpDefinition, listed: Iterable[mcp_types.Tool], signer: CallSigner
+) -> list[McpTool]:
     """Those of the listed tools that the agent may use."""
     allowed = definition.tools
-    return [McpTool(server, definition, tool) for tool in listed if allowed is None or tool.name in allowed]
+    return [McpTool(server, definition, tool, signer) for tool in listed if allowed is None or tool.name in allowed]
 
 
 def outcome_of(result: mcp_types.CallToolResult) -> Outcome:

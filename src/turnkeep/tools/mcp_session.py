@@ -22,15 +22,19 @@ import anyio
 import httpcore2
 import httpx2
 import mcp_types
+import msgspec
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from msgspec import Struct, field
 
 from turnkeep.config import masked
 from turnkeep.errors import TurnkeepError, WorldError
 from turnkeep.tls import trusted_tls
 from turnkeep.tools.addresses import AddressGuard
+from turnkeep.tools.call_identity import context_meta
 from turnkeep.tools.http_tools import KEEPALIVE_SECONDS, MAX_CONNECTIONS
+from turnkeep.tools.ports import CallContext
 from turnkeep.tools.secret_masking import MIN_SECRET_CHARS
 
 CONNECT_SECONDS = 10.0
@@ -45,10 +49,13 @@ LIST_SECONDS = 300.0
 RELISTEN_SECONDS = 5.0
 EVENT_LOOP_ROUNDS = 20
 IDEMPOTENCY_META = "turnkeep/idempotency-key"
+CONTEXT_META = "turnkeep/context"
 
 Transport = AbstractAsyncContextManager[Any]
 OpenTransport = Callable[[], Transport]
 SessionTasks = set[asyncio.Task[None]]
+Sign = Callable[[bytes], Mapping[str, str]]
+"""Makes the headers that say for whom a request with this body is made."""
 Result = TypeVar("Result")
 
 
@@ -139,9 +146,9 @@ class McpSession:
             self._listing = (time.monotonic() + LIST_SECONDS, found)
         return found
 
-    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str) -> mcp_types.CallToolResult:
+    async def call(self, name: str, args: Mapping[str, Any], *, context: CallContext) -> mcp_types.CallToolResult:
         """Raises McpBroken if the connection ended, MCPError if the server refused the call."""
-        meta: Any = {IDEMPOTENCY_META: call_id}
+        meta: Any = {IDEMPOTENCY_META: context.call_id, CONTEXT_META: context_meta(context)}
         return await self._translated(self._client.call_tool(name, dict(args), meta=meta))
 
     @property
@@ -283,14 +290,62 @@ class StderrTail:
         self._kept = (self._kept + chunk)[-KEPT_BYTES:]
 
 
-def over_http(url: str, headers: Mapping[str, str], guard: AddressGuard) -> OpenTransport:
-    """Streamable HTTP through the guarded client, which follows no redirects."""
+class OpenCalls:
+    """The calls that a session sends over HTTP just now, and how to sign each.
+
+    The SDK sends the requests of a session from a task of its own, and all under the same headers. So the HTTP client
+    finds the call in the body that it sends, and asks here for the headers of that call.
+    """
+
+    def __init__(self) -> None:
+        self._signs: dict[str, Sign] = {}
+
+    @contextmanager
+    def signed(self, call_id: str, sign: Sign) -> Iterator[None]:
+        self._signs[call_id] = sign
+        try:
+            yield
+        finally:
+            self._signs.pop(call_id, None)
+
+    def headers_for(self, body: bytes) -> Mapping[str, str]:
+        """The headers of the call that this body is; none for other messages."""
+        if not self._signs:
+            return {}
+        try:
+            message = msgspec.json.decode(body, type=_JsonRpc)
+        except msgspec.MsgspecError:
+            return {}
+        sign = self._signs.get(message.params.meta.context.call)
+        return {} if sign is None else sign(body)
+
+
+class _Context(Struct):
+    call: str = ""
+
+
+class _Meta(Struct):
+    context: _Context = field(default_factory=_Context, name=CONTEXT_META)
+
+
+class _Params(Struct):
+    meta: _Meta = field(default_factory=_Meta, name="_meta")
+
+
+class _JsonRpc(Struct):
+    params: _Params = field(default_factory=_Params)
+
+
+def over_http(url: str, headers: Mapping[str, str], guard: AddressGuard, calls: OpenCalls) -> OpenTransport:
+    """Streamable HTTP through the guarded client, which follows no redirects and signs calls."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Any]:
         timeout = httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
         async with AsyncExitStack() as stack:
-            client = open_client(guard, headers=headers, timeout=timeout, max_bytes=MAX_ANSWER_BYTES)
+            client = open_client(
+                guard, headers=headers, timeout=timeout, max_bytes=MAX_ANSWER_BYTES, sign=calls.headers_for
+            )
             await stack.enter_async_context(client)
             yield await stack.enter_async_context(streamable_http_client(str(guard.check_url(url)), http_client=client))
 
@@ -357,11 +412,14 @@ def open_client(
     headers: Mapping[str, str] | None = None,
     timeout: httpx2.Timeout | None = None,
     max_bytes: int | None = None,
+    sign: Sign | None = None,
 ) -> httpx2.AsyncClient:
-    """The client that the MCP SDK is given: httpx, under the same rules as `http_tools.open_session`."""
+    """The client that the MCP SDK is given: httpx, under the same rules as `http_tools.open_session`. `sign` makes more
+    headers for each body that is sent."""
+    given = {"user-agent": "turnkeep", "accept-encoding": "identity", **(headers or {})}
     return httpx2.AsyncClient(
-        transport=GuardedTransport(guard, max_bytes=max_bytes),
-        headers={"user-agent": "turnkeep", "accept-encoding": "identity", **(headers or {})},
+        transport=GuardedTransport(guard, max_bytes=max_bytes, sign=sign),
+        headers=[(name.encode(), value.encode()) for name, value in given.items()],
         timeout=timeout or httpx2.Timeout(30.0),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         follow_redirects=False,
@@ -415,8 +473,9 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     """HTTP over a guarded network. Reading a body longer than `max_bytes` fails, except for event streams."""
 
-    def __init__(self, guard: AddressGuard, *, max_bytes: int | None = None) -> None:
+    def __init__(self, guard: AddressGuard, *, max_bytes: int | None = None, sign: Sign | None = None) -> None:
         self._max_bytes = max_bytes
+        self._sign = sign
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=trusted_tls(),
             max_connections=MAX_CONNECTIONS,
@@ -425,6 +484,9 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self._sign is not None and request.method == "POST":
+            more = [(name.encode(), value.encode()) for name, value in self._sign(await request.aread()).items()]
+            request.headers = httpx2.Headers([*request.headers.raw, *more])
         response = await super().handle_async_request(request)
         if self._max_bytes is not None:
             if response.headers.get("content-encoding", "identity") != "identity":

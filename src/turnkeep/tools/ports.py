@@ -7,7 +7,7 @@ from msgspec import Struct
 from turnkeep.config import EngineSettings
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Principal, UserRef
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.events import Source
 
@@ -26,7 +26,11 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
 
 class CallContext(Struct, frozen=True, kw_only=True):
-    """For which principal and in which turn a tool runs. HTTP tools send `call_id` as their Idempotency-Key."""
+    """For which principal and in which turn a tool runs. HTTP tools send `call_id` as their Idempotency-Key.
+
+    `user` is the user for whom the tool works, with the host's id as `external_id`; None if the turn was asked by a
+    service key alone.
+    """
 
     call_id: CallId
     turn_id: TurnId
@@ -34,6 +38,10 @@ class CallContext(Struct, frozen=True, kw_only=True):
     principal: Principal
     result_chars: int = EngineSettings().tool_result_chars
     """Maximum number of characters that the model is sent. A tool that pages its results fits whole ones into it."""
+
+    @property
+    def user(self) -> UserRef | None:
+        return self.principal.user
 
 
 class Passage(Struct, frozen=True, kw_only=True):
@@ -82,14 +90,19 @@ class Tools(Protocol):
     """All tools of a server."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the native tools."""
+    def native(self) -> tuple[ToolSpec, ...]:
+        """The native tools, those of the operator included, sorted by name."""
 
-    async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
-        """The tools that this agent may use for this principal: what the agent names and the key allows."""
+    async def toolbox(
+        self, agent: AgentSpec | None, principal: Principal, conversation_id: ConversationId | None = None
+    ) -> Toolbox:
+        """The tools that this agent may use for this principal: what the agent names and the key allows.
+
+        Without a conversation, MCP servers whose address or headers name the conversation are left out.
+        """
 
     async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
-        """Why this MCP server cannot be used now; None if it can."""
+        """Why this MCP server cannot be used now; None if it can, or if that depends on the user."""
 
     async def check_address(self, url: str) -> str | None:
         """Raises InvalidRequest for an address that tools may not call. Returns another problem with it, or None."""

@@ -6,33 +6,29 @@ the environment of the program.
 
 import asyncio
 import importlib
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import aiohttp
 import msgspec
 
-from turnkeep.errors import Forbidden, TurnkeepError
-from turnkeep.ids import OrgId
+from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
+from turnkeep.ids import ConversationId, OrgId
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.principals import Principal
 from turnkeep.tools.addresses import AddressGuard, NameUnknown
+from turnkeep.tools.call_identity import CallSigner, Placeholders, has_placeholders
 from turnkeep.tools.http_tools import HttpDefinition, HttpEndpointTool, open_session
-from turnkeep.tools.ports import Tool
+from turnkeep.tools.ports import Tool, Toolbox, ToolSpec
 from turnkeep.tools.secret_masking import MaskedTool, OpenSecrets, SecretMask
 from turnkeep.tools.vault import Vault
 from turnkeep_client.wire.blocks import JsonObject
 
 if TYPE_CHECKING:
     from turnkeep.tools.mcp import McpDefinition, McpPool
-import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-
-from turnkeep.errors import InvalidRequest
-from turnkeep.model.principals import Principal
-from turnkeep.tools.ports import Toolbox, ToolSpec
 
 _logger = logging.getLogger("turnkeep.tools")
 
@@ -78,10 +74,12 @@ class ToolRegistry:
         self._remote = remote
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._tools))
+    def native(self) -> tuple[ToolSpec, ...]:
+        return tuple(self._tools[name].spec for name in sorted(self._tools))
 
-    async def toolbox(self, agent: AgentSpec | None, principal: Principal) -> Toolbox:
+    async def toolbox(
+        self, agent: AgentSpec | None, principal: Principal, conversation_id: ConversationId | None = None
+    ) -> Toolbox:
         """Names of tools that no longer exist are skipped; if the model calls one, it gets an error.
 
         If two tools have the same name, the first is used: native, HTTP, then the MCP servers in the agent's order.
@@ -90,7 +88,7 @@ class ToolRegistry:
         found = [self._tools[name] for name in wanted if isinstance(name, str) and name in self._tools]
         notes: list[str] = []
         if agent is not None and self._remote is not None:
-            remote, notes = await self._remote.tools_of(agent, principal.org_id)
+            remote, notes = await self._remote.tools_of(agent, principal, conversation_id)
             found += remote
         taken: dict[str, Tool] = {}
         for each in found:
@@ -101,7 +99,7 @@ class ToolRegistry:
         return FixedToolbox(taken, notes)
 
     async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
-        """Why this MCP server cannot be used now; None if it can."""
+        """Why this MCP server cannot be used now; None if it can, or if that depends on the user."""
         return None if self._remote is None else await self._remote.mcp_server_problem(server, org_id)
 
     async def check_address(self, url: str) -> str | None:
@@ -123,6 +121,19 @@ class FixedToolbox:
         return self._tools.get(name)
 
 
+class AgentSecret:
+    """The sealed secret with which calls of one agent are signed, opened at the moment of a call."""
+
+    def __init__(self, vault: Vault, org_id: OrgId, sealed: str | None) -> None:
+        self.org_id = org_id
+        self.sealed_texts = {} if sealed is None else {"tool_secret": sealed}
+        self._vault = vault
+
+    def open(self) -> str | None:
+        """None if the agent has no secret. Raises SecretUnreadable."""
+        return self._vault.open_all(self.org_id, self.sealed_texts).get("tool_secret")
+
+
 class RemoteTools:
     """HTTP tools and MCP servers that agents declare. At its end every connection and every program is ended."""
 
@@ -142,23 +153,31 @@ class RemoteTools:
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
-    async def tools_of(self, agent: AgentSpec, org_id: OrgId) -> tuple[list[Tool], list[str]]:
+    async def tools_of(
+        self, agent: AgentSpec, principal: Principal, conversation_id: ConversationId | None
+    ) -> tuple[list[Tool], list[str]]:
         """The agent's HTTP tools, then those of its MCP servers (listed in parallel), and notes on what is missing."""
         tools: list[Tool] = []
         notes: list[str] = []
+        secret = AgentSecret(self._vault, principal.org_id, agent.tool_secret)
         for declared in agent.tools:
             if isinstance(declared, dict):
                 try:
-                    tools.append(self._http_tool(declared, org_id))
+                    tools.append(self._http_tool(declared, secret))
                 except msgspec.ValidationError as exc:
                     notes.append(f"The tool {declared.get('name')} is left out: {exc}")
-        for found, note in await asyncio.gather(*(self._mcp_tools(server, org_id) for server in agent.mcp_servers)):
+        placeholders = Placeholders.of(principal, conversation_id)
+        listing = (self._mcp_tools(server, placeholders, secret) for server in agent.mcp_servers)
+        for found, note in await asyncio.gather(*listing):
             tools += found
             notes += [note] if note else []
         return tools, notes
 
-    async def _mcp_tools(self, server: JsonObject, org_id: OrgId) -> tuple[list[Tool], str | None]:
+    async def _mcp_tools(
+        self, server: JsonObject, placeholders: Placeholders, secret: AgentSecret
+    ) -> tuple[list[Tool], str | None]:
         """The server's tools, or none and the reason. The turn goes on without them."""
+        org_id = secret.org_id
         pool = await self._open_pool()
         from turnkeep.tools.mcp import McpDefinition, tools_of
 
@@ -166,24 +185,27 @@ class RemoteTools:
             definition = msgspec.convert(server, McpDefinition)
         except msgspec.ValidationError as exc:
             return [], f"The MCP server {server.get('name')} is left out: {exc}"
-        found = pool.server(org_id, definition)
-        secrets = self._secrets(org_id, definition.headers, definition.env)
+        secrets = self._secrets(org_id, definition.headers, definition.env, secret.sealed_texts)
         try:
             self._check_command(definition, org_id)
+            found = pool.server(org_id, definition, placeholders)
             listed = await found.tools()
         except TurnkeepError as exc:
             return [], SecretMask(secrets).text(f"The MCP server {definition.name} is left out: {exc.detail}")
-        return [MaskedTool(tool, secrets) for tool in tools_of(found, definition, listed)], None
+        tools = tools_of(found, definition, listed, CallSigner(secret.open))
+        return [MaskedTool(tool, secrets) for tool in tools], None
 
     async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
-        """Why this MCP server cannot be used now; None if it can."""
+        """Why this MCP server cannot be used now; None if it can, or if that depends on the user."""
         pool = await self._open_pool()
         from turnkeep.tools.mcp import McpDefinition
 
         definition = msgspec.convert(server, McpDefinition)
-        found = pool.server(org_id, definition)
         try:
             self._check_command(definition, org_id)
+            if has_placeholders([definition.url or "", *self._vault.open_all(org_id, definition.headers).values()]):
+                return None
+            found = pool.server(org_id, definition, Placeholders({}))
             names = {tool.name for tool in await found.tools(seconds=PROBE_SECONDS, retry_now=True)}
         except TurnkeepError as exc:
             mask = SecretMask(self._secrets(org_id, definition.headers, definition.env))
@@ -204,15 +226,16 @@ class RemoteTools:
             return exc.detail
         return None
 
-    def _http_tool(self, declared: JsonObject, org_id: OrgId) -> Tool:
-        definition = msgspec.convert(declared, HttpDefinition)
+    def _http_tool(self, declared: JsonObject, secret: AgentSecret) -> Tool:
+        definition, org_id = msgspec.convert(declared, HttpDefinition), secret.org_id
         tool = HttpEndpointTool(
             definition,
             session=self._open_session(),
             guard=self._guard,
             open_headers=partial(self._vault.open_all, org_id, definition.headers),
+            signer=CallSigner(secret.open),
         )
-        return MaskedTool(tool, self._secrets(org_id, definition.headers))
+        return MaskedTool(tool, self._secrets(org_id, definition.headers, secret.sealed_texts))
 
     def _secrets(self, org_id: OrgId, *sealed: Mapping[str, str]) -> OpenSecrets:
         return lambda: [text for each in sealed for text in self._vault.open_all(org_id, each).values()]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from turnkeep.config import masked
+from turnkeep.tools.call_identity import PLACEHOLDER
 from turnkeep.tools.ports import CallContext, Outcome, Tool
 from turnkeep.tools.vault import SecretUnreadable
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -37,7 +38,8 @@ class MaskedTool:
 
 
 class SecretMask:
-    """Masks secrets, and the words they consist of (as in `Bearer …`), in texts and JSON values."""
+    """Masks secrets, and the words they consist of (as in `Bearer …`), in texts and JSON values. Of a secret with a
+    placeholder, what stands around the placeholder is masked."""
 
     def __init__(self, open_secrets: OpenSecrets) -> None:
         self._open_secrets = open_secrets
@@ -59,8 +61,15 @@ class SecretMask:
             secrets = list(self._open_secrets())
         except SecretUnreadable:
             return set()  # then no secret was sent either
-        words = {word for secret in secrets for word in (secret, *secret.split()) if len(word) >= MIN_SECRET_CHARS}
+        words = {word for secret in secrets for word in _words(secret) if len(word) >= MIN_SECRET_CHARS}
         return words - {"Bearer", "bearer"}
+
+
+def _words(secret: str) -> list[str]:
+    """The secret itself, and its words."""
+    if PLACEHOLDER.search(secret):
+        return PLACEHOLDER.sub(" ", secret).split()
+    return [secret, *secret.split()]
 
 
 def _masked_value(value: JsonValue, words: set[str]) -> JsonValue:

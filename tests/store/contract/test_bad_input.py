@@ -35,6 +35,7 @@ from turnkeep.ids import CallId, new_call_id, new_file_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.files import File
 from turnkeep.model.messages import Legacy
+from turnkeep.model.principals import Scopes
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.store.commands import ConversationChange, NewConversation, TokenBinding
 from turnkeep.store.ports import Store
@@ -115,6 +116,10 @@ class Stage:
     async def change(self, **fields: Any) -> None:
         change = ConversationChange(**fields)
         await self.store.change_conversation(self.tenant.ann, self.settled.conversation_id, change)
+
+    async def rename_member(self, name: str) -> None:
+        member = await self.store.ensure_member(self.tenant.org.id, self.tenant.workspace.id, "ann")
+        await self.store.change_member(self.tenant.org.id, structs.replace(member, name=name))
 
     async def add_file(self, **fields: Any) -> None:
         await a_file(self.store, self.tenant.ann, **fields)
@@ -202,6 +207,10 @@ TEXT_FIELDS: dict[str, Attempt] = {
     "member: name": lambda s, t: s.store.ensure_member(s.tenant.org.id, s.tenant.workspace.id, t),
     "key: name": lambda s, t: s.store.add_key(a_key(s.tenant.org, name=t), secrets.token_bytes(32)),
     "key: tools": lambda s, t: s.store.add_key(a_key(s.tenant.org, allowed_tools=(t,)), secrets.token_bytes(32)),
+    "key: scopes": lambda s, t: s.store.add_key(
+        a_key(s.tenant.org, scopes=Scopes(models=(t,))), secrets.token_bytes(32)
+    ),
+    "member: new name": lambda s, t: s.rename_member(t),
     "agent: name": lambda s, t: s.store.create_agent(s.tenant.service, AgentSpec(name=t)),
     "agent: instructions": lambda s, t: s.store.create_agent(s.tenant.service, AgentSpec(name="a", instructions=t)),
     "agent: environment": lambda s, t: s.store.create_agent(

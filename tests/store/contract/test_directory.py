@@ -12,11 +12,14 @@ from tests.store.factories import (
     a_conversation,
     a_key,
     a_tenant,
+    begin,
     claim,
+    finish,
     nothing_written,
+    wait_in_queue,
 )
-from turnkeep.errors import CallerError, Conflict, NotFound
-from turnkeep.ids import OrgId, new_agent_id, new_key_id, new_org_id, new_workspace_id
+from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound
+from turnkeep.ids import OrgId, UserId, new_agent_id, new_key_id, new_org_id, new_workspace_id
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
 from turnkeep.model.principals import Workspace
 from turnkeep.store.ports import Store
@@ -159,13 +162,13 @@ class TestMembers:
             *(store.ensure_member(tenant.org.id, tenant.workspace.id, "carl") for _ in range(20))
         )
         assert len({member.id for member in members}) == 1
-        assert len(await store.members(tenant.org.id, tenant.workspace.id)) == 3
+        assert len((await store.members(tenant.org.id, tenant.workspace.id)).data) == 3
 
     async def test_the_same_name_in_another_workspace_is_another_member(self, store: Store, tenant: Tenant) -> None:
         other = await store.create_workspace(tenant.org.id, "Lab")
         there = await store.ensure_member(tenant.org.id, other.id, "ann")
         assert there.id != tenant.ann.user_id
-        assert await store.members(tenant.org.id, other.id) == [there]
+        assert (await store.members(tenant.org.id, other.id)).data == (there,)
 
     @pytest.mark.parametrize("name", ["", "a\0b", "\udfff", "n" * 10_000_000], ids=lambda text: ascii(text)[:12])
     async def test_a_name_that_cannot_be_kept_is_refused(
@@ -174,6 +177,62 @@ class TestMembers:
         async with nothing_written(database):
             with pytest.raises(CallerError):
                 await store.ensure_member(tenant.org.id, tenant.workspace.id, name)
+
+    async def test_are_found_by_id_by_host_id_and_by_a_part_of_their_names(self, store: Store, tenant: Tenant) -> None:
+        where = (tenant.org.id, tenant.workspace.id)
+        carl = await store.ensure_member(*where, "carl@example.com")
+        twin = await store.ensure_member(*where, carl.id)
+        assert await store.member(*where, "carl@example.com") == await store.member(*where, carl.id) == carl
+        assert await store.member_of_host(*where, carl.id) == twin, "the id of another does not count as a host id"
+        assert await store.member_of_host(*where, "nobody") is None
+        named = await store.change_member(tenant.org.id, structs.replace(carl, name="Charles"))
+        for query, found in (("CARL@", [named]), ("harle", [named]), ("%", []), ("example_com", [])):
+            assert list((await store.members(*where, query=query)).data) == found
+        assert set(await store.members_by_id(tenant.org.id, [carl.id, twin.id])) == {named, twin}
+        with pytest.raises(NotFound):
+            await store.member(*where, "nobody")
+
+    async def test_are_listed_in_pages(self, store: Store, tenant: Tenant) -> None:
+        where = (tenant.org.id, tenant.workspace.id)
+        for n in range(3):
+            await store.ensure_member(*where, f"user {n}")
+        seen: list[str] = []
+        cursor = None
+        for _ in range(3):
+            page = await store.members(*where, limit=2, cursor=cursor)
+            seen += [member.external_id for member in page.data]
+            cursor = page.next_cursor
+        assert seen == ["ann", "bob", "user 0", "user 1", "user 2"]
+        assert cursor is None
+
+    async def test_keep_what_is_changed(self, store: Store, tenant: Tenant) -> None:
+        stranger = await a_tenant(store, "Other")
+        [ann] = await store.members_by_id(tenant.org.id, [tenant.ann.user_id or UserId("")])
+        changed = structs.replace(
+            ann,
+            name="Ann",
+            role="admin",
+            is_disabled=True,
+            monthly_message_limit=1,
+            monthly_token_limit=2**40,
+            monthly_cost_limit=0.5,
+        )
+        assert await store.change_member(tenant.org.id, changed) == changed
+        assert await store.ensure_member(tenant.org.id, tenant.workspace.id, "ann") == changed
+        assert await store.members_by_id(stranger.org.id, [ann.id]) == []
+        with pytest.raises(NotFound):
+            await store.change_member(stranger.org.id, ann)
+        for wrong in ({"monthly_token_limit": -1}, {"monthly_cost_limit": -0.1}, {"monthly_cost_limit": float("nan")}):
+            with pytest.raises(InvalidRequest):
+                await store.change_member(tenant.org.id, structs.replace(ann, **wrong))
+
+    async def test_have_open_turns_that_can_be_found(self, store: Store, tenant: Tenant) -> None:
+        assert tenant.ann.user_id is not None
+        running = await begin(store, tenant.ann)
+        waiting = await wait_in_queue(store, tenant.ann, running.conversation_id)
+        await finish(store, tenant.ann)
+        await begin(store, tenant.bob)
+        assert await store.open_turns(tenant.org.id, tenant.ann.user_id) == [waiting.id, running.turn_id]
 
     async def test_an_unknown_role_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
         async with nothing_written(database):
@@ -375,4 +434,4 @@ class TestASecondTenant:
         mine: list[Workspace] = await store.workspaces(tenant.org.id)
         theirs = await store.workspaces(stranger.org.id)
         assert not {workspace.id for workspace in mine} & {workspace.id for workspace in theirs}
-        assert await store.members(stranger.org.id, tenant.workspace.id) == []
+        assert (await store.members(stranger.org.id, tenant.workspace.id)).data == ()

@@ -20,9 +20,9 @@ from tests.store.factories import (
     nothing_written,
     step,
 )
-from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound, Unauthorized
+from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound, StorageFull, Unauthorized
 from turnkeep.ids import FileId, new_conversation_id, new_file_id
-from turnkeep.model.files import NewFile, TurnBag
+from turnkeep.model.files import NewFile, StorageLimits, TurnBag
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import TokenBinding
 from turnkeep.store.ports import Store
@@ -228,6 +228,52 @@ class TestDeleting:
         ):
             with pytest.raises(NotFound):
                 await attempt
+
+    async def test_a_deleted_file_waits_for_no_bytes(self, store: Store, tenant: Tenant) -> None:
+        file = await a_file(store, tenant.ann, sha256=None)
+        assert await store.pending_files([file.id]) == {file.id}
+        await store.delete_file(tenant.ann, file.id)
+        assert await store.pending_files([file.id]) == set()
+
+
+class TestStoredBytes:
+    async def test_of_one_user_are_limited_and_deleted_files_count(self, store: Store, tenant: Tenant) -> None:
+        limits = StorageLimits(user_bytes=100)
+        [first] = await store.add_files(tenant.ann, [new_file("a", size=60)], limits=limits)
+        await store.add_files(tenant.ann, [new_file("b", size=40)], limits=limits)
+        with pytest.raises(StorageFull, match="100 bytes"):
+            await store.add_files(tenant.ann, [new_file("c", size=1)], limits=limits)
+        await store.delete_file(tenant.ann, first.id)
+        with pytest.raises(StorageFull):
+            await store.add_files(tenant.ann, [new_file("c", size=1)], limits=limits)
+        await store.add_files(tenant.bob, [new_file("d", size=100)], limits=limits)
+        await store.add_files(tenant.service, [new_file("e", size=1_000)], limits=limits)
+
+    async def test_of_one_workspace_are_limited(self, store: Store, tenant: Tenant) -> None:
+        limits = StorageLimits(workspace_bytes=100)
+        await store.add_files(tenant.ann, [new_file("a", size=60)], limits=limits)
+        with pytest.raises(StorageFull):
+            await store.add_files(tenant.bob, [new_file("b", size=41)], limits=limits)
+        other = await a_tenant(store, "Other")
+        await store.add_files(other.ann, [new_file("c", size=100)], limits=limits)
+
+    async def test_are_limited_for_many_at_once(self, store: Store, tenant: Tenant, database: Database) -> None:
+        limits = StorageLimits(user_bytes=100)
+        async with nothing_written(database):
+            with pytest.raises(StorageFull):
+                await store.add_files(tenant.ann, [new_file("a", size=60), new_file("b", size=60)], limits=limits)
+        adding = (store.add_files(tenant.ann, [new_file(f"{n}", size=30)], limits=limits) for n in range(12))
+        done = await asyncio.gather(*adding, return_exceptions=True)
+        assert sum(isinstance(each, list) for each in done) == 3
+        assert sum(isinstance(each, StorageFull) for each in done) == 9
+
+    async def test_of_files_that_a_sandbox_writes_back_are_limited_too(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        token = await an_upload_token(store, held)
+        limits = StorageLimits(user_bytes=100)
+        with pytest.raises(StorageFull):
+            await store.write_back(token, [new_file("a", size=101, source="sandbox")], limits=limits)
+        assert len(await store.write_back(token, [new_file("a", size=99, source="sandbox")], limits=limits)) == 1
 
 
 class TestRefusals:

@@ -141,16 +141,17 @@ class TestTextOfFiles:
     async def test_is_kept_once_for_the_same_bytes_and_found_where_it_is_allowed(
         self, store: Store, tenant: Tenant
     ) -> None:
-        text = FileText(sha256="ab" * 32, text="first page\fsaffron on the second page")
-        await store.save_file_text(tenant.org.id, text, title="report.pdf", unit="page")
-        await store.save_file_text(tenant.org.id, text, title="report.pdf", unit="page")
-        assert await store.file_texts(tenant.org.id, ["ab" * 32, "cd" * 32]) == {"ab" * 32: text}
-        found = await store.search_file_texts(tenant.org.id, ["ab" * 32], "saffron")
-        assert [(hit.sha256, hit.place) for hit in found.hits] == [("ab" * 32, "page 2")]
-        assert (await store.search_file_texts(tenant.org.id, ["cd" * 32], "saffron")).hits == ()
+        key, unknown = "ab" * 32 + ".pdf", "ab" * 32 + ".text"
+        text = FileText(key=key, text="first page\fsaffron on the second page")
+        await store.save_file_text(tenant.org.id, text, unit="page")
+        await store.save_file_text(tenant.org.id, text, unit="page")
+        assert await store.file_texts(tenant.org.id, [key, unknown]) == {key: text}
+        found = await store.search_file_texts(tenant.org.id, [key], "saffron")
+        assert [(hit.key, hit.place) for hit in found.hits] == [(key, "page 2")]
+        assert (await store.search_file_texts(tenant.org.id, [unknown], "saffron")).hits == ()
         other = await a_tenant(store, "Other")
-        assert await store.file_texts(other.org.id, ["ab" * 32]) == {}
-        assert (await store.search_file_texts(other.org.id, ["ab" * 32], "saffron")).hits == ()
+        assert await store.file_texts(other.org.id, [key]) == {}
+        assert (await store.search_file_texts(other.org.id, [key], "saffron")).hits == ()
         assert await titles(store, tenant.ann, "saffron") == []
 
     async def test_goes_with_the_last_file_of_these_bytes(
@@ -158,11 +159,21 @@ class TestTextOfFiles:
     ) -> None:
         file = await a_file(store, tenant.ann)
         assert file.sha256 is not None
-        await store.save_file_text(tenant.org.id, FileText(sha256=file.sha256, text="saffron"), title="a", unit="page")
+        keys = [f"{file.sha256}.text", f"{file.sha256}.pdf"]
+        for key in keys:
+            await store.save_file_text(tenant.org.id, FileText(key=key, text="saffron"), unit="page")
         await store.purge_knowledge(before=0)
-        assert file.sha256 in await store.file_texts(tenant.org.id, [file.sha256])
+        assert list(await store.file_texts(tenant.org.id, keys)) == sorted(keys)
         await store.delete_file(tenant.ann, file.id)
         await store.purge(deleted_before=database.now + 1)
         await store.purge_knowledge(before=0)
+        assert await store.file_texts(tenant.org.id, keys) == {}
+        assert (await store.search_file_texts(tenant.org.id, keys, "saffron")).hits == ()
+
+    async def test_of_an_earlier_release_is_erased(self, store: Store, tenant: Tenant) -> None:
+        """It was kept for its bytes alone, and found by the name of the first file that had them."""
+        file = await a_file(store, tenant.ann)
+        assert file.sha256 is not None
+        await store.save_file_text(tenant.org.id, FileText(key=file.sha256, text="saffron"), unit="page")
+        await store.purge_knowledge(before=0)
         assert await store.file_texts(tenant.org.id, [file.sha256]) == {}
-        assert (await store.search_file_texts(tenant.org.id, [file.sha256], "saffron")).hits == ()

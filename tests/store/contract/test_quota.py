@@ -97,6 +97,13 @@ def words(scope: str, limit: int) -> str:
     return f"^{scope} has used up its limit of {limit} messages a month. Raise the limit, or wait for the next month.$"
 
 
+async def limit(store: Store, tenant: Tenant, **limits: float) -> None:
+    """Give Ann these limits, and no others."""
+    ann = await store.ensure_member(tenant.org.id, tenant.workspace.id, "ann")
+    none = dict.fromkeys(("monthly_message_limit", "monthly_token_limit", "monthly_cost_limit"))
+    await store.change_member(tenant.org.id, structs.replace(ann, **none | limits))
+
+
 class TestLimits:
     async def test_a_workspace_limit_stops_everybody_and_names_itself(
         self, store: Store, tenant: Tenant, database: Database
@@ -108,6 +115,62 @@ class TestLimits:
             for by in (tenant.ann, tenant.bob, tenant.service):
                 with pytest.raises(QuotaExceeded, match=words("This workspace", 2)):
                     await claim(store, by)
+
+    async def test_limits_of_one_user_take_the_place_of_those_of_the_workspace(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        await store.change_workspace(structs.replace(tenant.workspace, user_monthly_message_limit=1))
+        await limit(store, tenant, monthly_message_limit=2)
+        await finish(store, tenant.ann)
+        await finish(store, tenant.ann)
+        assert (await store.usage(tenant.ann)).limit == 2
+        async with nothing_written(database):
+            with pytest.raises(QuotaExceeded, match=words("This user", 2)):
+                await claim(store, tenant.ann)
+
+    async def test_tokens_and_cost_of_a_user_stop_the_next_claim(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        usage = Usage(input_tokens=3, output_tokens=4)
+        held = await begin(store, tenant.ann)
+        settlement = structs.replace(answered(held, usage=usage), cost=0.25)
+        await store.settle(held, after=1, settlement=settlement)
+        for limits, name in (({"monthly_token_limit": 7}, "tokens"), ({"monthly_cost_limit": 0.25}, "cost")):
+            await limit(store, tenant, **limits)
+            async with nothing_written(database):
+                with pytest.raises(QuotaExceeded, match=f"This user has used up the limit of {name}"):
+                    await claim(store, tenant.ann)
+            assert (await claim(store, tenant.bob)).is_new
+        await limit(store, tenant, monthly_token_limit=8, monthly_cost_limit=0.26)
+        assert (await claim(store, tenant.ann)).is_new
+        await limit(store, tenant, monthly_token_limit=0)
+        await database.advance(seconds=A_MONTH)
+        with pytest.raises(QuotaExceeded):
+            await claim(store, tenant.ann)
+        await limit(store, tenant, monthly_token_limit=1)
+        assert (await claim(store, tenant.ann)).is_new, "a new month"
+
+    async def test_a_message_of_a_key_counts_for_the_keys_that_made_it(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        maker = a_key(tenant.org, monthly_message_limit=3)
+        made = a_key(tenant.org, ancestors=(maker.id,))
+        for key in (maker, made):
+            await store.add_key(key, secrets.token_bytes(32))
+        by_maker = structs.replace(tenant.service, key_id=maker.id)
+        by_made = structs.replace(tenant.service, key_id=made.id, key_ancestors=made.ancestors)
+        held = await begin(store, by_made)
+        await wait_in_queue(store, by_made, held.conversation_id)
+        await finish(store, by_maker)
+        used = (await store.usage(by_maker)).key
+        assert used is not None
+        assert used.messages == 3
+        async with nothing_written(database):
+            for by in (by_maker, by_made):
+                with pytest.raises(QuotaExceeded, match=words("This API key", 3)):
+                    await claim(store, by)
+        await store.delete_conversation(by_made, held.conversation_id)
+        await finish(store, by_maker)
 
     async def test_a_user_limit_stops_that_user_alone(self, store: Store, tenant: Tenant, database: Database) -> None:
         await store.change_workspace(structs.replace(tenant.workspace, user_monthly_message_limit=1))
@@ -172,6 +235,33 @@ class TestLimits:
         assert (await store.usage(tenant.service)).messages == 3
         contents = await database.contents()
         assert len(contents["turns"]) == len(contents["conversations"]) == 3
+
+    async def test_of_many_claims_at_once_a_user_gets_those_that_are_left_and_others_all(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        await limit(store, tenant, monthly_message_limit=3)
+        asked = [tenant.ann if number % 2 else tenant.bob for number in range(40)]
+        answers = await asyncio.gather(*(claim(store, by) for by in asked), return_exceptions=True)
+        passed = [by for by, answer in zip(asked, answers, strict=True) if isinstance(answer, Claimed)]
+        assert (passed.count(tenant.ann), passed.count(tenant.bob)) == (3, 20)
+        assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 17
+        assert (await store.usage(tenant.ann)).messages == 3
+        assert (await store.usage(tenant.service)).messages == 23
+
+    async def test_of_many_claims_at_once_by_keys_of_one_maker_those_pass_that_the_maker_has_left(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        maker = a_key(tenant.org, monthly_message_limit=4)
+        made = [a_key(tenant.org, monthly_message_limit=3, ancestors=(maker.id,)) for _ in range(2)]
+        for key in (maker, *made):
+            await store.add_key(key, secrets.token_bytes(32))
+        by = [structs.replace(tenant.service, key_id=key.id, key_ancestors=key.ancestors) for key in (*made, maker)]
+        answers = await asyncio.gather(*(claim(store, by[number % 2]) for number in range(40)), return_exceptions=True)
+        assert sum(isinstance(answer, Claimed) for answer in answers) == 4
+        assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 36
+        first, second, both = [used.key.messages for each in by if (used := await store.usage(each)).key]
+        assert (first + second, both) == (4, 4)
+        assert max(first, second) <= 3
 
 
 class TestRefunds:

@@ -26,6 +26,7 @@ from tests.store.factories import (
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, new_conversation_id, new_turn_id
 from turnkeep.model.messages import Message, Order, PublicMessage
+from turnkeep.store import commands
 from turnkeep.store.ports import Store
 from turnkeep_client.wire.blocks import Reasoning, ReasoningPart, StepPart, Text, TextPart, ToolUse
 from turnkeep_client.wire.events import LogLine
@@ -313,3 +314,41 @@ class TestStreamsOfOldTurns:
         held = await begin(store, tenant.ann)
         await store.settle(held, after=1, settlement=failed(held))
         assert kinds(await store.events(held.turn_id)) == ["turn", "error"]
+
+
+class TestLongMessages:
+    """A page of them has fewer, so that it does not fill the memory of the server."""
+
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    async def test_come_in_shorter_pages_and_each_comes_once(self, store: Store, tenant: Tenant, order: Order) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        for number in range(6):
+            appended = elsewhere(conversation.id, f"{number} " + "x" * 1_000_000, "short")
+            await store.append(tenant.ann, conversation.id, appended)
+        counts: list[int] = []
+        begun: list[str] = []
+        cursor: str | None = None
+        while not counts or cursor is not None:
+            page = await store.transcript(tenant.ann, conversation.id, order=order, limit=100, cursor=cursor)
+            counts.append(len(page.data))
+            begun += [
+                part.text[:1]
+                for message in page.data
+                for part in message.content
+                if message.role == "user" and isinstance(part, TextPart)
+            ]
+            cursor = page.next_cursor
+        assert sum(counts) == 12
+        assert len(counts) > 1
+        assert begun == sorted("012345", reverse=order == "desc")
+
+    async def test_are_shown_one_by_one_if_each_is_too_long(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(commands, "PAGE_CHARS", 10)
+        conversation = await a_conversation(store, tenant.ann)
+        await store.append(tenant.ann, conversation.id, elsewhere(conversation.id, "Question", "Answer"))
+        page = await store.transcript(tenant.ann, conversation.id, limit=100)
+        assert len(page.data) == 1
+        trace = await store.conversation_trace(tenant.service, conversation.id, limit=100)
+        assert (len(trace.data), trace.next_cursor is None) == (1, False)

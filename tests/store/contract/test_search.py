@@ -70,6 +70,13 @@ class TestWhatIsFound:
         for query in ("STRASSE", "café", "cafe\u0301", "abc"):
             assert await found(store, tenant.ann, query) == [turn.conversation_id], query
 
+    async def test_characters_that_stand_for_several_words(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish(store, tenant.ann, "Prophet ﷺ, rule a⑴b and ½ of it")
+        for query in ("ﷺ", "a⑴b", "½", "الله", "⑴ prophet"):
+            assert await found(store, tenant.ann, query) == [turn.conversation_id], query
+        for query in ("⒜", "㈱", "℀", "№", "ﷻ"):
+            await found(store, tenant.ann, query)
+
     async def test_an_appended_turn(self, store: Store, tenant: Tenant) -> None:
         conversation = await a_conversation(store, tenant.ann)
         await store.append(tenant.ann, conversation.id, elsewhere(conversation.id, "Ask", "marmalade"))

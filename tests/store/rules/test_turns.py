@@ -5,7 +5,7 @@ import pytest
 from turnkeep.errors import ConversationBusy, Defect, LeaseLost, QueueFull, QuotaExceeded, TurnSettled
 from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
 from turnkeep.model.turns import Held
-from turnkeep.store.rules.claims import MessageLimits, check_limits
+from turnkeep.store.rules.claims import MessageCounter, check_limits
 from turnkeep.store.rules.turns import (
     Beside,
     Candidate,
@@ -85,13 +85,14 @@ class TestPromotion:
 
 class TestQuota:
     def test_the_message_at_the_limit_passes_and_the_next_does_not(self) -> None:
-        check_limits(MessageLimits(workspace=3), {"workspace": 3})
+        workspace = [MessageCounter(scope="workspace", scope_id="ws_1", limit=3)]
+        check_limits(workspace, {"ws_1": 3})
         with pytest.raises(QuotaExceeded, match="This workspace has used up its limit of 3 messages"):
-            check_limits(MessageLimits(workspace=3), {"workspace": 4})
+            check_limits(workspace, {"ws_1": 4})
 
     def test_a_key_is_called_an_api_key(self) -> None:
         with pytest.raises(QuotaExceeded, match="This API key"):
-            check_limits(MessageLimits(key=1), {"workspace": 9, "key": 2})
+            check_limits([MessageCounter(scope="key", scope_id="key_1", limit=1)], {"ws_1": 9, "key_1": 2})
 
 
 class TestTheFence:

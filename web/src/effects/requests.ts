@@ -19,6 +19,7 @@ export {
   replaceAgent,
   replacePage,
   revokeKey,
+  rotateToolSecret,
   rows,
   rowsFrom,
   tables,

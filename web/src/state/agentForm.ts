@@ -4,6 +4,9 @@ import { words } from "../words";
 
 export interface AgentFields {
   readonly name: string;
+  readonly description: string;
+  /** Questions to begin with, one on each line. */
+  readonly starters: string;
   readonly instructions: string;
   readonly model: string;
   /** Names of native tools, separated by commas. */
@@ -50,6 +53,8 @@ export function fieldsOf(agent: Agent | null): AgentFields {
   const environment = (agent?.environment ?? {}) as { variables?: Record<string, string>; setup_script?: string };
   return {
     name: agent?.name ?? "",
+    description: agent?.description ?? "",
+    starters: (agent?.starters ?? []).join("\n"),
     instructions: agent?.instructions ?? "",
     model: agent?.model ?? "",
     tools: tools.filter((tool) => typeof tool === "string").join(", "),
@@ -87,6 +92,8 @@ export function specOf(fields: AgentFields): NewAgent | string {
   return {
     ...fields.rest,
     name: fields.name.trim(),
+    description: fields.description.trim(),
+    starters: fields.starters.split("\n").map((line) => line.trim()).filter(Boolean),
     instructions: fields.instructions,
     model: fields.model || null,
     tools: [...fields.tools.split(",").map((name) => name.trim()).filter(Boolean), ...httpTools],

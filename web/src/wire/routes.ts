@@ -21,6 +21,7 @@ import type {
   StoredFile,
   Table,
   TableRow,
+  ToolSecret,
   Turn,
   Workspace,
   WorkspacePatch,
@@ -80,6 +81,7 @@ export const agents = (cursor?: string | null) =>
   request<ListPage<Agent>>("GET", withQuery("/v1/agents", { limit: 100, cursor }));
 export const createAgent = (body: NewAgent) => request<Agent>("POST", "/v1/agents", { body });
 export const replaceAgent = (id: string, body: NewAgent) => request<Agent>("PUT", `/v1/agents/${id}`, { body });
+export const rotateToolSecret = (id: string) => request<ToolSecret>("POST", `/v1/agents/${id}/tool_secret`);
 export const deleteAgent = (id: string) => request<undefined>("DELETE", `/v1/agents/${id}`);
 
 export const keys = () => request<ListPage<Key>>("GET", "/v1/keys");

@@ -25,6 +25,7 @@ export type Turn = Schemas["Turn"];
 export type Accepted = Schemas["Accepted"];
 export type Agent = Schemas["Agent"];
 export type NewAgent = Schemas["NewAgent"];
+export type ToolSecret = Schemas["ToolSecret"];
 export type HttpTool = Schemas["HttpTool"];
 export type McpServer = Schemas["McpServer"];
 export type Skill = Schemas["Skill"];

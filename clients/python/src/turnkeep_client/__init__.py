@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TurnStream,
     )
     from turnkeep_client.sync import Stream, Turnkeep
+    from turnkeep_client.tool_calls import ToolCaller, verify_tool_call
     from turnkeep_client.wire import Conversation, File, Message, Turn
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Sources",
     "Step",
     "Stream",
+    "ToolCaller",
     "ToolCalls",
     "Trouble",
     "Turn",
@@ -55,6 +57,7 @@ __all__ = [
     "TurnStopped",
     "TurnStream",
     "Turnkeep",
+    "verify_tool_call",
 ]
 
 _HOMES = {
@@ -76,6 +79,7 @@ _HOMES = {
         "TurnStream",
     ),
     "sync": ("Stream", "Turnkeep"),
+    "tool_calls": ("ToolCaller", "verify_tool_call"),
     "wire": ("Conversation", "File", "Message", "Turn"),
 }
 """The module of each public name. It is imported on first use: the server needs `turnkeep_client.wire` alone."""

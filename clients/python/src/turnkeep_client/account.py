@@ -1,10 +1,29 @@
-"""The account: models, service keys, user tokens, workspaces, usage."""
+"""The account: models, tools, service keys, user tokens, users, workspaces, usage."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, TypedDict, Unpack
 
 from turnkeep_client.transport import Resource, given, part
-from turnkeep_client.wire import Key, ModelName, MonthlyUsage, Token, Workspace
+from turnkeep_client.wire import Key, ModelName, MonthlyUsage, NativeTool, Token, User, Workspace
+
+
+class ScopeFields(TypedDict, total=False):
+    """What a token or key may reach; a field that is left out is everything that a member may."""
+
+    agents: Sequence[str]
+    models: Sequence[str]
+    features: Sequence[Literal["files", "runs", "knowledge", "export"]]
+
+
+class UserChanges(TypedDict, total=False):
+    """What can be changed of a user; None takes a name or a limit away."""
+
+    name: str | None
+    role: Literal["member", "admin"]
+    is_disabled: bool
+    monthly_message_limit: int | None
+    monthly_token_limit: int | None
+    monthly_cost_limit: float | None
 
 
 class WorkspaceFields(TypedDict, total=False):
@@ -25,6 +44,12 @@ class Models(Resource):
         return self._pages("/v1/models", ModelName)
 
 
+class NativeTools(Resource):
+    def list(self) -> AsyncGenerator[NativeTool, None]:
+        """The tools that agents can name: those of the server, and those of its operator (admins only)."""
+        return self._pages("/v1/tools", NativeTool)
+
+
 class Keys(Resource):
     """Service keys of the org."""
 
@@ -38,6 +63,7 @@ class Keys(Resource):
         monthly_message_limit: int | None = None,
         requests_per_minute: int | None = None,
         allowed_tools: Sequence[str] | None = None,
+        scopes: ScopeFields | None = None,
     ) -> Key:
         """A new key; `key.key` is the secret, shown only once."""
         body = {
@@ -45,6 +71,7 @@ class Keys(Resource):
             "monthly_message_limit": monthly_message_limit,
             "requests_per_minute": requests_per_minute,
             "allowed_tools": None if allowed_tools is None else list(allowed_tools),
+            "scopes": scopes,
         }
         return await self._transport.call("POST", "/v1/keys", Key, body=body)
 
@@ -60,11 +87,30 @@ class Tokens(Resource):
         workspace_id: str | None = None,
         ttl_seconds: int = 3_600,
         role: Literal["member", "admin"] | None = None,
+        scopes: ScopeFields | None = None,
+        source: Literal["ui", "api"] | None = None,
     ) -> Token:
         """A short-lived token for one user of one workspace, to be used in a browser (service keys only)."""
-        body = given(user=user, workspace_id=workspace_id, ttl_seconds=ttl_seconds, role=role)
+        body = given(
+            user=user, workspace_id=workspace_id, ttl_seconds=ttl_seconds, role=role, scopes=scopes, source=source
+        )
         # Two tokens for one user do no harm, so a lost answer is asked for again.
         return await self._transport.call("POST", "/v1/tokens", Token, body=body, is_safe=True)
+
+
+class Users(Resource):
+    """The users of the workspace (admins only). A user is named by id or by the host's id."""
+
+    def list(self, query: str | None = None) -> AsyncGenerator[User, None]:
+        """All users; with `query`, those whose name or host id has this text in it."""
+        return self._pages("/v1/users", User, q=query)
+
+    async def get(self, user: str) -> User:
+        return await self._transport.call("GET", f"/v1/users/{part(user)}", User)
+
+    async def update(self, /, user: str, **fields: Unpack[UserChanges]) -> User:
+        """Change the given fields. A user who is disabled can do nothing any more, and their turns are stopped."""
+        return await self._transport.call("PATCH", f"/v1/users/{part(user)}", User, body=fields)
 
 
 class Workspaces(Resource):

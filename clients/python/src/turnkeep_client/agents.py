@@ -18,7 +18,7 @@ import msgspec
 from turnkeep_client.errors import ConnectionLost
 from turnkeep_client.stream import TURN_HEADER
 from turnkeep_client.transport import Refusal, Resource, Transport, lines_of, part
-from turnkeep_client.wire import Agent
+from turnkeep_client.wire import Agent, ToolSecret
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, WorldError
 from turnkeep_client.wire.sandbox import DeltaLine, ErrorLine, Line, ResultLine, SandboxLog, decode_line
@@ -32,6 +32,8 @@ SKILL_FILE = "SKILL.md"
 class AgentFields(TypedDict, total=False):
     """What an agent is made of, beside its name."""
 
+    description: str
+    starters: Sequence[str]
     instructions: str
     model: str | None
     tools: Sequence[str | JsonObject]
@@ -68,6 +70,11 @@ class Agents(Resource):
     async def delete(self, agent_id: str) -> None:
         """Delete an agent. Its conversations stay."""
         await self._transport.fetch("DELETE", f"/v1/agents/{part(agent_id)}")
+
+    async def rotate_tool_secret(self, agent_id: str) -> str:
+        """Make a new secret for the signatures of the agent's tool calls. It is shown only here."""
+        made = await self._transport.call("POST", f"/v1/agents/{part(agent_id)}/tool_secret", ToolSecret)
+        return made.tool_secret
 
     async def add_skill(self, agent_id: str, source: str | os.PathLike[str]) -> Agent:
         """Give an agent the skill in this folder or zip. One of the same name is replaced."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from turnkeep_client.account import Keys, Models, Tokens, UsageResource, Workspaces
+from turnkeep_client.account import Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
 from turnkeep_client.client import AsyncTurnkeep
 from turnkeep_client.conversations import Conversations
@@ -296,6 +296,7 @@ class SyncAgents(SyncResource[Agents]):
     update = _blocking(Agents.update)
     replace = _blocking(Agents.replace)
     delete = _blocking(Agents.delete)
+    rotate_tool_secret = _blocking(Agents.rotate_tool_secret)
     add_skill = _blocking(Agents.add_skill)
     remove_skill = _blocking(Agents.remove_skill)
 
@@ -339,6 +340,16 @@ class SyncKeys(SyncResource[Keys]):
 
 class SyncTokens(SyncResource[Tokens]):
     create = _blocking(Tokens.create)
+
+
+class SyncUsers(SyncResource[Users]):
+    list = _iterating(Users.list)
+    get = _blocking(Users.get)
+    update = _blocking(Users.update)
+
+
+class SyncNativeTools(SyncResource[NativeTools]):
+    list = _iterating(NativeTools.list)
 
 
 class SyncWorkspaces(SyncResource[Workspaces]):
@@ -395,6 +406,8 @@ class Turnkeep:
         self.models = SyncModels(self._loop, inner.models)
         self.keys = SyncKeys(self._loop, inner.keys)
         self.tokens = SyncTokens(self._loop, inner.tokens)
+        self.users = SyncUsers(self._loop, inner.users)
+        self.tools = SyncNativeTools(self._loop, inner.tools)
         self.workspaces = SyncWorkspaces(self._loop, inner.workspaces)
         self.usage = SyncUsage(self._loop, inner.usage)
         self.ask = self.turns.ask

@@ -22,10 +22,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.requests import known_id, notes_of, read_body, refuse_duplicate_headers, validation_error
 from turnkeep.api.http.responses import head_of
-from turnkeep.api.identity.authentication import Authenticator, Identity, Policy, check_policy, refuse_key_in_query
+from turnkeep.api.identity.authentication import (
+    Authenticator,
+    Identity,
+    Policy,
+    check_policy,
+    check_scopes,
+    refuse_key_in_query,
+)
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.errors import Defect, InvalidRequest, RateLimited, TurnkeepError
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Feature, Principal
 from turnkeep.runtime import Runtime
 
 __all__ = [
@@ -83,6 +90,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """The handler applies the rate limit itself, after it has looked for a repeated idempotency key."""
     is_described: bool = True
     """Whether the OpenAPI document lists it."""
+    feature: Feature | None = None
+    """The feature that a token or key with scopes needs for it."""
 
     @property
     def answers_head(self) -> bool:
@@ -150,10 +159,11 @@ class ApiCall(Generic[Body, Query]):
 
 
 class Endpoints:
-    """The endpoints of one topic, collected by decorator."""
+    """The endpoints of one topic, collected by decorator. `feature` is what all of them need of scopes."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, *, feature: Feature | None = None) -> None:
         self.tag = tag
+        self.feature = feature
         self.all: list[Endpoint] = []
 
     def add(
@@ -177,7 +187,7 @@ class Endpoints:
                     tag=self.tag,
                     handle=handle,
                     responses=responses,
-                    **more,
+                    **{"feature": self.feature} | more,
                 )
             )
             return handle
@@ -217,7 +227,8 @@ class Dispatcher:
             request=request,
             identity=identity,
             body=await self._body(endpoint, request),
-            query=parse_query(endpoint.query, scope["query_string"]),
+            # The query of a signed address is the signature, which the handler checks.
+            query=Nothing() if endpoint.policy is Policy.SIGNED else parse_query(endpoint.query, scope["query_string"]),
             over_limit=over_limit,
         )
         return await endpoint.handle(call)
@@ -228,6 +239,7 @@ class Dispatcher:
         refuse_key_in_query(request.scope["query_string"])
         identity = await self._authenticator.identify(request.method, request.headers)
         check_policy(endpoint.policy, identity)
+        check_scopes(endpoint.policy, endpoint.feature, identity, agent_id=request.path_params.get("agent_id"))
         return identity
 
     def _count(self, identity: Identity | None) -> RateLimited | None:
@@ -290,20 +302,24 @@ class PathEndpoints:
 
 
 def parse_query(kind: Any, query_string: bytes) -> Any:
-    """The query as that type. Unknown names are ignored; a name that is given twice is refused."""
-    if kind is None:
-        return Nothing()
+    """The query as that type. A name that is unknown, or given twice, is refused."""
+    if not query_string:
+        return Nothing() if kind is None else kind()
     try:
         pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict")
     except (ValueError, UnicodeDecodeError) as exc:
         raise InvalidRequest("The query string is malformed.") from exc
-    known = kind.__struct_encode_fields__
+    known = () if kind is None else kind.__struct_encode_fields__
     given: dict[str, str] = {}
     for name, value in pairs:
+        if name not in known:
+            there_are = f"There are: {', '.join(known)}." if known else "There are none."
+            raise InvalidRequest(f"This route has no parameter `{name[:60]}`. {there_are}")
         if name in given:
             raise InvalidRequest(f"The parameter `{name}` is given twice.")
-        if name in known:
-            given[name] = value
+        given[name] = value
+    if kind is None:
+        return Nothing()
     try:
         return msgspec.convert(given, type=kind, strict=False)
     except msgspec.ValidationError as exc:

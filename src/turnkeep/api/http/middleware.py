@@ -24,8 +24,9 @@ from turnkeep.api.http.responses import no_content
 from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
-from turnkeep.config import LOOPBACK_HOSTS, Settings
+from turnkeep.config import Settings
 from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
+from turnkeep.http_server.sockets import host_name, is_loopback
 from turnkeep.ids import random_bytes
 from turnkeep.runtime import Runtime
 
@@ -78,7 +79,7 @@ class RequestMiddleware:
         self._runtime = runtime
         self._metrics = metrics
         self._tracing = tracing
-        self._hosts = allowed_hosts(runtime.settings)
+        self._settings = runtime.settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -117,7 +118,7 @@ class RequestMiddleware:
                     _describe(span, scope["method"], notes)
 
     def _is_foreign(self, host: bytes) -> bool:
-        return self._hosts is not None and _host_name(host.decode("latin-1")) not in self._hosts
+        return is_foreign(host_name(host.decode("latin-1")), self._settings)
 
     def _common_headers(self, request_id: str) -> list[tuple[bytes, bytes]]:
         headers = [(REQUEST_ID, request_id.encode()), (b"x-content-type-options", b"nosniff")]
@@ -201,22 +202,14 @@ class Cors(CORSMiddleware):
         return None
 
 
-def allowed_hosts(settings: Settings) -> frozenset[str] | None:
-    """The names under which a local server answers; None for a server that is not local.
+def is_foreign(host: str, settings: Settings) -> bool:
+    """Whether a local server must not answer under this name. A server that is not local answers under any.
 
     A page on the internet can make its own name point at 127.0.0.1 and then read what answers there.
     """
-    if not settings.is_local:
-        return None
-    public = urlsplit(settings.public_url or "").hostname
-    return LOOPBACK_HOSTS | ({public} if public else set())
-
-
-def _host_name(host: str) -> str:
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rsplit(":", 1)[0] if host.count(":") == 1 else host
+    if not settings.is_local or is_loopback(host):
+        return False
+    return host != urlsplit(settings.public_url or "").hostname
 
 
 def _request_id(given: bytes | None) -> str:

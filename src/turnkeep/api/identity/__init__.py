@@ -5,6 +5,7 @@
 - `tokens`          user tokens and page cookies, signed by `turnkeep.signed_values`
 - `turn_tokens`     tokens of the sandbox of a running turn
 - `service_keys`    making service keys; the local key; sign-in links
+- `users`           users as other things show them
 - `rate_limits`     requests per minute and key
 
 What a caller may see (which conversations, which files) is decided by the store, not here. Read first:

@@ -10,6 +10,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -17,24 +18,25 @@ from starlette.datastructures import Headers
 
 from turnkeep.api.http.requests import known_id
 from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
-from turnkeep.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
-from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
-from turnkeep.model.principals import Principal, Workspace
+from turnkeep.errors import Forbidden, InvalidRequest, NotFound, OutOfScope, Unauthorized
+from turnkeep.ids import AgentId, KeyId, OrgId, WorkspaceId
+from turnkeep.model.principals import ApiKey, Feature, Member, Principal, Workspace
 from turnkeep.store.ports import DirectoryStore
-from turnkeep_client.wire.conversations import TurnSource
+from turnkeep_client.wire.account import TurnSource
 
 COOKIE = "turnkeep_session"
 COOKIE_SECONDS = 7 * 24 * 3600
 COOKIE_CHARS = 4_096
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_CHARS = 255
-MEMBERS_REMEMBERED = 10_000
+KEYS_REMEMBERED = 10_000
 
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """An authenticated caller: its principal, and whether it is the bundled page (`ui`) or another client (`api`)."""
+    """An authenticated caller: its principal, and whether it is a page that users see (`ui`) or another client
+    (`api`)."""
 
     principal: Principal
     source: TurnSource = "api"
@@ -88,8 +90,7 @@ class Authenticator:
         self._home_org = home_org
         self._public_url = public_url
         self._standing = frozenset(hash_key(key) for key in standing_keys)
-        self._members: OrderedDict[tuple[WorkspaceId, str], UserId] = OrderedDict()
-        self._key_tools: OrderedDict[KeyId, tuple[str, ...] | None] = OrderedDict()
+        self._keys: OrderedDict[KeyId, ApiKey | None] = OrderedDict()
 
     async def identify(self, method: str, headers: Headers) -> Identity:
         """Raises Unauthorized without a valid key, NotFound for a workspace that the caller has no access to."""
@@ -108,40 +109,34 @@ class Authenticator:
 
     async def _service(self, secret: str, headers: Headers) -> Identity:
         hashed = hash_key(secret)
-        org_id: OrgId
-        key_id: KeyId | None = None
-        requests_per_minute: int | None = None
-        allowed_tools: tuple[str, ...] | None = None
-        pinned_to: WorkspaceId | None = None
-        if hashed in self._standing:
-            org_id = self._home_org
-        else:
-            key = await self._store.key_by_hash(hashed)
-            if key is None:
-                raise Unauthorized("This key is not valid. It may have been revoked.")
-            org_id, key_id, requests_per_minute = key.org_id, key.id, key.requests_per_minute
-            allowed_tools, pinned_to = key.allowed_tools, key.workspace_id
+        is_operator = hashed in self._standing
+        key = None if is_operator else await self._store.key_by_hash(hashed)
+        if key is None and not is_operator:
+            raise Unauthorized("This key is not valid. It may have been revoked.")
+        org_id = self._home_org if key is None else key.org_id
+        pinned_to = None if key is None else key.workspace_id
         asked_for = headers.get("turnkeep-workspace")
         workspace_id = pinned_to if asked_for is None else WorkspaceId(known_id(asked_for, "ws"))
         if pinned_to is not None and workspace_id != pinned_to:
             raise NotFound("No such workspace.")
         workspace = await self._store.workspace(org_id, workspace_id)
         user = headers.get("turnkeep-user")
-        user_id = None if user is None else await self.member_id(org_id, workspace.id, header_text(user))
+        member = None if user is None else await self._member(org_id, workspace.id, header_text(user))
         principal = Principal(
             org_id=org_id,
             workspace_id=workspace.id,
-            user_id=user_id,
+            user_id=None if member is None else member.id,
             role="service",
-            key_id=key_id,
-            allowed_tools=allowed_tools,
+            user=None if member is None else member.shown,
             is_pinned=pinned_to is not None,
+            **({} if key is None else _bounds(key)),
+            scopes=None if key is None else key.scopes,
         )
         return Identity(
             principal=principal,
-            requests_per_minute=requests_per_minute,
+            requests_per_minute=None if key is None else key.requests_per_minute,
             workspace=workspace,
-            is_operator=hashed in self._standing,
+            is_operator=is_operator,
         )
 
     async def _user(self, claims: Claims, headers: Headers) -> Identity:
@@ -153,15 +148,22 @@ class Authenticator:
             workspace = await self._store.workspace(claims.org, claims.ws)
         except NotFound as exc:
             raise Unauthorized("The workspace of this token is gone.") from exc
+        member = next(iter(await self._store.members_by_id(claims.org, [claims.user])), None)
+        if member is None or member.workspace_id != claims.ws:
+            raise Unauthorized("The user of this token is gone.")
+        check_enabled(member)
+        key = None if claims.key is None else await self._key(claims.org, claims.key)
         principal = Principal(
             org_id=claims.org,
             workspace_id=claims.ws,
             user_id=claims.user,
-            role=claims.role,
-            key_id=claims.key,
-            allowed_tools=None if claims.key is None else await self._tools_of_key(claims.org, claims.key),
+            # A user who is not an admin any more loses the rights of the tokens made before, too.
+            role=claims.role if member.role == "admin" else "member",
+            user=member.shown,
+            **_bounds_of_token(claims, key),
+            scopes=claims.scopes,
         )
-        return Identity(principal=principal, requests_per_minute=claims.rpm, workspace=workspace)
+        return Identity(principal=principal, source=claims.src, requests_per_minute=claims.rpm, workspace=workspace)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
         claims = self._tokens.verify(PAGE_COOKIE, cookie)
@@ -171,26 +173,40 @@ class Authenticator:
         identity = await self._user(claims, headers)
         return Identity(principal=identity.principal, source="ui", workspace=identity.workspace)
 
-    async def _tools_of_key(self, org_id: OrgId, key_id: KeyId) -> tuple[str, ...] | None:
-        """The tools that the key behind a token allows; none for an unknown key. Cached, because they never change."""
-        if key_id not in self._key_tools:
-            tools = {key.id: key.allowed_tools for key in await self._store.keys(org_id)}
-            self._key_tools[key_id] = tools.get(key_id, ())
-            if len(self._key_tools) > MEMBERS_REMEMBERED:
-                self._key_tools.popitem(last=False)
-        return self._key_tools[key_id]
+    async def _key(self, org_id: OrgId, key_id: KeyId) -> ApiKey | None:
+        """The key behind a token; None for an unknown one. Cached, because what tokens inherit of it never changes."""
+        if key_id not in self._keys:
+            found = {key.id: key for key in await self._store.keys(org_id)}
+            self._keys[key_id] = found.get(key_id)
+            if len(self._keys) > KEYS_REMEMBERED:
+                self._keys.popitem(last=False)
+        return self._keys[key_id]
 
-    async def member_id(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> UserId:
-        """The id of the user with this name of the host, created if it is new. Ids never change, so they are cached."""
-        known = self._members.get((workspace_id, external_id))
-        if known is not None:
-            self._members.move_to_end((workspace_id, external_id))
-            return known
-        member = await self._store.ensure_member(org_id, workspace_id, external_id)
-        self._members[workspace_id, external_id] = member.id
-        if len(self._members) > MEMBERS_REMEMBERED:
-            self._members.popitem(last=False)
-        return member.id
+    async def _member(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> Member:
+        """The user with this id of the host, created if it is new. Raises Forbidden if the user is disabled."""
+        member = await self._store.member_of_host(org_id, workspace_id, external_id)
+        if member is None:
+            member = await self._store.ensure_member(org_id, workspace_id, external_id)
+        check_enabled(member)
+        return member
+
+
+def _bounds_of_token(claims: Claims, key: ApiKey | None) -> dict[str, Any]:
+    """A token without a key (of the operator) has no bounds; one of an unknown key may use no tool."""
+    if claims.key is None:
+        return {}
+    return {"key_id": claims.key, "allowed_tools": ()} if key is None else _bounds(key)
+
+
+def _bounds(key: ApiKey) -> dict[str, Any]:
+    """What a principal takes over from the key that it came with, or that made its token."""
+    return {"key_id": key.id, "allowed_tools": key.allowed_tools, "key_ancestors": key.ancestors}
+
+
+def check_enabled(member: Member) -> None:
+    """Raises Forbidden for a disabled user. It holds at once, so it is asked of the store for every request."""
+    if member.is_disabled:
+        raise Forbidden("This user is disabled. An admin of the workspace can enable them again.")
 
 
 def check_policy(policy: Policy, identity: Identity) -> None:
@@ -207,6 +223,22 @@ def check_policy(policy: Policy, identity: Identity) -> None:
             raise Forbidden("This needs an admin of the workspace, or a service key.")
         case _:
             return
+
+
+def check_scopes(policy: Policy, feature: Feature | None, identity: Identity, *, agent_id: str | None = None) -> None:
+    """Raises NotFound for an agent of the path that is outside the scopes, OutOfScope for anything else outside.
+
+    Scopes leave out what only admins and service keys may, unless it belongs to a feature that they name.
+    """
+    principal = identity.principal
+    if principal.scopes is None:
+        return
+    if agent_id is not None:
+        principal.check_agent(AgentId(agent_id))
+    if feature is not None:
+        principal.check_feature(feature)
+    elif policy in {Policy.ADMIN, Policy.SERVICE, Policy.OPERATOR}:
+        raise OutOfScope("A token or key with scopes cannot do this. It needs one without scopes.")
 
 
 def hash_key(key: str) -> bytes:

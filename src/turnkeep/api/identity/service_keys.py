@@ -10,9 +10,9 @@ import msgspec
 
 from turnkeep.api.identity.authentication import hash_key
 from turnkeep.clock import Clock, system_clock
-from turnkeep.errors import Forbidden, NotFound
-from turnkeep.ids import OrgId, WorkspaceId, new_key_id
-from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
+from turnkeep.errors import Forbidden, NotFound, OutOfScope
+from turnkeep.ids import KeyId, OrgId, WorkspaceId, new_key_id
+from turnkeep.model.principals import ApiKey, Org, Principal, Scopes, Workspace
 from turnkeep.secret_files import SECRET_KEYS, kept, make_folder, signing_secrets, write_once
 from turnkeep.store.ports import DirectoryStore
 from turnkeep_client import wire
@@ -25,6 +25,7 @@ __all__ = [
     "make_folder",
     "make_key",
     "make_org",
+    "narrowed",
     "new_service_key",
     "signing_secrets",
     "within_limits_of",
@@ -47,9 +48,14 @@ def local_key(data_dir: Path) -> str:
 
 
 async def make_key(
-    store: DirectoryStore, org_id: OrgId, asked: wire.NewKey, *, workspace_id: WorkspaceId | None = None
+    store: DirectoryStore,
+    org_id: OrgId,
+    asked: wire.NewKey,
+    *,
+    workspace_id: WorkspaceId | None = None,
+    ancestors: tuple[KeyId, ...] = (),
 ) -> tuple[ApiKey, str]:
-    """A new key of the org, or of one workspace of it, and its secret."""
+    """A new key of the org, or of one workspace of it, and its secret. Its messages count for `ancestors` too."""
     secret = new_service_key()
     key = ApiKey(
         id=new_key_id(),
@@ -61,6 +67,8 @@ async def make_key(
         allowed_tools=None if asked.allowed_tools is None else tuple(asked.allowed_tools),
         created_at=system_clock(),
         revoked_at=None,
+        scopes=asked.scopes,
+        ancestors=ancestors,
     )
     await store.add_key(key, hash_key(secret))
     return key, secret
@@ -87,9 +95,27 @@ async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.
     return msgspec.structs.replace(
         asked,
         allowed_tools=_tools(maker, asked.allowed_tools),
+        scopes=narrowed(maker.scopes, asked.scopes),
         monthly_message_limit=_limit("monthly_message_limit", own.monthly_message_limit, asked.monthly_message_limit),
         requests_per_minute=_limit("requests_per_minute", own.requests_per_minute, asked.requests_per_minute),
     )
+
+
+def narrowed(own: Scopes | None, asked: Scopes | None) -> Scopes | None:
+    """The requested scopes, or the own ones where the request names none. Raises OutOfScope for wider ones."""
+    if own is None or asked is None:
+        return asked or own
+    _check_narrower("agents", own.agents, asked.agents)
+    _check_narrower("models", own.models, asked.models)
+    _check_narrower("features", own.features, asked.features)
+    return asked
+
+
+def _check_narrower(field: str, own: tuple[str, ...] | str, asked: tuple[str, ...] | str) -> None:
+    if own == "*":
+        return
+    if asked == "*" or not set(asked) <= set(own):
+        raise OutOfScope(f"Your own key has the {field} {', '.join(own) or 'none'} in its scopes. Ask for no others.")
 
 
 def _tools(maker: Principal, asked: list[str] | None) -> list[str] | None:

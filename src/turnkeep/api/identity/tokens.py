@@ -15,16 +15,18 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.errors import Unauthorized
+from turnkeep.errors import InvalidRequest, Unauthorized
 from turnkeep.ids import KeyId, OrgId, UserId, WorkspaceId
+from turnkeep.model.principals import Scopes
 from turnkeep.signed_values import SigningKeys, base64url
+from turnkeep_client.wire.account import TurnSource
 
 Prefix = Literal["tku_", "tkp_"]
 
 USER_TOKEN: Final = "tku_"
 PAGE_COOKIE: Final = "tkp_"
 
-MAX_CHARS = 2_000
+MAX_CHARS = 8_000
 
 
 class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -37,6 +39,8 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     exp: int
     key: KeyId | None = None
     rpm: int | None = None
+    scopes: Scopes | None = None
+    src: TurnSource = "ui"
 
 
 class UserTokens:
@@ -47,8 +51,12 @@ class UserTokens:
         self._clock = clock
 
     def sign(self, prefix: Prefix, claims: Claims) -> str:
+        """Raises InvalidRequest for scopes that make the token too long for a header."""
         signed = prefix + base64url(msgspec.json.encode(claims))
-        return f"{signed}.{self._keys.sign(signed.encode())}"
+        token = f"{signed}.{self._keys.sign(signed.encode())}"
+        if len(token) > MAX_CHARS:
+            raise InvalidRequest(f"These scopes make a token of more than {MAX_CHARS:,} characters. Name fewer things.")
+        return token
 
     def verify(self, prefix: Prefix, token: str) -> Claims:
         """The claims of a valid token. Raises Unauthorized otherwise, and does not say what is wrong with a forgery."""

@@ -1,5 +1,6 @@
 """The account: user tokens, service keys, workspaces with their limits, usage, and the available models."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -9,16 +10,19 @@ from starlette.types import ASGIApp
 from turnkeep.api import views
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.identity.service_keys import make_key, within_limits_of
+from turnkeep.api.identity.authentication import USER_CHARS, check_enabled
+from turnkeep.api.identity.service_keys import make_key, narrowed, within_limits_of
 from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
-from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, page_of
+from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, UsersQuery, page_of
 from turnkeep.clock import system_clock
-from turnkeep.errors import NotFound
-from turnkeep.ids import KeyId, WorkspaceId
-from turnkeep.model.principals import Principal, Workspace
+from turnkeep.errors import Forbidden, NotFound
+from turnkeep.ids import KeyId, OrgId, WorkspaceId
+from turnkeep.model.principals import Member, Principal, Workspace
+from turnkeep.runtime import Runtime
 from turnkeep_client import wire
 from turnkeep_client.wire.account import MonthlyUsage
 
+USER = ResponseSpec(status=200, meaning="The user", type=wire.User)
 WORKSPACE = ResponseSpec(status=200, meaning="The workspace", type=wire.Workspace)
 
 
@@ -42,7 +46,13 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             asked_for = WorkspaceId(known_id(body.workspace_id, "ws"))
             workspace_id = (await _workspace(call, asked_for)).id
         role = None if body.role is UNSET else body.role
-        member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=role)
+        scopes = narrowed(principal.scopes, body.scopes)
+        known = await store.member_of_host(principal.org_id, workspace_id, body.user)
+        if known is not None:
+            check_enabled(known)
+        # A token for a member does not take the role of an admin away; PATCH /v1/users does.
+        stored = "admin" if role == "admin" else None
+        member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=stored)
         expires_at = system_clock() + body.ttl_seconds * 1000
         claims = Claims(
             org=principal.org_id,
@@ -52,8 +62,11 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             exp=expires_at,
             key=principal.key_id,
             rpm=call.identity.requests_per_minute,
+            scopes=scopes,
+            src=body.source,
         )
-        return json_response(wire.Token(token=tokens.sign(USER_TOKEN, claims), expires_at=expires_at), status=201)
+        signed = tokens.sign(USER_TOKEN, claims)
+        return json_response(wire.Token(token=signed, expires_at=expires_at, user=member.shown), status=201)
 
     return endpoints
 
@@ -72,12 +85,14 @@ async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     principal, settings = call.principal, call.runtime.settings
     workspace = await call.runtime.store.workspace(principal.org_id, principal.workspace_id)
     shown = wire.Me(
+        user=principal.user,
         user_id=principal.user_id,
         workspace_id=principal.workspace_id,
         role=principal.role,
         model=workspace.model or settings.model,
         max_file_bytes=settings.max_file_bytes,
         max_files_per_message=settings.max_files_per_message,
+        scopes=views.scopes_of(principal.scopes),
     )
     return json_response(shown)
 
@@ -94,7 +109,9 @@ async def create_key(call: ApiCall[wire.NewKey, Nothing]) -> ASGIApp:
     """Make a service key: for the whole org if the caller's own key is, else for the caller's workspace."""
     principal, store = call.principal, call.runtime.store
     asked = await within_limits_of(store, principal, call.body)
-    key, secret = await make_key(store, principal.org_id, asked, workspace_id=_only_in(principal))
+    key, secret = await make_key(
+        store, principal.org_id, asked, workspace_id=_only_in(principal), ancestors=principal.counted_keys
+    )
     return json_response(views.key_of(key, secret=secret), status=201)
 
 
@@ -190,8 +207,10 @@ async def change_workspace(call: ApiCall[wire.WorkspacePatch, Nothing]) -> ASGIA
     if isinstance(body.model, str):
         call.runtime.providers.named(body.model)
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
-    changed = await call.runtime.store.change_workspace(msgspec.structs.replace(workspace, **changes))
-    return json_response(views.workspace_of(changed))
+    asked = msgspec.structs.replace(workspace, **changes)
+    if not call.principal.is_org_wide and _is_raised(workspace.monthly_message_limit, asked.monthly_message_limit):
+        raise Forbidden("The limit of a workspace can be raised only with a service key of the whole org.")
+    return json_response(views.workspace_of(await call.runtime.store.change_workspace(asked)))
 
 
 @endpoints.add(
@@ -217,7 +236,8 @@ async def delete_workspace(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
     """The user's month; for a service key that acts for no user, the workspace's. `key` is what that key itself may."""
-    return json_response(await call.runtime.store.usage(call.principal, month=call.query.month))
+    used = await call.runtime.store.usage(call.principal, month=call.query.month)
+    return json_response(msgspec.structs.replace(used, user=call.principal.user))
 
 
 @endpoints.add(
@@ -229,9 +249,67 @@ async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
 )
 async def list_models(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     """The models that this server can reach now."""
-    names = await call.runtime.providers.models()
+    names = [name for name in await call.runtime.providers.models() if call.principal.may_choose(name)]
     models = [wire.ModelName(id=name, provider=name.partition("/")[0]) for name in names]
     return json_response(page_of(models, call.query, name=lambda model: model.id))
+
+
+@endpoints.add(
+    "GET",
+    "/v1/users",
+    policy=Policy.ADMIN,
+    query=UsersQuery,
+    responses=(ResponseSpec(status=200, meaning="Users, oldest first", type=wire.Page[wire.User]),),
+)
+async def list_users(call: ApiCall[Nothing, UsersQuery]) -> ASGIApp:
+    """The users of the workspace; with `q`, those whose name or host id has this text in it."""
+    query, principal = call.query, call.principal
+    page = await call.runtime.store.members(
+        principal.org_id, principal.workspace_id, query=query.q, limit=query.limit, cursor=query.cursor or None
+    )
+    return json_response(wire.Page(data=[views.user_of(one) for one in page.data], next_cursor=page.next_cursor))
+
+
+@endpoints.add("GET", "/v1/users/{user}", policy=Policy.ADMIN, responses=(USER,), errors=(404,))
+async def read_user(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """One user, by id or by the host's id."""
+    return json_response(views.user_of(await _user_of_path(call)))
+
+
+@endpoints.add(
+    "PATCH", "/v1/users/{user}", policy=Policy.ADMIN, body=wire.UserPatch, responses=(USER,), errors=(404, 507)
+)
+async def change_user(call: ApiCall[wire.UserPatch, Nothing]) -> ASGIApp:
+    """Change name, role or limits of a user, or disable them. A disabled user can do nothing from now on, and their
+    turns are stopped."""
+    member = await _user_of_path(call)
+    changes = {name: value for name, value in msgspec.structs.asdict(call.body).items() if value is not UNSET}
+    if member.id == call.principal.user_id and (changes.get("is_disabled") or changes.get("role") == "member"):
+        raise Forbidden("You cannot take your own rights away. Ask another admin, or use a service key.")
+    changed = await call.runtime.store.change_member(call.principal.org_id, msgspec.structs.replace(member, **changes))
+    if changed.is_disabled:
+        await _stop_turns(call.runtime, call.principal.org_id, changed)
+    return json_response(views.user_of(changed))
+
+
+async def _stop_turns(runtime: Runtime, org_id: OrgId, member: Member) -> None:
+    """Stop what runs or waits for this user, on every worker."""
+    user = Principal(org_id=org_id, workspace_id=member.workspace_id, user_id=member.id, role="member")
+    for turn_id in await runtime.store.open_turns(org_id, member.id):
+        with suppress(NotFound):  # its conversation was deleted, which stopped it
+            await runtime.engine.cancel(user, turn_id)
+
+
+async def _user_of_path(call: ApiCall[Any, Any]) -> Member:
+    """The user with this id, or with this id of the host, in the caller's workspace."""
+    name = call.path("user")
+    if len(name) > USER_CHARS:
+        raise NotFound("No such user.")
+    return await call.runtime.store.member(call.principal.org_id, call.principal.workspace_id, name)
+
+
+def _is_raised(before: int | None, after: int | None) -> bool:
+    return before is not None and (after is None or after > before)
 
 
 def _only_in(principal: Principal) -> WorkspaceId | None:

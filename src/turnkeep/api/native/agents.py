@@ -9,6 +9,8 @@ A run is one turn of an agent in a sandbox, without a conversation. The response
 
 import asyncio
 import re
+import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import json_response, no_content
-from turnkeep.api.native.query_parameters import PageQuery
+from turnkeep.api.native.query_parameters import ListQuery, PageQuery, page_of
 from turnkeep.api.native.skills import check_skill, check_skill_names
 from turnkeep.api.native.turns import TURN_HEADER, check_attachments
 from turnkeep.api.views import agent_for, agent_of
@@ -34,6 +36,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.providers.ports import Providers
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import NewConversation
+from turnkeep.tools.call_identity import HEADER_PREFIX, check_placeholders, check_url_placeholders, texts_in
 from turnkeep.tools.ports import Tools
 from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep_client import wire
@@ -50,6 +53,7 @@ UNSENT_BYTES = 16 * 1024 * 1024
 """A client that has this much unread data is disconnected."""
 MODEL_SECONDS = 5.0
 MAX_SCHEMA_BYTES = 65_536
+MAX_SCHEMAS_BYTES = 262_144
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -82,9 +86,9 @@ _OURS = frozenset(
     responses=(ResponseSpec(status=200, meaning="Agents, newest first", type=wire.Page[Agent]),),
 )
 async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
-    """The agents of the workspace. Members see id, name and model of each."""
+    """The agents of the workspace. Members see id, name, description, starters and model of each."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    data = [agent_for(call.principal, agent) for agent in page.data]
+    data = [agent_for(call.principal, agent) for agent in page.data if call.principal.reaches(agent.id)]
     return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -97,15 +101,16 @@ async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     errors=(507,),
 )
 async def create_agent(call: ApiCall[NewAgent, Nothing]) -> ASGIApp:
-    """Save an agent. `warnings` say what does not work just now."""
+    """Save an agent. `warnings` say what does not work just now. `tool_secret` is shown only here."""
     spec, warnings = await _checked(call, None)
+    secret, spec = _with_tool_secret(call, spec)
     made = await call.runtime.store.create_agent(call.principal, spec)
-    return json_response(agent_of(made, warnings=warnings), status=201)
+    return json_response(agent_of(made, warnings=warnings, tool_secret=secret), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, responses=(AGENT,), errors=(404,))
 async def read_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """One agent. Members see its id, name and model."""
+    """One agent. Members see its id, name, description, starters and model."""
     return json_response(agent_for(call.principal, await call.runtime.store.agent(call.principal, _id(call))))
 
 
@@ -132,6 +137,42 @@ async def delete_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 
 @endpoints.add(
     "POST",
+    f"{ONE}/tool_secret",
+    policy=Policy.ADMIN,
+    responses=(ResponseSpec(status=200, meaning="The new secret; it is shown only once", type=wire.ToolSecret),),
+    errors=(404, 507),
+)
+async def rotate_tool_secret(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Give an agent a new secret for the signatures of its tool calls. Turns that run keep the old one."""
+    agent = await call.runtime.store.agent(call.principal, _id(call))
+    secret, spec = _with_tool_secret(call, agent.spec)
+    await call.runtime.store.change_agent(call.principal, agent.id, spec)
+    return json_response(wire.ToolSecret(tool_secret=secret))
+
+
+@endpoints.add(
+    "GET",
+    "/v1/tools",
+    policy=Policy.ADMIN,
+    query=ListQuery,
+    responses=(ResponseSpec(status=200, meaning="Tools that agents can name", type=wire.Page[wire.NativeTool]),),
+)
+async def list_tools(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
+    """The native tools of this server, and those of its operator."""
+    tools = [
+        wire.NativeTool(
+            name=spec.name,
+            description=spec.description,
+            input_schema=spec.input_schema,
+            idempotent=spec.is_idempotent,
+        )
+        for spec in call.runtime.tools.native
+    ]
+    return json_response(page_of(tools, call.query, name=lambda tool: tool.name))
+
+
+@endpoints.add(
+    "POST",
     "/v1/agents/{agent_id}/runs",
     policy=Policy.MEMBER,
     body=wire.NewRun,
@@ -139,6 +180,7 @@ async def delete_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         ResponseSpec(status=200, meaning="The lines of the sandbox", type=str, media_type="application/x-ndjson"),
     ),
     errors=(404, 429, 503, 507),
+    feature="runs",
 )
 async def run_agent(call: ApiCall[wire.NewRun, Nothing]) -> ASGIApp:
     """Run an agent once. Its lines come as they are written, `log` included. Closing the connection stops the run.
@@ -170,7 +212,7 @@ async def _checked(call: ApiCall[Any, Nothing], before: AgentSpec | None) -> tup
     """The agent to be stored, with its secrets encrypted, and warnings about what does not work just now."""
     runtime, org_id = call.runtime, call.principal.org_id
     given = _given_fields(call.body)
-    _check_shapes(given, runtime)
+    await asyncio.to_thread(_check_shapes, given, runtime)  # large schemas take a while
     spec = _spec_of(
         call.body,
         before=before,
@@ -180,6 +222,13 @@ async def _checked(call: ApiCall[Any, Nothing], before: AgentSpec | None) -> tup
         or (runtime.settings.allow_mcp_commands and call.principal.is_org_wide),
     )
     return spec, await _find_warnings(given, spec, runtime, org_id)
+
+
+def _with_tool_secret(call: ApiCall[Any, Any], spec: AgentSpec) -> tuple[str, AgentSpec]:
+    """A new secret, and the agent with it."""
+    secret = "tksec_" + secrets.token_urlsafe(32)
+    sealed = call.runtime.vault.seal(call.principal.org_id, secret)
+    return secret, msgspec.structs.replace(spec, tool_secret=sealed)
 
 
 def _id(call: ApiCall[Any, Any]) -> AgentId:
@@ -203,9 +252,13 @@ def _spec_of(
     plain = {name: _plain(value) for name, value in given.items()}
     fresh = msgspec.convert({"name": "", **plain}, AgentSpec)
     sealed = _sealed(fresh, before, vault, org_id)
-    if before is None or isinstance(asked, NewAgent):
+    if before is None:
         return sealed
-    return msgspec.structs.replace(before, **{name: getattr(sealed, name) for name in given})
+    tool_secret = None if before.tool_secret is None else _renewed(vault, org_id, before.tool_secret)
+    if isinstance(asked, NewAgent):
+        return msgspec.structs.replace(sealed, tool_secret=tool_secret)
+    changed = {name: getattr(sealed, name) for name in given}
+    return msgspec.structs.replace(before, **changed, tool_secret=tool_secret)
 
 
 def _sealed(spec: AgentSpec, before: AgentSpec | None, vault: Vault, org_id: OrgId) -> AgentSpec:
@@ -221,12 +274,16 @@ def _sealed(spec: AgentSpec, before: AgentSpec | None, vault: Vault, org_id: Org
                 f"`{place}` is masked ({MASK}), and there is no stored value for it that goes to the same place. "
                 "Send the value itself."
             )
-        try:
-            return vault.renew(org_id, kept)
-        except SecretUnreadable:
-            return kept  # its key may come back
+        return _renewed(vault, org_id, kept)
 
     return with_secrets(spec, seal)
+
+
+def _renewed(vault: Vault, org_id: OrgId, kept: str) -> str:
+    try:
+        return vault.renew(org_id, kept)
+    except SecretUnreadable:
+        return kept  # its key may come back
 
 
 def _stored_secrets(spec: AgentSpec) -> dict[tuple[SecretPlace, Any], str]:
@@ -280,14 +337,14 @@ def _plain(value: Any) -> Any:
 
 def _check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
     """Raises InvalidRequest for errors that can be found without any call. No message repeats a secret."""
-    _check_tools(given.get("tools", ()), runtime.tools.names)
+    _check_tools(given.get("tools", ()), [spec.name for spec in runtime.tools.native])
     for server in given.get("mcp_servers", ()):
         _check_server(server)
     for skill in given.get("skills", ()):
         check_skill(skill)
     for group in ("tools", "mcp_servers", "skills"):
         names = [item if isinstance(item, str) else item.name for item in given.get(group, ())]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted(name for name, count in Counter(names).items() if count > 1):
             raise InvalidRequest(f"Two of the `{group}` have the same name: {', '.join(twice)}.")
     check_skill_names([skill.name for skill in given.get("skills", ())])
     environment: Environment = given.get("environment", Environment())
@@ -321,6 +378,9 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
 
 
 def _check_tools(tools: Sequence[str | HttpTool], known: Sequence[str]) -> None:
+    schemas = [msgspec.json.encode(tool.input_schema) for tool in tools if not isinstance(tool, str)]
+    if sum(map(len, schemas)) > MAX_SCHEMAS_BYTES:
+        raise InvalidRequest(f"The `input_schema` of all tools may have {MAX_SCHEMAS_BYTES:,} bytes together.")
     for tool in tools:
         if isinstance(tool, str):
             if tool not in known:
@@ -332,6 +392,7 @@ def _check_tools(tools: Sequence[str | HttpTool], known: Sequence[str]) -> None:
                 f"The tool `{tool.name}` must not have `__` in its name: that marks tools of MCP servers."
             )
         _check_headers(f"tools.{tool.name}", tool.headers)
+        _check_placeholders(f"tools.{tool.name}", tool)
         _check_schema(tool)
 
 
@@ -347,14 +408,20 @@ def _check_server(server: McpServer) -> None:
     if "\0" in "".join([server.command or "", *server.args]):
         raise InvalidRequest(f"The command of the MCP server `{server.name}` holds a NUL character.")
     _check_headers(f"mcp_servers.{server.name}", server.headers)
+    _check_placeholders(f"mcp_servers.{server.name}", server)
     _check_variables(f"mcp_servers.{server.name}.env", server.env)
+
+
+def _check_placeholders(owner: str, declared: HttpTool | McpServer) -> None:
+    check_url_placeholders(owner, declared.url or "")
+    check_placeholders(owner, [*declared.headers.values(), *texts_in(declared.arguments)])
 
 
 def _check_headers(owner: str, headers: dict[str, str]) -> None:
     for name, value in headers.items():
         if not _HEADER.fullmatch(name):
             raise InvalidRequest(f"`{owner}` has a header with an impossible name: {name[:60]!r}.")
-        if name.lower() in _OURS:
+        if name.lower() in _OURS or name.lower().startswith(HEADER_PREFIX):
             raise InvalidRequest(f"`{owner}` must not set the header {name}: it is set by the server.")
         if not _HEADER_VALUE.fullmatch(value):
             raise InvalidRequest(f"The header {name} of `{owner}` must be plain ASCII without line breaks.")

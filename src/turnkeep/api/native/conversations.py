@@ -13,6 +13,7 @@ from turnkeep.api import views
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.requests import command_of, null_fields, read_body
 from turnkeep.api.http.responses import JSON, json_response, no_content
+from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.clock import system_clock
 from turnkeep.compiler import Target, budget_for, compile
@@ -20,6 +21,7 @@ from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
+from turnkeep.model.principals import UserRef
 from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import ConversationChange, Exported, NewConversation
@@ -55,7 +57,8 @@ async def list_conversations(call: ApiCall[Nothing, ConversationsQuery]) -> ASGI
     page = await call.runtime.store.conversations(
         call.principal, query=query.q or None, limit=query.limit, cursor=query.cursor or None
     )
-    data = [views.hit_of(hit, is_search=bool(query.q)) for hit in page.data]
+    users = await shown_users(call.runtime.store, call.principal, (hit.conversation.user_id for hit in page.data))
+    data = [views.hit_of(hit, users, is_search=bool(query.q)) for hit in page.data]
     return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -72,10 +75,16 @@ async def create_conversation(call: ApiCall[wire.NewConversation, Nothing]) -> A
     """Make an empty conversation. A turn without `conversation_id` makes one too."""
     body = call.body
     if body.model is not None:
+        call.principal.check_model(body.model)
         call.runtime.providers.named(body.model)
+    if body.agent_id is not None:
+        call.principal.check_agent(_agent_id(body.agent_id))
+    if body.kind != "chat":
+        call.principal.check_feature("runs")
     new = command_of(NewConversation, body, agent_id=_agent_id(body.agent_id))
     made = await call.runtime.store.create_conversation(call.principal, new)
-    return json_response(views.conversation_of(made, queue=()), status=201)
+    users = await shown_users(call.runtime.store, call.principal, [made.user_id])
+    return json_response(views.conversation_of(made, users, queue=()), status=201)
 
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, responses=(CONVERSATION,), errors=(404,))
@@ -96,7 +105,10 @@ async def change_conversation(call: ApiCall[wire.ConversationPatch, Nothing]) ->
     """Change the title, the model or the agent (`null` takes it away); `head_turn_id` switches to another branch."""
     body = call.body
     if body.model:
+        call.principal.check_model(body.model)
         call.runtime.providers.named(body.model)
+    if body.agent_id is not UNSET:
+        call.principal.check_agent(_agent_id(body.agent_id))
     change = command_of(
         ConversationChange,
         body,
@@ -154,6 +166,7 @@ async def list_messages(call: ApiCall[Nothing, MessagesQuery]) -> ASGIApp:
     query=PageQuery,
     responses=(ResponseSpec(status=200, meaning="All rows, internal ones included", type=wire.Page[wire.TraceRow]),),
     errors=(404,),
+    feature="export",
 )
 async def trace_conversation(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """Every stored row of every branch, in order."""
@@ -161,7 +174,8 @@ async def trace_conversation(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     page = await call.runtime.store.conversation_trace(
         call.principal, _id(call), limit=query.limit, cursor=query.cursor or None
     )
-    data = [views.row_of(row) for row in page.data]
+    user = await _owner(call, await _conversation(call))
+    data = [views.row_of(row, user) for row in page.data]
     return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -172,6 +186,7 @@ async def trace_conversation(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     query=ReplayQuery,
     responses=(ResponseSpec(status=200, meaning="What the next turn would send of the past", type=wire.Replay),),
     errors=(404,),
+    feature="export",
 )
 async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     """Exactly what the next turn would send, in the shape of one provider (by default that of the model)."""
@@ -210,11 +225,13 @@ async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     policy=Policy.SERVICE,
     responses=(ResponseSpec(status=200, meaning="The whole conversation, without loss", type=dict[str, Any]),),
     errors=(404,),
+    feature="export",
 )
 async def export_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Everything in a conversation, as a document that `import` takes: turns of all branches, rows, events, logs."""
     conversation_id = _id(call)
     exported = await call.runtime.store.export_conversation(call.principal, conversation_id)
+    exported = structs.replace(exported, user=await _owner(call, exported.conversation))
     body = await asyncio.to_thread(write_export, _without_secrets(_without_storage_keys(exported)))
     headers = {
         "cache-control": "no-store",
@@ -231,6 +248,7 @@ async def export_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     raw_body="application/json",
     responses=(ResponseSpec(status=201, meaning="The new conversation", type=wire.Imported),),
     errors=(413, 422, 507),
+    feature="export",
 )
 async def import_conversation(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
     """Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them.
@@ -244,12 +262,20 @@ async def import_conversation(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
     exported = await _with_known_agent(call, exported)
     made = await call.runtime.store.import_conversation(call.principal, exported)
     call.notes["conversation_id"] = made.id
-    return json_response(wire.Imported(conversation=views.conversation_of(made), remarks=remarks), status=201)
+    users = await shown_users(call.runtime.store, call.principal, [made.user_id])
+    return json_response(wire.Imported(conversation=views.conversation_of(made, users), remarks=remarks), status=201)
 
 
 async def _shown(call: ApiCall[Any, Any]) -> ASGIApp:
     found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
-    return json_response(views.conversation_of(found.conversation, queue=found.queue))
+    users = await shown_users(call.runtime.store, call.principal, [found.conversation.user_id])
+    return json_response(views.conversation_of(found.conversation, users, queue=found.queue))
+
+
+async def _owner(call: ApiCall[Any, Any], conversation: Conversation) -> UserRef | None:
+    """The user to whom the conversation belongs; None if it belongs to a service."""
+    users = await shown_users(call.runtime.store, call.principal, [conversation.user_id])
+    return users.get(conversation.user_id)
 
 
 async def _agent_of(call: ApiCall[Any, Any], conversation: Conversation) -> AgentSpec:

@@ -13,6 +13,7 @@ from turnkeep.api.http.responses import address_of, json_response, no_content
 from turnkeep.api.native.query_parameters import ListQuery, SavedFilesQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import Conflict, NotFound, Unavailable, UnsupportedMediaType
+from turnkeep.fair_queue import owner_of
 from turnkeep.files.images import MAX_BYTES, RASTER_TYPES
 from turnkeep.files.keys import incoming_key
 from turnkeep.files.multipart import file_parts
@@ -26,7 +27,7 @@ UPLOAD_SECONDS = 3_600
 TEXT_SECONDS = 20.0
 """How long a request may wait for a file whose text has not been extracted before."""
 
-endpoints = Endpoints("files")
+endpoints = Endpoints("files", feature="files")
 
 FILE = ResponseSpec(status=200, meaning="The file", type=wire.File)
 FILES = ResponseSpec(status=200, meaning="Files, in the order in which they came", type=wire.Files)
@@ -175,7 +176,8 @@ async def read_thumbnail(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     file = await _ready(call)
     if file.mime_type not in RASTER_TYPES or file.size > MAX_BYTES:
         raise UnsupportedMediaType("Only PNG, JPEG, GIF and WebP of up to 20 MB are shown small.")
-    picture = await call.runtime.pictures.thumbnail(await call.runtime.bag.beginning(file, limit=MAX_BYTES))
+    data = await call.runtime.bag.beginning(file, limit=MAX_BYTES)
+    picture = await call.runtime.pictures.thumbnail(data, owner_of(call.principal))
     headers = {
         **SAFE_HEADERS,
         "content-disposition": disposition(file.name),
@@ -198,10 +200,10 @@ async def read_text(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         raise UnsupportedMediaType("Text is read from text files, PDF, Word, Excel and PowerPoint. Fetch its content.")
     try:
         async with asyncio.timeout(TEXT_SECONDS):
-            texts = await call.runtime.texts.of(call.principal.org_id, [file])
+            texts = await call.runtime.texts.of(call.principal, [file])
     except TimeoutError as exc:
         raise Unavailable("The file is still being read. Ask again in a moment.") from exc
-    read = texts[file.sha256]
+    read = texts[file.id]
     if read.problem is not None:
         raise UnsupportedMediaType(f"{file.name} cannot be read: {read.problem}.")
     unit = unit_of(file) if "\f" in read.text else None

@@ -56,7 +56,7 @@ EXPORTED_AT_ONCE = 500
 
 Import = Callable[[CsvFile, Progress], Awaitable[Added | Table]]
 
-endpoints = Endpoints("knowledge")
+endpoints = Endpoints("knowledge", feature="knowledge")
 
 PAGE = ResponseSpec(status=200, meaning="The page", type=wire.KnowledgePage)
 TABLE = ResponseSpec(status=200, meaning="The table", type=Table)

@@ -17,6 +17,7 @@ from turnkeep.api.identity.service_keys import SigninLinks, make_key, make_org
 from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
 from turnkeep.api.native.query_parameters import ListQuery, SigninQuery, page_of
 from turnkeep.clock import system_clock
+from turnkeep.config import MetricsAccess
 from turnkeep.errors import NotFound, Unauthorized, Unavailable
 from turnkeep.files.orphans import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId
@@ -83,20 +84,27 @@ async def front_page(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     return HTMLResponse(FRONT_PAGE, headers={"content-security-policy": policy})
 
 
-def document_endpoints(metrics: Callable[[], tuple[bytes, str]], document: Callable[[], bytes]) -> Endpoints:
-    """The routes of two documents that are made elsewhere: the metrics of this worker, and the OpenAPI document."""
+def metrics_endpoints(metrics: Callable[[], tuple[bytes, str]], access: MetricsAccess) -> Endpoints:
+    """The route of the metrics of this worker, for everybody or for the operator's key."""
     endpoints = Endpoints("health")
 
     @endpoints.add(
         "GET",
         "/metrics",
-        policy=Policy.PUBLIC,
+        policy=Policy.OPERATOR if access == "key" else Policy.PUBLIC,
         responses=(ResponseSpec(status=200, meaning="Prometheus text", type=str, media_type="text/plain"),),
     )
     async def read_metrics(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         """The numbers of this worker, for Prometheus."""
         body, media_type = metrics()
         return Response(body, media_type=media_type)
+
+    return endpoints
+
+
+def openapi_endpoints(document: Callable[[], bytes]) -> Endpoints:
+    """The route of the OpenAPI document, which is made elsewhere."""
+    endpoints = Endpoints("health")
 
     @endpoints.add(
         "GET",

@@ -46,6 +46,10 @@ class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
     q: Annotated[str, Meta(max_length=500)] | None = None
 
 
+class UsersQuery(ListQuery, frozen=True, kw_only=True):
+    q: Annotated[str, Meta(max_length=200)] | None = None
+
+
 class MessagesQuery(PageQuery, frozen=True, kw_only=True):
     order: Order = "asc"
     limit: Limit = 50

@@ -203,7 +203,7 @@ async def _toolbox(runtime: Runtime, turn: Turn) -> Toolbox:
     snapshot = turn.snapshot
     if snapshot.principal is None:
         return FixedToolbox({})
-    return await runtime.tools.toolbox(snapshot.agent, snapshot.principal)
+    return await runtime.tools.toolbox(snapshot.agent, snapshot.principal, turn.conversation_id)
 
 
 def _default_seconds(runtime: Runtime, turn: Turn) -> float:

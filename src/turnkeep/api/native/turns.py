@@ -23,16 +23,18 @@ from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, Res
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
 from turnkeep.api.http.requests import command_of, shared_fields
 from turnkeep.api.http.responses import events_url, json_response, no_content
+from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, EndedTurn, Options, Question
 from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
+from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.principals import Principal
+from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claimed, NewConversation, TurnTrace
@@ -84,7 +86,7 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
     body = call.body
     options = options_of(call)
     await check_rate(call, options)
-    blocks, named = await blocks_of(body.message, call.runtime)
+    blocks, named = await blocks_of(body.message, call.runtime, owner=owner_of(call.principal))
     attachments = attachments_of(body.attachment_ids, named, call.runtime.settings)
     conversation_id: ConversationId | None = None
     new = NewConversation()
@@ -150,11 +152,13 @@ async def follow_turn(call: ApiCall[Nothing, EventsQuery]) -> ASGIApp:
         ResponseSpec(status=200, meaning="One event or log line per line", type=str, media_type="application/x-ndjson"),
     ),
     errors=(404,),
+    feature="export",
 )
 async def trace_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The run trace: every event, with the sandbox's log lines where they came."""
     trace = await call.runtime.store.trace(call.principal, turn_id_of(call))
-    body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace))
+    users = await shown_users(call.runtime.store, call.principal, [trace.turn.user_id])
+    body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace, users.get(trace.turn.user_id)))
     return Response(body, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
 
 
@@ -183,7 +187,7 @@ async def edit_turn(call: ApiCall[wire.Edit, StreamQuery]) -> ASGIApp:
     """Ask something else in the same place: a new turn beside the old one."""
     turn_id, options = await _beside(call)
     body, engine = call.body, call.runtime.engine
-    blocks, named = await blocks_of(body.message, call.runtime)
+    blocks, named = await blocks_of(body.message, call.runtime, owner=owner_of(call.principal))
     given = body.attachment_ids
     attachments: tuple[FileId, ...] | None = None
     if given is not UNSET or named:
@@ -224,7 +228,7 @@ async def _beside(call: ApiCall[wire.Again, Any] | ApiCall[wire.Edit, Any]) -> t
 
 
 async def blocks_of(
-    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock], runtime: Runtime
+    message: str | Sequence[wire.TextBlock | wire.ImageBlock | wire.FileBlock], runtime: Runtime, *, owner: Owner
 ) -> tuple[tuple[Block, ...], list[FileId]]:
     """The blocks of the message, and the files that it names. Empty texts are left out: no provider accepts them."""
     if isinstance(message, str):
@@ -237,7 +241,7 @@ async def blocks_of(
                 if block.text.strip():
                     blocks.append(Text(text=block.text))
             case wire.ImageBlock():
-                blocks.append(await image_of(block, runtime, place=f"message[{n}]"))
+                blocks.append(await image_of(block, runtime, owner=owner, place=f"message[{n}]"))
             case wire.FileBlock():
                 files.append(FileId(known_id(block.file_id, "file")))
             case _:
@@ -257,16 +261,16 @@ def check_attachments(file_ids: Sequence[str], settings: Settings) -> tuple[File
     return tuple(FileId(known_id(file_id, "file")) for file_id in file_ids)
 
 
-async def image_of(block: wire.ImageBlock, runtime: Runtime, *, place: str) -> Image:
+async def image_of(block: wire.ImageBlock, runtime: Runtime, *, owner: Owner, place: str) -> Image:
     """The image as models accept it. Raises InvalidRequest, which names the block by its place in the body."""
     if block.data is not None and block.url is None:
-        return await _inline_image(block.data, block.media_type, runtime, place)
+        return await _inline_image(block.data, block.media_type, runtime, owner=owner, place=place)
     if block.url is not None and block.data is None:
         return _remote_image(block.url, block.media_type, runtime, place)
     raise InvalidRequest(f"An image has either `data` or a `url`, and `{place}` has both or neither.")
 
 
-async def _inline_image(data: str, media_type: str, runtime: Runtime, place: str) -> Image:
+async def _inline_image(data: str, media_type: str, runtime: Runtime, *, owner: Owner, place: str) -> Image:
     """The bytes decide the media type, as for files. An image that is too large for models is made smaller."""
     if media_type not in RASTER_TYPES:
         raise InvalidRequest(f"`{place}.media_type` must be one of {_IMAGE_TYPES}. Attach anything else as a file.")
@@ -276,7 +280,7 @@ async def _inline_image(data: str, media_type: str, runtime: Runtime, place: str
         raise InvalidRequest(
             f"`{place}.data` is not base64: the standard alphabet, padded, without line breaks or a `data:` prefix."
         ) from exc
-    picture = await runtime.pictures.for_model(raw)
+    picture = await runtime.pictures.for_model(raw, owner)
     if picture is None:
         raise InvalidRequest(f"`{place}.data` is no picture that can be read. It must be one of {_IMAGE_TYPES}.")
     encoded = base64.b64encode(picture.data).decode()
@@ -300,8 +304,9 @@ def _remote_image(url: str, media_type: str, runtime: Runtime, place: str) -> Im
         raise InvalidRequest(f"`{place}.url` cannot be used. {exc.detail}") from exc
 
 
-def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
-    """Events in order, each followed by the log lines after it. The first has the settings that the turn ran with."""
+def _lines(trace: TurnTrace, user: UserRef | None) -> Iterator[dict[str, Any]]:
+    """Events in order, each followed by the log lines after it. The first has the settings that the turn ran with, and
+    the user who asked."""
     logs = list(trace.logs)
 
     def logged(until: int) -> Iterator[dict[str, Any]]:
@@ -313,6 +318,7 @@ def _lines(trace: TurnTrace) -> Iterator[dict[str, Any]]:
     for recorded in trace.events:
         line = {"seq": recorded.seq, **msgspec.to_builtins(recorded.event)}
         if recorded.seq == 1:
+            line["user"] = None if user is None else msgspec.to_builtins(user)
             line["snapshot"] = views.snapshot_of(trace.turn.snapshot)
         yield line
         yield from logged(recorded.seq)

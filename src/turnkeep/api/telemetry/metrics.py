@@ -3,6 +3,7 @@ what the engine reports, and writes it as log lines and spans too.
 """
 
 import logging
+import time
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -19,6 +20,8 @@ from turnkeep_client.wire.blocks import Usage
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
+FRESH_SECONDS = 1.0
+
 _logger = logging.getLogger("turnkeep.turns")
 
 
@@ -31,6 +34,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
+        self._text: bytes | None = None
+        self._made_at = 0.0
         self.requests = cache(
             Counter(
                 "turnkeep_http_requests_total", "Requests answered", ("method", "route", "status"), registry=registry
@@ -83,8 +88,12 @@ class Metrics:
         self._draining.set_function(lambda: float(runtime.engine.is_draining))
 
     def text(self) -> tuple[bytes, str]:
-        """The exposition, and its media type."""
-        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+        """The exposition, and its media type. It is made at most once a second: that takes a while, and everybody may
+        ask for it."""
+        now = time.monotonic()
+        if self._text is None or now - self._made_at >= FRESH_SECONDS:
+            self._text, self._made_at = generate_latest(self._registry), now
+        return self._text, CONTENT_TYPE_PLAIN_0_0_4
 
 
 class EngineObserver(Observer):

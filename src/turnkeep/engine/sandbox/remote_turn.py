@@ -105,7 +105,7 @@ class RemoteTurn(HeldTurn):
         await self._lease.ensure()
         envelope = await self._envelope(self._sandboxes)
         parser = LineParser()
-        async with self._sandboxes.stream(envelope) as body:
+        async with self._sandboxes.stream(envelope, self.turn) as body:
             ending = await self._listen(body, parser)
         if self._take_lines is not None:
             self._take_lines((ending,))

@@ -55,6 +55,8 @@ class RunnerAccess(Struct, frozen=True, kw_only=True):
 
     url: str
     server_url: str
+    secret: str = ""
+    """What the runner asks of its clients."""
     patience_seconds: float = 0.0
     """How long a turn waits for a runner that does not answer, because it is being started beside the server."""
 
@@ -101,8 +103,10 @@ class RunnerClient:
         return True
 
     @asynccontextmanager
-    async def stream(self, envelope: SandboxRequest) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, envelope: SandboxRequest, turn: Turn) -> AsyncIterator[AsyncIterator[bytes]]:
         """The body of one turn, in pieces as they arrive: all bytes that have arrived come as one piece.
+
+        The headers say whose turn it is, so that the runner can share its places fairly.
 
         Raises SandboxUnavailable when no runner takes the turn, and SandboxProtocol when the answer is not a stream;
         reading the pieces may raise SandboxLost. Leaving the block closes the connection.
@@ -111,7 +115,9 @@ class RunnerClient:
 
         response: aiohttp.ClientResponse | None = None
         try:
-            response = await self._open().post(f"{self._access.url}/stream", json=to_builtins(envelope))
+            response = await self._open().post(
+                f"{self._access.url}/stream", json=to_builtins(envelope), headers=self._headers(turn)
+            )
             if response.status != 200:
                 raise await _refusal(response)
             self._answered_at = time.monotonic()
@@ -127,6 +133,14 @@ class RunnerClient:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    def _headers(self, turn: Turn) -> dict[str, str]:
+        principal = turn.snapshot.principal
+        headers = {
+            "Turnkeep-Org": turn.workspace_id if principal is None else principal.org_id,
+            "Turnkeep-User": turn.user_id or "",
+        }
+        return headers | ({"Authorization": f"Bearer {self._access.secret}"} if self._access.secret else {})
 
     def _open(self) -> Any:
         """One pool of connections, without a limit: the runner decides how many turns it runs."""

@@ -52,7 +52,10 @@ PASSWD = f"box:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh\nroot:x:0:0::/root:/bin/sh\n"
 GROUP = f"box:x:{USER_ID}:\nroot:x:0:\n".encode()
 
 _PROGRAMS = {"bwrap": "bubblewrap", "unshare": "util-linux", "nsenter": "util-linux", "prlimit": "util-linux"}
-_JOIN = 'echo 0 > "$0" && exec "$@"'
+_EXPENDABLE = "echo 1000 > /proc/self/oom_score_adj"
+"""When the machine is short of memory, the kernel kills boxes before the runner and the server. Set by root, no process
+can take it back."""
+_ENTER = f'{_EXPENDABLE}; if [ -n "$0" ]; then echo 0 > "$0" || exit 1; fi; exec "$@"'
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("alternatives", "fonts", "ImageMagick-6", "ImageMagick-7", "ld.so.cache", "localtime", "mime.types")
 _HIDDEN_IN_PROC = ("config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list")
@@ -62,6 +65,7 @@ _UNSHARE = (
     *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
 )
 _HOLD = f"""
+{_EXPENDABLE}
 mount -t tmpfs -o size="$1",nr_inodes="$2",mode=755,nosuid,nodev box {OUTER_ROOT} || exit 1
 cd {OUTER_ROOT} && mkdir -p workspace/assets tmp shm || exit 1
 echo ready
@@ -197,7 +201,8 @@ class BubblewrapBox:
         self, command: BoxCommand, files: contextlib.ExitStack, reporting: int
     ) -> tuple[list[str], list[int]]:
         """The whole command line up to the command, and the descriptors that it names."""
-        passwd, group, seccomp = (_file(data, files) for data in (PASSWD, GROUP, filter_program()))
+        program = filter_program(is_memory_counted=self._cgroup is not None)
+        passwd, group, seccomp = (_file(data, files) for data in (PASSWD, GROUP, program))
         environment = box_environment(self._python, command.environment)
         settings = [
             *("--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
@@ -216,9 +221,8 @@ class BubblewrapBox:
             *("--chdir", command.directory, "--seccomp", str(seccomp), "--info-fd", str(reporting)),
         ]
         packed = _file(packed_arguments(settings), files)
-        join = [] if self._cgroup is None else ["sh", "-c", _JOIN, str(self._cgroup.joining)]
         outer = [
-            *join,
+            *("sh", "-c", _ENTER, "" if self._cgroup is None else str(self._cgroup.joining)),
             *as_user(self._uid),
             *("prlimit", *_rlimits(self._limits), "--"),
             *("nsenter", "--target", str(self._holder.pid), "--user", "--mount", "--pid"),
@@ -378,6 +382,10 @@ def view_arguments(python: Path, *, passwd_fd: int, group_fd: int, root: Path = 
         arguments += ["--ro-bind", prefix, prefix]
     arguments += ["--ro-bind-data", str(passwd_fd), "/etc/passwd", "--ro-bind-data", str(group_fd), "/etc/group"]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
+    # /dev/full is read as zeros too, but cannot be mapped: shared mappings of /dev/zero are memory that nothing shows.
+    arguments += ["--dev-bind", "/dev/full", "/dev/zero"]
+    # Terminals are counted for the whole machine.
+    arguments += ["--tmpfs", "/dev/pts", "--remount-ro", "/dev/pts"]
     for name in _HIDDEN_IN_PROC:
         if (root / "proc" / name).exists():
             arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
@@ -389,7 +397,7 @@ def view_arguments(python: Path, *, passwd_fd: int, group_fd: int, root: Path = 
     ):
         arguments += ["--bind", f"{OUTER_ROOT}/{place}", inside]
     # bwrap's own / and /dev are file systems in memory that the box's user owns, without a limit of their size.
-    return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
+    return [*arguments, "--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
 def setenv_arguments(environment: Mapping[str, str]) -> Iterator[str]:

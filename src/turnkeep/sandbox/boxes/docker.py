@@ -77,6 +77,7 @@ class Docker:
             *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
             *("--init", "--stop-timeout", "0", "--log-driver", "none"),
             *("--memory", memory, "--memory-swap", memory, "--pids-limit", str(limits.processes)),
+            *("--oom-score-adj", "1000"),
             *("--ulimit", f"fsize={limits.file_bytes}", "--ulimit", f"nofile={limits.open_files}"),
             *("--ulimit", "core=0", "--ulimit", f"cpu={limits.cpu_seconds}"),
             *("--mount", f"type=volume,source={volume},target=/workspace,volume-nocopy"),

@@ -48,7 +48,7 @@ async def supervise(
 ) -> Ended:
     """Run the process to its end or to a limit. `kill` must end it with all its descendants, and is always called.
 
-    `watch` is called many times a second and returns the limit that was passed, if any.
+    `watch` is called many times a second, in a thread, and returns the limit that was passed, if any.
     """
     began = time.monotonic()
     stop: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
@@ -124,9 +124,13 @@ async def _feed(stream: asyncio.StreamWriter, feed: Feed) -> None:
 
 
 async def _watch(watch: Watch, stop: asyncio.Future[StopReason]) -> None:
+    pause = WATCH_SECONDS
     while not stop.done():
-        await asyncio.sleep(WATCH_SECONDS)
-        reason = watch()
+        await asyncio.sleep(pause)
+        began = time.monotonic()
+        # The more processes and mapped areas a box has, the longer this takes.
+        reason = await asyncio.to_thread(watch)
+        pause = max(WATCH_SECONDS, time.monotonic() - began)
         if reason is not None and not stop.done():
             stop.set_result(reason)
 

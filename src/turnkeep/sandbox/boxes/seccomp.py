@@ -2,7 +2,10 @@
 
 It is a deny-list with an upper bound. Refused are calls to rarely used parts of the kernel, calls that change
 namespaces or mounts, read other processes, or hold memory that no resident size shows, and every call newer than the
-list. Refused calls fail with EPERM or ENOSYS, so that programs can fall back, as they do on older kernels.
+list. Refused calls fail with EPERM, ENOSYS or EINVAL, so that programs can fall back, as they do on older kernels.
+
+Some calls that hold such memory are in common use: shared memory without a file, and moving pages into pipes and
+sockets. Where a cgroup counts the memory of the box, they pass.
 """
 
 import errno
@@ -18,6 +21,11 @@ _NAMESPACE_FLAGS = 0x7E020000
 _AF_UNIX = 1
 _TERMINAL_INJECTION = (0x5412, 0x541C)
 """ioctl TIOCSTI and TIOCLINUX type into a terminal."""
+_SOL_SOCKET, _SOCKET_BUFFERS = 1, (7, 8, 32, 33)
+"""setsockopt SO_SNDBUF, SO_RCVBUF and their FORCE twins: how much a socket holds."""
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
+_SET_PIPE_SIZE = 1031
+"""fcntl F_SETPIPE_SZ."""
 
 
 class Architecture(Struct, frozen=True, kw_only=True):
@@ -59,13 +67,17 @@ ARCHITECTURES = {
         last=_NEWEST,
         calls=_SINCE_5_1
         | {
+            "mmap": 9,
             "ioctl": 16,
             "shmget": 29,
+            "sendfile": 40,
             "socket": 41,
             "socketpair": 53,
+            "setsockopt": 54,
             "clone": 56,
             "semget": 64,
             "msgget": 68,
+            "fcntl": 72,
             "ptrace": 101,
             "syslog": 103,
             "uselib": 134,
@@ -96,6 +108,7 @@ ARCHITECTURES = {
             "query_module": 178,
             "quotactl": 179,
             "nfsservctl": 180,
+            "io_setup": 206,
             "lookup_dcookie": 212,
             "clock_settime": 227,
             "mbind": 237,
@@ -106,6 +119,9 @@ ARCHITECTURES = {
             "keyctl": 250,
             "migrate_pages": 256,
             "unshare": 272,
+            "splice": 275,
+            "tee": 276,
+            "vmsplice": 278,
             "move_pages": 279,
             "perf_event_open": 298,
             "fanotify_init": 300,
@@ -128,7 +144,9 @@ ARCHITECTURES = {
         last=_NEWEST,
         calls=_SINCE_5_1
         | {
+            "io_setup": 0,
             "lookup_dcookie": 18,
+            "fcntl": 25,
             "ioctl": 29,
             "umount2": 39,
             "mount": 40,
@@ -137,6 +155,10 @@ ARCHITECTURES = {
             "chroot": 51,
             "vhangup": 58,
             "quotactl": 60,
+            "sendfile": 71,
+            "vmsplice": 75,
+            "splice": 76,
+            "tee": 77,
             "acct": 89,
             "personality": 92,
             "unshare": 97,
@@ -156,10 +178,12 @@ ARCHITECTURES = {
             "shmget": 194,
             "socket": 198,
             "socketpair": 199,
+            "setsockopt": 208,
             "add_key": 217,
             "request_key": 218,
             "keyctl": 219,
             "clone": 220,
+            "mmap": 222,
             "swapon": 224,
             "swapoff": 225,
             "mbind": 235,
@@ -184,11 +208,14 @@ ARCHITECTURES = {
     ),
 }
 
-_CONDITIONAL = frozenset({"clone", "clone3", "ioctl", "socket", "socketpair"})
-"""Calls that are refused only with certain arguments, or with another error."""
+_MOVES_PAGES = ("sendfile", "splice", "tee")
+_CONDITIONAL = frozenset(
+    {"clone", "clone3", "fcntl", "ioctl", "mmap", "setsockopt", "socket", "socketpair", *_MOVES_PAGES}
+)
+"""Calls that are refused only with certain arguments, with another error, or without a cgroup."""
 
 # struct seccomp_data: the call's number, the architecture, the instruction pointer, six arguments of 64 bits.
-_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1 = 0, 4, 16, 24
+_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_2, _ARGUMENT_3 = 0, 4, 16, 24, 32, 40
 
 _LOAD, _RETURN = 0x20, 0x06
 _IF_EQUAL, _IF_GREATER, _IF_ANY_BIT = 0x15, 0x25, 0x45
@@ -199,8 +226,11 @@ def _refuse(number: int) -> int:
     return 0x00050000 | number
 
 
-def filter_program(machine: str | None = None) -> bytes:
-    """The filter for this machine, as `bwrap --seccomp` reads it. Raises BoxUnavailable on an unknown architecture."""
+def filter_program(machine: str | None = None, *, is_memory_counted: bool = False) -> bytes:
+    """The filter for this machine, as `bwrap --seccomp` reads it. Raises BoxUnavailable on an unknown architecture.
+
+    `is_memory_counted` says that a cgroup counts all memory of the box.
+    """
     machine = machine or platform.machine()
     architecture = ARCHITECTURES.get(machine)
     if architecture is None:
@@ -209,7 +239,11 @@ def filter_program(machine: str | None = None) -> bytes:
             f"There is no system call filter for {machine} machines; the bubblewrap driver works on {known}. "
             "Use the docker driver here."
         )
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions(architecture))
+    program = _instructions(architecture)
+    if not is_memory_counted:
+        program += _uncounted_memory(architecture.calls)
+    program.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
 Instruction = tuple[int, int, int, int]
@@ -238,7 +272,26 @@ def _instructions(architecture: Architecture) -> list[Instruction]:
         program += _with_argument(calls[name], _ARGUMENT_0, other_family)
     for request in _TERMINAL_INJECTION:
         program += _with_argument(calls["ioctl"], _ARGUMENT_1, _answer_if(_IF_EQUAL, request, _refuse(errno.EPERM)))
-    return [*program, (_RETURN, 0, 0, _ALLOW)]
+    larger = [
+        instruction for option in _SOCKET_BUFFERS for instruction in _answer_if(_IF_EQUAL, option, _refuse(errno.EPERM))
+    ]
+    for_sockets = [(_IF_EQUAL, 0, 1 + len(larger), _SOL_SOCKET), (_LOAD, 0, 0, _ARGUMENT_2), *larger]
+    return program + _with_argument(calls["setsockopt"], _ARGUMENT_1, for_sockets)
+
+
+def _uncounted_memory(calls: dict[str, int]) -> list[Instruction]:
+    """Refuse what holds memory that no process shows."""
+    # A page of the mapping keeps all of its pages, though only that page is shown.
+    shared = [
+        (_IF_ANY_BIT, 0, 2, _MAP_ANONYMOUS),
+        (_IF_ANY_BIT, 0, 1, _MAP_SHARED),
+        (_RETURN, 0, 0, _refuse(errno.EPERM)),
+    ]
+    program = _with_argument(calls["mmap"], _ARGUMENT_3, shared)
+    program += _with_argument(calls["fcntl"], _ARGUMENT_1, _answer_if(_IF_EQUAL, _SET_PIPE_SIZE, _refuse(errno.EPERM)))
+    for name in _MOVES_PAGES:
+        program += _answer_if(_IF_EQUAL, calls[name], _refuse(errno.EINVAL))
+    return program
 
 
 def _answer_if(question: int, value: int, answer: int) -> list[Instruction]:

@@ -1,5 +1,6 @@
 """The verbs of the directory: tenants, members, keys, agents, usage and tokens."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId
@@ -36,7 +37,31 @@ class DirectoryStore(Protocol):
     ) -> Member:
         """The member with that host id, created when it is first seen (role `member`); a given role is stored."""
 
-    async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]: ...
+    async def members(
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        *,
+        query: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Member]:
+        """Members in the order in which they came; with `query`, those whose name or host id has this text in it."""
+
+    async def member(self, org_id: OrgId, workspace_id: WorkspaceId, name: str) -> Member:
+        """The member with this id, or else with this host id. NotFound if there is none."""
+
+    async def member_of_host(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> Member | None:
+        """The member with this host id, whatever ids others have; None if there is none."""
+
+    async def members_by_id(self, org_id: OrgId, user_ids: Sequence[UserId]) -> list[Member]:
+        """Those of the ids that are members of any workspace of the org, in no order."""
+
+    async def change_member(self, org_id: OrgId, member: Member) -> Member:
+        """Store name, role, limits and whether the member is disabled. NotFound if there is no such member."""
+
+    async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
+        """The turns of this user that run or wait, those that wait first: so none of them starts meanwhile."""
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         """NotFound unless its workspace, if it is pinned to one, is of its org."""

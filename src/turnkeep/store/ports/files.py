@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from turnkeep.ids import ConversationId, FileId, TurnId
-from turnkeep.model.files import File, NewFile, TurnBag
+from turnkeep.model.files import NO_LIMITS, File, NewFile, StorageLimits, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import Page
 
@@ -12,19 +12,25 @@ from turnkeep.store.commands import Page
 class FileStore(Protocol):
     """The rows of the file bags."""
 
-    async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
-        """All of these rows or none, in order; each `ready` if its sha256 is known, else `pending`.
+    async def add_files(
+        self, principal: Principal, new: Sequence[NewFile], *, limits: StorageLimits = NO_LIMITS
+    ) -> list[File]:
+        """All of these rows or none, in order; each `ready` if its sha256 is known, else `pending`. Raises StorageFull
+        if with them there are more bytes than `limits` allow.
 
         A taken name becomes `name-1.ext`, also when many come at once (names are equal if they differ only in case or
         Unicode form).
         """
 
-    async def write_back(self, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+    async def write_back(
+        self, token_hash: bytes, new: Sequence[NewFile], *, limits: StorageLimits = NO_LIMITS
+    ) -> list[File]:
         """Spend an upload token, and add these files to the bag of its turn: both or neither.
 
         Only while the turn runs and the attempt is the token's. Each file's `conversation_id` is that of the turn,
         whatever it says. The turn's holder learns of it from `record` and `renew` (`files_written`). Raises
-        Unauthorized for a token that cannot be spent; of several calls at once exactly one succeeds.
+        Unauthorized for a token that cannot be spent; of several calls at once exactly one succeeds. Raises StorageFull
+        as `add_files` does.
         """
 
     async def complete_file(

@@ -120,14 +120,16 @@ class KnowledgeStore(Protocol):
     async def abandon_import(self, table: KnowledgeTable, *, import_id: str) -> None:
         """Erase what it wrote, as if it had never been."""
 
-    async def file_texts(self, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
-        """What is known of the bytes with these hashes."""
+    async def file_texts(self, org_id: OrgId, keys: Sequence[str]) -> dict[str, FileText]:
+        """The texts with these keys, as far as they are known."""
 
-    async def save_file_text(self, org_id: OrgId, text: FileText, *, title: str, unit: str) -> None:
-        """Keep the text of some bytes and let it be found. `unit` is what its form feeds separate (page, slide, …)."""
+    async def save_file_text(self, org_id: OrgId, text: FileText, *, unit: str) -> None:
+        """Keep the text of some bytes and let it be found. `unit` is what its form feeds separate (page, slide, …).
+
+        Everybody in the org with a file of these bytes finds it. So no name of a file is kept with it."""
 
     async def search_file_texts(
-        self, org_id: OrgId, sha256s: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
+        self, org_id: OrgId, keys: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
     ) -> Found[TextHit]:
         """The best places in these texts. The caller has seen to it that its principal may read the files."""
 

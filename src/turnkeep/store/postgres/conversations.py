@@ -5,7 +5,8 @@ with a GIN index. The engine's path finds candidates of the owner, because row-l
 being used. What the reader gets is then read on the client path.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -35,6 +36,7 @@ from turnkeep.store.commands import (
     Purged,
     TurnTrace,
     page_of,
+    rows_that_fit,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import rename
@@ -254,6 +256,7 @@ class PostgresConversations:
         if not rows:
             await self.conversation(principal, conversation_id)  # raises NotFound if there is none to be seen
         rows.sort(key=itemgetter("ordinal", "turn_sequence"), reverse=not is_ascending)
+        limit = rows_that_fit(rows, limit)
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(
             data=tuple([to_public_message(conversation_id, row) for row in rows[:limit]]),
@@ -271,6 +274,7 @@ class PostgresConversations:
         if not await self._database.read("own_conversation", *owner_of(principal), conversation_id):
             raise no_conversation()
         rows: list[Any] = await self._database.read("conversation_rows", conversation_id, *place, limit + 1)
+        limit = rows_that_fit(rows, limit)
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(
             data=tuple(to_message(message) for *message, _ in rows[:limit]),
@@ -356,13 +360,8 @@ class Search:
             return []
         rows = await self._database.read_as(principal, "my_found", ids)
         texts = await self._matching_texts(principal, ids, match)
-        hits = []
-        for conversation in map(to_conversation, rows):
-            shown = snippet(texts.get(conversation.id, ""), query)
-            if shown is None and conversation.title is not None:
-                shown = snippet(conversation.title, query)
-            hits.append(Hit(conversation=conversation, snippet=shown))
-        return hits
+        conversations = list(map(to_conversation, rows))
+        return await asyncio.to_thread(_hits, conversations, texts, query)  # long texts take a while
 
     async def _index_titles(self, workspace_id: WorkspaceId | None, limit: int) -> None:
         titles = sorted(tuple(row) for row in await self._database.read("pending_titles", workspace_id, limit))
@@ -437,3 +436,13 @@ async def _insert_turns(statements: Statements, principal: Principal, traces: Se
         ):
             if records:
                 await statements.fetch(name, json_text(records))
+
+
+def _hits(conversations: Sequence[Conversation], texts: Mapping[ConversationId, str], query: SearchQuery) -> list[Hit]:
+    hits = []
+    for conversation in conversations:
+        shown = snippet(texts.get(conversation.id, ""), query)
+        if shown is None and conversation.title is not None:
+            shown = snippet(conversation.title, query)
+        hits.append(Hit(conversation=conversation, snippet=shown))
+    return hits

@@ -4,6 +4,7 @@ Ids are made before the write begins, so that one whose answer was lost can be r
 """
 
 import hmac
+from collections.abc import Sequence
 
 from turnkeep.clock import month_of
 from turnkeep.ids import (
@@ -22,7 +23,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.checks import KEY_CHARS, check_agent, check_binding, check_hash, check_limit, check_text
-from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
+from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.postgres.io.pool import Rows
@@ -37,10 +38,15 @@ from turnkeep.store.rules.directory import (
     check_role,
     check_workspace,
     key_record,
+    limit_of,
+    member_record,
+    members_page,
+    members_query,
     monthly_usage,
     no_agent,
     no_key,
     no_org,
+    no_user,
     no_workspace,
     usage_scope,
     workspace_record,
@@ -121,9 +127,45 @@ class PostgresDirectory:
             raise no_workspace()
         return to_member(rows[0])
 
-    async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]:
+    async def members(
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        *,
+        query: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Member]:
+        which = members_query(org_id, workspace_id, query, limit, cursor)
+        return members_page(await self._database.read("members", *which.values()), limit)
+
+    async def member(self, org_id: OrgId, workspace_id: WorkspaceId, name: str) -> Member:
         check_workspace(org_id, workspace_id)
-        return [to_member(row) for row in await self._database.read("members", org_id, workspace_id)]
+        check_text(name, "user", limit=KEY_CHARS)
+        rows = await self._database.read("member", org_id, workspace_id, name)
+        if not rows:
+            raise no_user()
+        return to_member(rows[0])
+
+    async def member_of_host(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> Member | None:
+        check_workspace(org_id, workspace_id)
+        check_text(external_id, "user", limit=KEY_CHARS)
+        rows = await self._database.read("member_of_host", org_id, workspace_id, external_id)
+        return to_member(rows[0]) if rows else None
+
+    async def members_by_id(self, org_id: OrgId, user_ids: Sequence[UserId]) -> list[Member]:
+        ids = [check_id(user, "user") for user in user_ids]
+        return [to_member(row) for row in await self._database.read("members_by_id", check_id(org_id, "org"), ids)]
+
+    async def change_member(self, org_id: OrgId, member: Member) -> Member:
+        rows = await self._database.write("change_member", *member_record(org_id, member).values())
+        if not rows:
+            raise no_user()
+        return to_member(rows[0])
+
+    async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
+        rows = await self._database.read("open_turns", check_id(org_id, "org"), check_id(user_id, "user"))
+        return [row[0] for row in rows]
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         record = key_record(key, secret_hash)
@@ -170,7 +212,9 @@ class PostgresDirectory:
         before = AFTER_EVERY_AGENT if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
         rows = await self._database.read_as(principal, "my_agents", before, limit + 1)
         return page_of(
-            [to_agent(row) for row in rows], limit=limit, cursor_of=lambda agent: encode_cursor("agents", agent.id)
+            [to_agent(row) for row in rows],
+            limit=rows_that_fit(rows, limit),
+            cursor_of=lambda agent: encode_cursor("agents", agent.id),
         )
 
     async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
@@ -198,10 +242,12 @@ class PostgresDirectory:
         if month is None:
             month = month_of((await self._database.read("now"))[0][0])
         rows = await self._database.read("usage", principal.org_id, scope, scope_id, month)
+        own = await self._database.read("limit_of_user", principal.org_id, scope_id) if scope == "user" else []
         key: Rows = []
         if principal.role == "service" and principal.key_id is not None:
             key = await self._database.read("key_usage", principal.org_id, principal.key_id, month)
-        return monthly_usage(month, scope, rows[0] if rows else (0, 0, 0, 0), found, key[0] if key else None)
+        limit = limit_of(scope, found, own[0] if own else None)
+        return monthly_usage(month, rows[0] if rows else (0, 0, 0, 0), limit, key[0] if key else None)
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         check_binding(binding)

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from turnkeep.ids import ConversationId, FileId, TurnId, check_id
-from turnkeep.model.files import File, NewFile, TurnBag
+from turnkeep.model.files import NO_LIMITS, File, NewFile, StorageLimits, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store.checks import AFTER_ALL_FILES, check_completion, check_limit, check_new_files
 from turnkeep.store.commands import Page, page_of
@@ -19,6 +19,7 @@ from turnkeep.store.rules.files import (
     OFFERED,
     FileOwner,
     Upload,
+    check_stored,
     file_record,
     free_names,
     ids_of,
@@ -38,7 +39,9 @@ class PostgresFiles:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+    async def add_files(
+        self, principal: Principal, new: Sequence[NewFile], *, limits: StorageLimits = NO_LIMITS
+    ) -> list[File]:
         check_new_files(new)
         org_id, workspace_id, owner = owner_of(principal)
         file_owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
@@ -51,11 +54,13 @@ class PostgresFiles:
                         raise no_conversation()
                 elif not await statements.fetch("workspace_exists", org_id, workspace_id):
                     raise no_workspace()
-            return await _insert(statements, file_owner, new)
+            return await _insert(statements, file_owner, new, limits)
 
         return await self._database.transact(add)
 
-    async def write_back(self, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+    async def write_back(
+        self, token_hash: bytes, new: Sequence[NewFile], *, limits: StorageLimits = NO_LIMITS
+    ) -> list[File]:
         check_new_files(new)
 
         async def add(statements: Statements) -> list[File]:
@@ -68,7 +73,7 @@ class PostgresFiles:
             if is_to_be_spent(upload, len(new)):
                 await statements.fetch("mark_token_spent", token_hash, upload.turn_id, len(new))
             bagged = [structs.replace(each, conversation_id=upload.conversation_id) for each in new]
-            return await _insert(statements, upload.owner, bagged)
+            return await _insert(statements, upload.owner, bagged, limits)
 
         return await self._database.transact(add)
 
@@ -153,8 +158,12 @@ class PostgresFiles:
         return [to_file(row) for row in await self._database.read(name, *values)]
 
 
-async def _insert(statements: Statements, owner: FileOwner, new: Sequence[NewFile]) -> list[File]:
+async def _insert(
+    statements: Statements, owner: FileOwner, new: Sequence[NewFile], limits: StorageLimits
+) -> list[File]:
     """Insert these files under names that are free in their bags, which the caller has locked."""
+    if limits.are_set:
+        await statements.fetch("lock_stored_bytes", owner.workspace_id)
     names = {each.id: each.name for each in new}
     for conversation_id in {each.conversation_id for each in new} - {None}:
         own = [each for each in new if each.conversation_id == conversation_id]
@@ -166,6 +175,9 @@ async def _insert(statements: Statements, owner: FileOwner, new: Sequence[NewFil
     if len(stored) < len(new):
         rows = await statements.fetch("stored_files", ids_of(new), owner.org_id)
         stored = {row["id"]: to_file(row) for row in rows}
+    if limits.are_set:
+        of_workspace, of_user = (await statements.fetch("stored_bytes", owner.workspace_id, owner.user_id))[0]
+        check_stored(limits, of_workspace=of_workspace, of_user=of_user)
     return [same_file(stored.get(each.id), each) for each in new]
 
 

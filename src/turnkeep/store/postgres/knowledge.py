@@ -151,27 +151,27 @@ class PostgresKnowledge:
         texts = {page_id: (title, content) for page_id, title, content in rows}
         return Found(hits=page_hits(shown, texts, wanted, chars), next_offset=next_offset)
 
-    async def file_texts(self, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
-        rows = await self._database.read("file_texts", org_id, list(sha256s))
-        return {sha256: FileText(sha256=sha256, text=text, problem=problem) for sha256, text, problem in rows}
+    async def file_texts(self, org_id: OrgId, keys: Sequence[str]) -> dict[str, FileText]:
+        rows = await self._database.read("file_texts", org_id, list(keys))
+        return {key: FileText(key=key, text=text, problem=problem) for key, text, problem in rows}
 
-    async def save_file_text(self, org_id: OrgId, text: FileText, *, title: str, unit: str) -> None:
-        index = _arrays([] if text.problem else index_of(title, text.text, unit=unit), scope=org_id)
+    async def save_file_text(self, org_id: OrgId, text: FileText, *, unit: str) -> None:
+        index = _arrays([] if text.problem else index_of("", text.text, unit=unit), scope=org_id)
 
         async def work(statements: Statements) -> None:
-            await statements.fetch("save_file_text", org_id, text.sha256, text.text, text.problem)
-            await statements.fetch("drop_passages", org_id, text.sha256)
-            await statements.fetch("add_passages", org_id, None, text.sha256, *index)
+            await statements.fetch("save_file_text", org_id, text.key, text.text, text.problem)
+            await statements.fetch("drop_passages", org_id, text.key)
+            await statements.fetch("add_passages", org_id, None, text.key, *index)
 
         await self._database.transact(work)
 
     async def search_file_texts(
-        self, org_id: OrgId, sha256s: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
+        self, org_id: OrgId, keys: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
     ) -> Found[TextHit]:
         wanted = check_search(query, limit, offset)
-        if wanted.is_empty or not sha256s:
+        if wanted.is_empty or not keys:
             return Found()
-        whose = (org_id, list(sha256s))
+        whose = (org_id, list(keys))
         matches = await self._matches("search_file_texts", org_id, wanted, *whose)
         if looser := loose(wanted, len(matches)):
             matches = joined(matches, await self._matches("search_file_texts", org_id, looser, *whose, any_word=True))

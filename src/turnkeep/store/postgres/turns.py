@@ -76,7 +76,7 @@ TURNS = (
     "ordinal", "active", "status", "attempt", "failures", "last_seq", "seq_at_adoption", "worker", "lease_until",
     "watched_until", "cancel_requested_at", "background", "principal_ref", "idempotency_key", "request_hash",
     "snapshot", "source", "model", "metadata", "month", "input_tokens", "output_tokens", "cache_read_tokens",
-    "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms",
+    "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms", "cost",
 )
 MESSAGES = (
     "turn_id", "turn_sequence", "id", "org_id", "conversation_id", "role", "internal", "iteration", "blocks", "display",
@@ -118,12 +118,8 @@ class _DecidedClaim(Struct, frozen=True):
     @property
     def record(self) -> Record:
         """The job as the database knows it, a `turnkeep.claim_job`."""
-        new, limits = self.new, self.new.limits
         facts = None if self.is_new else self.facts
-        return (
-            *(new.turn.conversation_id, self.is_new, facts, new.title, new.preview),
-            *(limits.workspace, limits.user, limits.key),
-        )
+        return self.new.turn.conversation_id, self.is_new, facts, self.new.title, self.new.preview
 
     @property
     def turn(self) -> Record:
@@ -136,6 +132,15 @@ class _DecidedClaim(Struct, frozen=True):
     @property
     def began(self) -> Record:
         return (self.new.turn.id, 1, self.claim.principal.org_id, *event_values(self.new.began))
+
+    @property
+    def counters(self) -> list[Record]:
+        """What the message is counted for, each a `turnkeep.message_counter`."""
+        turn, org_id = self.new.turn, self.claim.principal.org_id
+        return [
+            (turn.conversation_id, org_id, each.scope, each.scope_id, turn.month, turn.source, each.limit)
+            for each in self.new.counters
+        ]
 
     @property
     def conversation(self) -> dict[str, Any]:
@@ -182,6 +187,7 @@ class _Settling(_Recording, frozen=True):
             usage.cache_write_tokens,
             self.entry.id,
             self.entry.type,
+            settlement.cost,
         )
 
 
@@ -372,13 +378,14 @@ class PostgresTurns:
                         decided.turn,
                         decided.question,
                         decided.began,
+                        decided.counters,
                         json_text([decided.conversation]) if decided.is_new else None,
                         decided.facts,
                         json_text(_more_of(decided)),
                     )
                 except asyncpg.PostgresError as exc:
                     if exc.sqlstate == OVER_LIMIT:
-                        check_limits(decided.new.limits, counted_of(exc))
+                        check_limits(decided.new.counters, counted_of(exc))
                     raise
                 if written["is_written"]:
                     return decided.new.claimed()
@@ -531,6 +538,7 @@ async def _write_claims(
             [each.turn for each in ordered],
             [each.question for each in ordered],
             [each.began for each in ordered],
+            [counter for each in ordered for counter in each.counters],
             json_or_null([each.conversation for each in ordered if each.is_new]),
         )
     except asyncpg.PostgresError as exc:
@@ -553,7 +561,7 @@ async def _write_claims(
 
 def _over_limit(decided: _DecidedClaim, exc: asyncpg.PostgresError) -> TurnkeepError:
     try:
-        check_limits(decided.new.limits, counted_of(exc))
+        check_limits(decided.new.counters, counted_of(exc))
     except TurnkeepError as refusal:
         return refusal
     return Defect("The database counts more messages than a limit allows, and the rules do not.")
@@ -572,7 +580,8 @@ def _asked(claim: Claim) -> dict[str, Any]:
         "workspace": workspace_id,
         "owner": owner,
         "ref": principal.ref,
-        "key": principal.key_id,
+        "user": principal.user_id,
+        "keys": principal.counted_keys,
         "turn": claim.turn_id,
         "idempotency_key": claim.idempotency_key,
         "agent": claim.new.agent_id if claim.conversation_id is None else None,

@@ -16,6 +16,7 @@ from turnkeep.ids import CallId, ConversationId, FileId, KeyId, MessageId, TurnI
 from turnkeep.model.conversations import first_event, title_and_preview
 from turnkeep.model.files import FileStatus
 from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnStatus
 from turnkeep.store.commands import Claim, Claimed
 from turnkeep.store.rules.conversations import insertion, new_conversation, no_conversation
@@ -54,21 +55,27 @@ Scope = Literal["workspace", "user", "key"]
 _NAMES: dict[Scope, str] = {"workspace": "This workspace", "user": "This user", "key": "This API key"}
 
 
-class MessageLimits(Struct, frozen=True, kw_only=True):
-    """The monthly limits of messages that apply to a claim. None: no limit."""
+class MonthlyLimits(Struct, frozen=True, kw_only=True):
+    """The monthly limits that apply to a claim, and what the user has used of tokens and money. None: no limit.
+
+    `workspace`, `user` and `keys` are limits of messages. `keys` has those of the key and of its ancestors, by id.
+    """
 
     workspace: int | None = None
     user: int | None = None
-    key: int | None = None
+    keys: dict[str, int] | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    used_tokens: int = 0
+    used_cost: float = 0.0
 
-    def of(self, scope: Scope) -> int | None:
-        match scope:
-            case "workspace":
-                return self.workspace
-            case "user":
-                return self.user
-            case "key":
-                return self.key
+
+class MessageCounter(Struct, frozen=True, kw_only=True):
+    """Something that a message is counted for, and its limit."""
+
+    scope: Scope
+    scope_id: str
+    limit: int | None = None
 
 
 class FileFacts(Struct, frozen=True, kw_only=True):
@@ -114,7 +121,7 @@ class ClaimFacts(Struct, frozen=True, kw_only=True):
     now: int = 0
     by_key: KnownTurn | None = None
     by_id: KnownTurn | None = None
-    limits: MessageLimits | None = None
+    limits: MonthlyLimits | None = None
     has_agent: bool = True
     conversation: ClaimedConversation | None = None
     beside: Beside | None = None
@@ -141,7 +148,7 @@ class AcceptedClaim(Struct, frozen=True, kw_only=True):
     turn: Turn
     entry: Entry
     position: TurnPosition | None
-    limits: MessageLimits
+    counters: tuple[MessageCounter, ...]
     question: Message
     began: TurnBegan
     attachments: tuple[Attachment, ...]
@@ -182,6 +189,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
     attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
     entry = enter_queue(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
     position = position_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
+    check_spent(limits)
     turn = _turn(claim, facts.now, ids.conversation_id, entry, position)
     watched_ms = None if claim.watched_seconds is None else int(claim.watched_seconds * 1000)
     title, preview = title_and_preview(claim.blocks)
@@ -189,7 +197,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         turn=turn,
         entry=entry,
         position=position,
-        limits=limits,
+        counters=counters_of(claim.principal, limits),
         question=Message(
             id=ids.message_id,
             turn_id=turn.id,
@@ -229,7 +237,7 @@ def _repeat(claim: Claim, facts: ClaimFacts, *, is_repeat: bool) -> Repeat | Non
     return Repeat(turn_id=known.id, user_message_id=known.user_message_id, held=held)
 
 
-def _conversation(claim: Claim, facts: ClaimFacts) -> tuple[ClaimedConversation, MessageLimits]:
+def _conversation(claim: Claim, facts: ClaimFacts) -> tuple[ClaimedConversation, MonthlyLimits]:
     """The conversation that the turn joins; an empty one for a claim that makes its own."""
     if claim.conversation_id is None:
         if facts.limits is None:
@@ -332,28 +340,52 @@ def _attach(file: FileFacts, taken: set[str], conversation_id: ConversationId) -
     return Attachment(ref=ref, name_key=name_key(name))
 
 
-def counted_scopes(workspace_id: WorkspaceId, user_id: UserId | None, key_id: KeyId | None) -> list[tuple[Scope, str]]:
+def counted_scopes(
+    workspace_id: WorkspaceId, user_id: UserId | None, key_ids: Sequence[KeyId]
+) -> list[tuple[Scope, str]]:
     """What a turn is counted for, in the order in which every transaction locks the counters."""
-    counted: list[tuple[Scope, str]] = []
-    if key_id is not None:
-        counted.append(("key", key_id))
+    counted: list[tuple[Scope, str]] = [("key", key_id) for key_id in sorted(key_ids)]
     if user_id is not None:
         counted.append(("user", user_id))
     counted.append(("workspace", workspace_id))
     return counted
 
 
-def check_limits(limits: MessageLimits, counted: Mapping[Scope, int]) -> None:
-    """Raise QuotaExceeded if a counter, with the new message in it, is over its limit.
+def counters_of(principal: Principal, limits: MonthlyLimits) -> tuple[MessageCounter, ...]:
+    """The counters of a message of this principal, in the order in which they are locked."""
+    scopes = counted_scopes(principal.workspace_id, principal.user_id, principal.counted_keys)
+    most = {"workspace": limits.workspace, "user": limits.user}
+    return tuple(
+        MessageCounter(
+            scope=scope,
+            scope_id=scope_id,
+            limit=(limits.keys or {}).get(scope_id) if scope == "key" else most[scope],
+        )
+        for scope, scope_id in scopes
+    )
+
+
+def check_limits(counters: Sequence[MessageCounter], counted: Mapping[str, int]) -> None:
+    """Raise QuotaExceeded if a counter, with the new message in it, is over its limit. `counted` is by id.
 
     Call it after counting and before the commit. The counters are locked then, so of two claims at limit - 1 one
     passes.
     """
-    for scope, name in _NAMES.items():
-        limit = limits.of(scope)
-        if limit is not None and counted.get(scope, 0) > limit:
+    for each in reversed(counters):
+        if each.limit is not None and counted.get(each.scope_id, 0) > each.limit:
             raise QuotaExceeded(
-                f"{name} has used up its limit of {limit} messages a month. "
+                f"{_NAMES[each.scope]} has used up its limit of {each.limit} messages a month. "
+                "Raise the limit, or wait for the next month."
+            )
+
+
+def check_spent(limits: MonthlyLimits) -> None:
+    """Raise QuotaExceeded if the user has no tokens or no money left. What a turn consumes is known only when it ends,
+    so the last turn may go over the limit."""
+    for limit, used, name in ((limits.tokens, limits.used_tokens, "tokens"), (limits.cost, limits.used_cost, "cost")):
+        if limit is not None and used >= limit:
+            raise QuotaExceeded(
+                f"This user has used up the limit of {name} ({limit:g}) of this month. "
                 "Raise the limit, or wait for the next month."
             )
 

@@ -6,13 +6,17 @@ from typing import Any
 
 from turnkeep.errors import Conflict, InvalidRequest, NotFound
 from turnkeep.ids import OrgId, UserId, WorkspaceId, check_id
-from turnkeep.model.principals import ApiKey, Principal, Workspace
-from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_text
-from turnkeep.store.rows import json_text
+from turnkeep.model.principals import ApiKey, Member, Principal, Workspace
+from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_limit, check_text
+from turnkeep.store.commands import Page, page_of
+from turnkeep.store.cursors import decode_cursor, encode_cursor
+from turnkeep.store.rows import json_or_null, json_text, to_member
 from turnkeep_client.wire.account import KeyUsage, Messages, MonthlyUsage
 
 DEFAULT_WORKSPACE = "Default"
 """The name of the workspace that an org begins with."""
+
+MAX_TOKENS = 2**53 - 1
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
@@ -26,11 +30,20 @@ def check_model(value: str | None) -> str | None:
     return None if value is None else check_text(value, "model", limit=NAME_CHARS)
 
 
-def check_quota(value: object) -> int | None:
-    """A limit of messages or requests."""
+def check_cost(value: object) -> float | None:
+    """A limit of money."""
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
+        raise InvalidRequest("A limit of money must be a number that is not negative, or absent.")
+    return float(value)
+
+
+def check_quota(value: object, *, most: int = 2**31 - 1) -> int | None:
+    """A limit of messages, requests or tokens."""
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise InvalidRequest("A limit must be a whole number that is not negative, or absent.")
     return value
 
@@ -74,11 +87,49 @@ def workspace_record(workspace: Workspace) -> dict[str, Any]:
     }
 
 
+def member_record(org_id: OrgId, member: Member) -> dict[str, Any]:
+    """What a change of a member writes, and which member it is."""
+    check_workspace(org_id, member.workspace_id)
+    check_role(member.role)
+    return {
+        "org": org_id,
+        "workspace": member.workspace_id,
+        "user": check_id(member.id, "user"),
+        "name": None if member.name is None else check_name(member.name),
+        "role": member.role,
+        "is_disabled": member.is_disabled,
+        "messages": check_quota(member.monthly_message_limit),
+        "tokens": check_quota(member.monthly_token_limit, most=MAX_TOKENS),
+        "cost": check_cost(member.monthly_cost_limit),
+    }
+
+
+def members_query(
+    org_id: OrgId, workspace_id: WorkspaceId, query: str | None, limit: int, cursor: str | None
+) -> dict[str, Any]:
+    """What a page of members is read with: one more than the page holds."""
+    check_workspace(org_id, workspace_id)
+    check_limit(limit)
+    return {
+        "org": org_id,
+        "workspace": workspace_id,
+        "after": "" if cursor is None else decode_cursor(cursor, "members", tuple[str])[0],
+        "pattern": like_pattern(query),
+        "limit": limit + 1,
+    }
+
+
+def members_page(rows: Sequence[Sequence[Any]], limit: int) -> Page[Member]:
+    found = [to_member(row) for row in rows]
+    return page_of(found, limit=limit, cursor_of=lambda member: encode_cursor("members", member.id))
+
+
 def key_record(key: ApiKey, secret_hash: bytes) -> dict[str, Any]:
     """The columns of a new key."""
     check_id(key.id, "key")
     check_workspace(key.org_id, key.workspace_id)
     tools = check_json(key.allowed_tools, "allowed_tools")
+    scopes = check_json(key.scopes, "scopes")
     return {
         "id": key.id,
         "org": key.org_id,
@@ -90,6 +141,8 @@ def key_record(key: ApiKey, secret_hash: bytes) -> dict[str, Any]:
         "created_at": key.created_at,
         "revoked_at": key.revoked_at,
         "workspace": key.workspace_id,
+        "scopes": None if scopes is None else json_text(scopes),
+        "ancestors": json_or_null(key.ancestors),
     }
 
 
@@ -109,22 +162,38 @@ def usage_scope(principal: Principal, user_id: UserId | None) -> tuple[str, str]
     return ("workspace", principal.workspace_id) if user is None else ("user", user)
 
 
-def monthly_usage(
-    month: str, scope: str, counted: Sequence[int], workspace: Workspace, key: Sequence[Any] | None
-) -> MonthlyUsage:
+def limit_of(scope: str, workspace: Workspace, own: Sequence[Any] | None) -> int | None:
+    """The limit of messages of a workspace, or of a user: their own (`own`), or that of each user."""
+    if scope == "workspace":
+        return workspace.monthly_message_limit
+    return workspace.user_monthly_message_limit if own is None or own[0] is None else own[0]
+
+
+def monthly_usage(month: str, counted: Sequence[int], limit: int | None, key: Sequence[Any] | None) -> MonthlyUsage:
     """`counted` are messages from the web page, messages of the API, and tokens in and out. `key` is what the
     principal's own key has used, and its limit."""
     ui, api, input_tokens, output_tokens = counted
-    is_user = scope == "user"
     return MonthlyUsage(
         month=month,
         messages=ui + api,
         by_source=Messages(ui=ui, api=api),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        limit=workspace.user_monthly_message_limit if is_user else workspace.monthly_message_limit,
+        limit=limit,
         key=None if key is None else KeyUsage(messages=key[0], limit=key[1]),
     )
+
+
+def like_pattern(text: str | None) -> str | None:
+    """The pattern for LIKE (escaped by `!`) that finds the text anywhere; None for no text."""
+    if not text or not text.strip():
+        return None
+    folded = check_text(text, "q", limit=NAME_CHARS).strip().lower()
+    return "%" + re.sub(r"([!%_])", r"!\1", folded) + "%"
+
+
+def no_user() -> NotFound:
+    return NotFound("No such user.")
 
 
 def no_org() -> NotFound:

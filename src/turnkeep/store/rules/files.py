@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from turnkeep.errors import Conflict, NotFound, Unauthorized
+from turnkeep.errors import Conflict, NotFound, StorageFull, Unauthorized
 from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, UserId, WorkspaceId
-from turnkeep.model.files import NAME_BYTES, File, NewFile
+from turnkeep.model.files import NAME_BYTES, File, NewFile, StorageLimits
 from turnkeep.model.principals import Principal
 
 OFFERED = 32
@@ -138,6 +138,17 @@ def no_turn_bag() -> NotFound:
 
 def token_refused() -> Unauthorized:
     return Unauthorized("This token is not valid. It may have been spent, or its turn has ended.")
+
+
+def check_stored(limits: StorageLimits, *, of_workspace: int, of_user: int) -> None:
+    """Raises StorageFull if the new files, which are counted already, are too many."""
+    if limits.user_bytes and of_user > limits.user_bytes:
+        raise StorageFull(f"Your files may have {limits.user_bytes:,} bytes together. {_ROOM}")
+    if limits.workspace_bytes and of_workspace > limits.workspace_bytes:
+        raise StorageFull(f"The files of this workspace may have {limits.workspace_bytes:,} bytes together. {_ROOM}")
+
+
+_ROOM = "Delete some: there is room again once they are erased, after the retention period."
 
 
 def ids_of(new: Sequence[NewFile]) -> list[FileId]:

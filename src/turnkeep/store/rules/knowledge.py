@@ -79,7 +79,7 @@ def text_hits(
 ) -> tuple[TextHit, ...]:
     return tuple(
         TextHit(
-            sha256=match.owner,
+            key=match.owner,
             place=match.place,
             excerpt=excerpt(texts[match.owner].text[match.start : match.stop], query, chars=chars),
         )

@@ -27,6 +27,7 @@ from turnkeep.store.commands import (
     Purged,
     TurnTrace,
     page_of,
+    rows_that_fit,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import rename
@@ -251,6 +252,7 @@ def _transcript(
             found = session.rows("transcript_backward", (conversation_id, ordinal, sequence, limit + 1))
         if not found and session.row("my_conversation_exists", {"conversation": conversation_id}) is None:
             raise no_conversation()
+        limit = rows_that_fit(found, limit)
         shown = [_Shown(row[:-3], *row[-3:]) for row in found[:limit]]
         siblings = _siblings(session, conversation_id, shown)
     last = shown[-1] if len(found) > limit else None
@@ -303,6 +305,7 @@ def _conversation_trace(
         "conversation_rows",
         {"conversation": conversation_id, "ordinal": ordinal, "sequence": sequence, "limit": limit + 1},
     )
+    limit = rows_that_fit(found, limit)
     shown = [(to_message(message), at) for *message, at in found[:limit]]
     last, last_ordinal = shown[-1] if len(found) > limit else (None, 0)
     return Page(

@@ -1,6 +1,7 @@
 """The directory on SQLite: orgs, workspaces, members, keys, agents, usage and one-time tokens."""
 
 import hmac
+from collections.abc import Sequence
 from typing import Any
 
 from turnkeep.clock import month_of
@@ -20,7 +21,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store import checks
-from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of
+from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
 from turnkeep.store.rules.directory import (
@@ -33,10 +34,15 @@ from turnkeep.store.rules.directory import (
     check_role,
     check_workspace,
     key_record,
+    limit_of,
+    member_record,
+    members_page,
+    members_query,
     monthly_usage,
     no_agent,
     no_key,
     no_org,
+    no_user,
     no_workspace,
     usage_scope,
     workspace_record,
@@ -84,9 +90,40 @@ class SqliteDirectory(StoreThreads):
         check_role(role)
         return await self._write(_ensure_member, org_id, workspace_id, external_id, role)
 
-    async def members(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[Member]:
-        which = {"org": check_id(org_id, "org"), "workspace": check_id(workspace_id, "ws")}
-        return await self._read(lambda session: [to_member(row) for row in session.rows("members", which)])
+    async def members(
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        *,
+        query: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Member]:
+        which = members_query(org_id, workspace_id, query, limit, cursor)
+        return members_page(await self._read(lambda session: session.rows("members", which)), limit)
+
+    async def member(self, org_id: OrgId, workspace_id: WorkspaceId, name: str) -> Member:
+        check_workspace(org_id, workspace_id)
+        checks.check_text(name, "user", limit=checks.KEY_CHARS)
+        return await self._read(_member, {"org": org_id, "workspace": workspace_id, "name": name})
+
+    async def member_of_host(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> Member | None:
+        check_workspace(org_id, workspace_id)
+        checks.check_text(external_id, "user", limit=checks.KEY_CHARS)
+        which = {"org": org_id, "workspace": workspace_id, "external": external_id}
+        row = await self._read(lambda session: session.row("member_of_host", which))
+        return None if row is None else to_member(row)
+
+    async def members_by_id(self, org_id: OrgId, user_ids: Sequence[UserId]) -> list[Member]:
+        which = {"org": check_id(org_id, "org"), "users": json_text([check_id(user, "user") for user in user_ids])}
+        return await self._read(lambda session: [to_member(row) for row in session.rows("members_by_id", which)])
+
+    async def change_member(self, org_id: OrgId, member: Member) -> Member:
+        return await self._write(_change_member, member_record(org_id, member))
+
+    async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
+        which = {"org": check_id(org_id, "org"), "user": check_id(user_id, "user")}
+        return await self._read(lambda session: [row[0] for row in session.rows("open_turns", which)])
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
         await self._write(_add_key, key_record(key, secret_hash))
@@ -196,6 +233,20 @@ def _ensure_member(
     return to_member(session.rows("ensure_member", values | {"role": role, "now": session.now})[0])
 
 
+def _member(session: Session, which: dict[str, str]) -> Member:
+    row = session.row("member", which)
+    if row is None:
+        raise no_user()
+    return to_member(row)
+
+
+def _change_member(session: Session, record: dict[str, Any]) -> Member:
+    row = session.row("change_member", record)
+    if row is None:
+        raise no_user()
+    return to_member(row)
+
+
 def _add_key(session: Session, record: dict[str, Any]) -> None:
     has_org = session.row("org_exists", record) is not None
     has_workspace = record["workspace"] is None or session.row("workspace", record) is not None
@@ -236,7 +287,9 @@ def _my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
     before = None if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
     found = session.rows("my_agents_page", {"before": before, "limit": limit + 1})
     return page_of(
-        [to_agent(row) for row in found], limit=limit, cursor_of=lambda agent: encode_cursor("agents", agent.id)
+        [to_agent(row) for row in found],
+        limit=rows_that_fit(found, limit),
+        cursor_of=lambda agent: encode_cursor("agents", agent.id),
     )
 
 
@@ -260,10 +313,11 @@ def _usage(session: Session, principal: Principal, month: str | None, user_id: U
         month = month or month_of(session.clock())
         scope, scope_id = usage_scope(principal, user_id)
         which = {"org": principal.org_id, "month": month}
+        own = session.row("limit_of_user", {"org": principal.org_id, "user": scope_id}) if scope == "user" else None
         counted = session.row("usage", which | {"scope": scope, "scope_id": scope_id}) or (0, 0, 0, 0)
         has_key = principal.role == "service" and principal.key_id is not None
         key = session.row("key_usage", which | {"key": principal.key_id}) if has_key else None
-    return monthly_usage(month, scope, counted, found, key)
+    return monthly_usage(month, counted, limit_of(scope, found, own), key)
 
 
 def _add_token(session: Session, token_hash: bytes, binding: TokenBinding, expires_in_seconds: float) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from turnkeep.ids import ConversationId, FileId, TurnId, check_id
-from turnkeep.model.files import File, NewFile, TurnBag
+from turnkeep.model.files import NO_LIMITS, File, NewFile, StorageLimits, TurnBag
 from turnkeep.model.principals import Principal
 from turnkeep.store import checks
 from turnkeep.store.commands import Page, page_of
@@ -19,6 +19,7 @@ from turnkeep.store.rules.files import (
     FileOwner,
     FoundBytes,
     Upload,
+    check_stored,
     file_record,
     free_names,
     ids_of,
@@ -39,13 +40,17 @@ from turnkeep.store.sqlite.io.session import Session, owner_of
 class SqliteFiles(StoreThreads):
     """The rows of the file bags. Promises are those of `ports.FileStore`."""
 
-    async def add_files(self, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+    async def add_files(
+        self, principal: Principal, new: Sequence[NewFile], *, limits: StorageLimits = NO_LIMITS
+    ) -> list[File]:
         checks.check_new_files(new)
-        return await self._write(_add_all, principal, new)
+        return await self._write(_add_all, principal, new, limits)
 
-    async def write_back(self, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+    async def write_back(
+        self, token_hash: bytes, new: Sequence[NewFile], *, limits: StorageLimits = NO_LIMITS
+    ) -> list[File]:
         checks.check_new_files(new)
-        return await self._write(_write_back, token_hash, new)
+        return await self._write(_write_back, token_hash, new, limits)
 
     async def complete_file(
         self,
@@ -126,17 +131,17 @@ class SqliteFiles(StoreThreads):
         return await self._read(lambda session: [to_file(row) for row in session.rows(name, which)])
 
 
-def _add_all(session: Session, principal: Principal, new: Sequence[NewFile]) -> list[File]:
+def _add_all(session: Session, principal: Principal, new: Sequence[NewFile], limits: StorageLimits) -> list[File]:
     for conversation_id in {each.conversation_id for each in new}:
         if conversation_id is not None:
             conversation_for_write(session, principal, conversation_id)
         elif not has_workspace(session, principal):
             raise no_workspace()
     owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
-    return [_insert(session, owner, each) for each in new]
+    return _insert_all(session, owner, new, limits)
 
 
-def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> list[File]:
+def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile], limits: StorageLimits) -> list[File]:
     """Spend the token, and add these files to the bag of its turn."""
     found = session.row("upload", {"hash": token_hash, "now": session.now, "files": json_text(ids_of(new))})
     if found is None:
@@ -146,7 +151,7 @@ def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile]) -> 
         session.run("mark_token_spent", {"hash": token_hash, "now": session.now})
         session.run("count_written_files", {"turn": upload.turn_id, "count": len(new)})
     bagged = [structs.replace(each, conversation_id=upload.conversation_id) for each in new]
-    return [_insert(session, upload.owner, each) for each in bagged]
+    return _insert_all(session, upload.owner, bagged, limits)
 
 
 def _turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
@@ -162,6 +167,15 @@ def _turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
         conversation_id=conversation_id,
         files=tuple(to_file(row) for row in files),
     )
+
+
+def _insert_all(session: Session, owner: FileOwner, new: Sequence[NewFile], limits: StorageLimits) -> list[File]:
+    files = [_insert(session, owner, each) for each in new]
+    if limits.are_set:
+        whose = {"workspace": owner.workspace_id, "user": owner.user_id}
+        of_workspace, of_user = session.rows("stored_bytes", whose)[0]
+        check_stored(limits, of_workspace=of_workspace, of_user=of_user)
+    return files
 
 
 def _insert(session: Session, owner: FileOwner, new: NewFile) -> File:

@@ -121,22 +121,22 @@ class SqliteKnowledge(StoreThreads):
         hits = await self._see(principal, _my_hits, shown, wanted, chars)
         return Found(hits=hits, next_offset=next_offset)
 
-    async def file_texts(self, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
-        return await self._read(_file_texts, org_id, sha256s)
+    async def file_texts(self, org_id: OrgId, keys: Sequence[str]) -> dict[str, FileText]:
+        return await self._read(_file_texts, org_id, keys)
 
-    async def save_file_text(self, org_id: OrgId, text: FileText, *, title: str, unit: str) -> None:
-        index = [] if text.problem else index_of(title, text.text, unit=unit)
+    async def save_file_text(self, org_id: OrgId, text: FileText, *, unit: str) -> None:
+        index = [] if text.problem else index_of("", text.text, unit=unit)
         await self._write(_save_file_text, org_id, text, index)
 
     async def search_file_texts(
-        self, org_id: OrgId, sha256s: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
+        self, org_id: OrgId, keys: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300
     ) -> Found[TextHit]:
         wanted = check_search(query, limit, offset)
-        if wanted.is_empty or not sha256s:
+        if wanted.is_empty or not keys:
             return Found()
-        matches: list[PassageMatch] = await self._read(_find_texts, org_id, sha256s, wanted, False)
+        matches: list[PassageMatch] = await self._read(_find_texts, org_id, keys, wanted, False)
         if looser := loose(wanted, len(matches)):
-            matches = joined(matches, await self._read(_find_texts, org_id, sha256s, looser, True))
+            matches = joined(matches, await self._read(_find_texts, org_id, keys, looser, True))
         shown, next_offset = part_of(matches, limit=limit, offset=offset)
         texts = await self.file_texts(org_id, list({match.owner for match in shown}))
         return Found(hits=text_hits(shown, texts, wanted, chars), next_offset=next_offset)
@@ -189,9 +189,9 @@ def _find_pages(session: Session, principal: Principal, query: SearchQuery, any_
 
 
 def _find_texts(
-    session: Session, org_id: OrgId, sha256s: Sequence[str], query: SearchQuery, any_word: bool
+    session: Session, org_id: OrgId, keys: Sequence[str], query: SearchQuery, any_word: bool
 ) -> list[PassageMatch]:
-    whose = {"org": org_id, "owners": json_text(list(sha256s))}
+    whose = {"org": org_id, "owners": json_text(list(keys))}
     return _matches(session, "search_file_texts", whose, query, any_word)
 
 
@@ -201,16 +201,16 @@ def _my_hits(session: Session, matches: Sequence[PassageMatch], query: SearchQue
     return page_hits(matches, {page_id: (title, content) for page_id, title, content in rows}, query, chars)
 
 
-def _file_texts(session: Session, org_id: OrgId, sha256s: Sequence[str]) -> dict[str, FileText]:
-    rows = session.rows("file_texts", {"org": org_id, "owners": json_text(list(sha256s))})
-    return {sha256: FileText(sha256=sha256, text=text, problem=problem) for sha256, text, problem in rows}
+def _file_texts(session: Session, org_id: OrgId, keys: Sequence[str]) -> dict[str, FileText]:
+    rows = session.rows("file_texts", {"org": org_id, "owners": json_text(list(keys))})
+    return {key: FileText(key=key, text=text, problem=problem) for key, text, problem in rows}
 
 
 def _save_file_text(session: Session, org_id: OrgId, text: FileText, index: Sequence[Indexed]) -> None:
-    values = {"org": org_id, "sha256": text.sha256, "text": text.text, "problem": text.problem, "now": session.now}
+    values = {"org": org_id, "sha256": text.key, "text": text.text, "problem": text.problem, "now": session.now}
     session.run("save_file_text", values)
-    _drop_passages(session, org_id, text.sha256)
-    _add_passages(session, org_id, None, text.sha256, index)
+    _drop_passages(session, org_id, text.key)
+    _add_passages(session, org_id, None, text.key, index)
 
 
 def drop_lost_texts(session: Session, limit: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from turnkeep.ids import ConversationId, TurnId
+from turnkeep.ids import ConversationId, KeyId, TurnId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import Adopted, DueWork, Renewal
@@ -25,7 +25,7 @@ from turnkeep.store.rules.turns import (
 )
 from turnkeep.store.sqlite.io.session import Session, owner_of
 from turnkeep.store.sqlite.outbox import write_outbox
-from turnkeep_client.wire.conversations import TurnSource
+from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.events import TurnEvent
 
 Counts = tuple[int, int]
@@ -195,10 +195,16 @@ def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
     turn = to_turn(columns)
     insert_events(session, turn_id, org_id, turn.last_seq - 1, [CANCELLED_EVENT])
     write_outbox(session, turn, "cancelled", org_id)
-    for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, key_id):
+    for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, _key_and_ancestors(session, key_id)):
         which = {"org": org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
         session.run("refund_message", which | one_message(turn.source))
     return turn
+
+
+def _key_and_ancestors(session: Session, key_id: KeyId | None) -> list[KeyId]:
+    if key_id is None:
+        return []
+    return [KeyId(each) for (each,) in session.rows("key_and_ancestors", {"key": key_id})]
 
 
 def insert_events(session: Session, turn_id: TurnId, org_id: str, after: int, events: Sequence[TurnEvent]) -> None:

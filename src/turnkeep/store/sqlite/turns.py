@@ -50,7 +50,6 @@ from turnkeep.store.rules.claims import (
     ClaimFacts,
     NewIds,
     Repeat,
-    Scope,
     call_mark,
     check_appendable,
     check_limits,
@@ -177,7 +176,7 @@ def _claim(session: Session, claim: Claim) -> Claimed:
     if isinstance(decided, Repeat):
         return decided.claimed(_claimed_turn(session, decided.turn_id))
     _write_claim(session, claim, decided)
-    check_limits(decided.limits, _count_message(session, claim, decided.turn))
+    check_limits(decided.counters, _count_message(session, claim, decided))
     return decided.claimed()
 
 
@@ -187,7 +186,9 @@ def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
     values = owner | {
         "now": session.now,
         "ref": principal.ref,
-        "key": principal.key_id,
+        "member": principal.user_id,
+        "keys": json_text(principal.counted_keys),
+        "month": month_of(session.now),
         "turn": claim.turn_id,
         "idempotency_key": claim.idempotency_key,
         "agent": claim.new.agent_id if claim.conversation_id is None else None,
@@ -247,13 +248,12 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
         )
 
 
-def _count_message(session: Session, claim: Claim, turn: Turn) -> Mapping[Scope, int]:
-    """Count the message in every scope; how many there are then. A refusal afterwards takes the count back."""
-    principal = claim.principal
-    counted: dict[Scope, int] = {}
-    for scope, scope_id in counted_scopes(principal.workspace_id, principal.user_id, principal.key_id):
-        which = {"org": principal.org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
-        [(counted[scope],)] = session.rows("count_message", which | one_message(claim.source))
+def _count_message(session: Session, claim: Claim, new: AcceptedClaim) -> Mapping[str, int]:
+    """Count the message for everything it counts for; how many there are then. A refusal takes the count back."""
+    counted: dict[str, int] = {}
+    for each in new.counters:
+        which = {"org": claim.principal.org_id, "scope": each.scope, "scope_id": each.scope_id, "month": new.turn.month}
+        [(counted[each.scope_id],)] = session.rows("count_message", which | one_message(claim.source))
     return counted
 
 
@@ -317,6 +317,7 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
             "output": usage.output_tokens,
             "cache_read": usage.cache_read_tokens,
             "cache_write": usage.cache_write_tokens,
+            "cost": settlement.cost,
         },
     )
     turn = to_turn(columns)
@@ -326,7 +327,7 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
         {"conversation": state.conversation_id, "turn": turn.id, "messages": said, "now": now},
     )
     write_outbox(session, turn, settlement.status, state.org_id)
-    _count_tokens(session, state.org_id, turn, key_id)
+    _count_tokens(session, state.org_id, turn, key_id, settlement.cost or 0.0)
     session.run("expire_tokens", {"turn": turn.id, "now": now})
     if state.files_written and settlement.final is not None:
         session.run("carry_written_files", {"turn": turn.id, "message": settlement.final.id})
@@ -351,17 +352,18 @@ def _count_usage(session: Session, turn_id: TurnId, attempt: int, usage: Usage, 
     return row is not None
 
 
-def _count_tokens(session: Session, org_id: str, turn: Turn, key_id: Any) -> None:
+def _count_tokens(session: Session, org_id: str, turn: Turn, key_id: Any, cost: float = 0.0) -> None:
     """Add what the turn consumed to all scopes it is counted for, in the month in which it was claimed."""
     usage = turn.usage
     if not (usage.input_tokens or usage.output_tokens):
         return
-    counted = {"org": org_id, "month": turn.month, "input": usage.input_tokens, "output": usage.output_tokens}
+    tokens = {"input": usage.input_tokens, "output": usage.output_tokens, "cost": cost}
+    counted = {"org": org_id, "month": turn.month, **tokens}
     session.many(
         "count_tokens",
         [
             counted | {"scope": scope, "scope_id": scope_id}
-            for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, key_id)
+            for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, [] if key_id is None else [key_id])
         ],
     )
 

@@ -2,7 +2,7 @@
 import { useRef, useState } from "react";
 
 import { errorText } from "../../effects/notices";
-import { createAgent, replaceAgent } from "../../effects/requests";
+import { createAgent, replaceAgent, rotateToolSecret } from "../../effects/requests";
 import { readSkillFolder, readSkillZip } from "../../effects/skills";
 import { type AgentFields, fieldsOf, newHttpTool, newMcpServer, specOf } from "../../state/agentForm";
 import type { Agent, Skill } from "../../wire/types";
@@ -38,6 +38,8 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
     >
       <h2>{agent ? words.settings.editAgent(agent.name) : words.settings.newAgent}</h2>
       <Field label={words.settings.agentName} value={fields.name} onChange={(name) => change({ name })} isRequired />
+      <Field label={words.settings.agentDescription} hint={words.settings.agentDescriptionHint} value={fields.description} onChange={(description) => change({ description })} />
+      <Field label={words.settings.agentStarters} hint={words.settings.agentStartersHint} rows={3} value={fields.starters} onChange={(starters) => change({ starters })} />
       <Field label={words.settings.agentInstructions} hint={words.settings.agentInstructionsHint} rows={7} value={fields.instructions} onChange={(instructions) => change({ instructions })} />
       <SelectField label={words.settings.agentModel} value={fields.model} onChange={(model) => change({ model })}>
         <option value="">{words.settings.serverModel}</option>
@@ -58,6 +60,7 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
           <Field label={words.settings.setupScript} rows={4} isCode value={fields.setupScript} onChange={(setupScript) => change({ setupScript })} />
         </>
       )}
+      {agent && <ToolSecret agentId={agent.id} />}
       <ErrorText text={error} />
       <div className="form-foot">
         <button type="button" className="button" onClick={onDone}>
@@ -68,6 +71,28 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
         </button>
       </div>
     </form>
+  );
+}
+
+/** Makes a new secret for the signatures of the agent's tool calls, and shows it once. */
+function ToolSecret({ agentId }: { agentId: string }) {
+  const [secret, setSecret] = useState<string | null>(null);
+  const { isSubmitting, error, submit } = useSubmit();
+  const rotate = () => submit(async () => setSecret((await rotateToolSecret(agentId)).tool_secret));
+  return (
+    <fieldset className="group">
+      <legend>{words.settings.toolSecret}</legend>
+      <p className="faint">{words.settings.toolSecretHint}</p>
+      {secret && (
+        <p role="status">
+          <code>{secret}</code>
+        </p>
+      )}
+      <ErrorText text={error} />
+      <button type="button" className="button" disabled={isSubmitting} onClick={() => void rotate()}>
+        {words.settings.newToolSecret}
+      </button>
+    </fieldset>
   );
 }
 

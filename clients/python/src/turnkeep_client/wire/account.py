@@ -7,29 +7,70 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from turnkeep_client.wire.base import Count, Id, Model, Name, RequestBody, UserName, known_words
 
+TurnSource = Literal["ui", "api"]
+"""Where a turn was asked from: a page that users see, or the API."""
+
 CallerRole = Literal["member", "admin", "service"]
 
 Scope = Literal["workspace", "user", "key"]
 """What a monthly limit is set on."""
 
 
-class Me(Struct, frozen=True, kw_only=True):
-    """The caller, and what a page must know before it sends a message: the default model, and the limits of
-    files."""
+Feature = Literal["files", "runs", "knowledge", "export"]
+"""What scopes can leave out: files and attachments; runs and sandboxes; pages and tables; exports, imports, traces."""
+Tokens = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
+Money = Annotated[float, Meta(ge=0, le=1e12)]
 
+
+class UserRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A user, as other things show them: the id here, the id that the host gave (`external_id`), and a name if there is
+    one."""
+
+    id: str
+    external_id: str
+    name: str | UnsetType = UNSET
+
+
+class Scopes(RequestBody, frozen=True, kw_only=True):
+    """What a token or a key may reach. `*`, or a field that is left out, is everything that a member may. With a list
+    of agents, every turn needs one of them. With an empty list of models, the caller cannot choose a model."""
+
+    agents: Annotated[tuple[Id, ...], Meta(max_length=50)] | Literal["*"] = "*"
+    models: Annotated[tuple[Model, ...], Meta(max_length=50)] | Literal["*"] = "*"
+    features: Annotated[tuple[Feature, ...], Meta(max_length=10)] | Literal["*"] = "*"
+
+
+class GrantedScopes(Struct, frozen=True, kw_only=True):
+    """The scopes of a token or a key, as they are shown."""
+
+    agents: Sequence[str] | str
+    models: Sequence[str] | str
+    features: Sequence[str] | str
+
+
+class Me(Struct, frozen=True, kw_only=True):
+    """The caller, and what a page must know before it sends a message: the default model, the limits of files, and the
+    scopes of the token or key (null: all that its role may)."""
+
+    user: UserRef | None
     user_id: str | None
     workspace_id: str
     role: Annotated[str, known_words(CallerRole)]
     model: str
     max_file_bytes: int
     max_files_per_message: int
+    scopes: GrantedScopes | None = None
 
 
 class NewToken(RequestBody, frozen=True, kw_only=True):
+    """`source` says for which count its messages are: those of a page (`ui`), or of the API."""
+
     user: UserName
     workspace_id: Id | None = None
     ttl_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 3_600
     role: Literal["member", "admin"] | UnsetType = UNSET
+    scopes: Scopes | None = None
+    source: TurnSource = "ui"
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -37,6 +78,35 @@ class Token(Struct, frozen=True, kw_only=True):
 
     token: str
     expires_at: int
+    user: UserRef
+
+
+class UserPatch(RequestBody, frozen=True, kw_only=True):
+    """Fields to change; null takes a name or a limit away. A limit of messages replaces that of the workspace for each
+    user."""
+
+    name: Name | UnsetType | None = UNSET
+    role: Literal["member", "admin"] | UnsetType = UNSET
+    is_disabled: bool | UnsetType = UNSET
+    monthly_message_limit: Count | UnsetType | None = UNSET
+    monthly_token_limit: Tokens | UnsetType | None = UNSET
+    monthly_cost_limit: Money | UnsetType | None = UNSET
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """A user of a workspace. A disabled user can do nothing. Tokens are those that go in and come out; the cost is in
+    the currency of the server's prices."""
+
+    id: str
+    external_id: str
+    workspace_id: str
+    name: str | None
+    role: Annotated[str, known_words(Literal["member", "admin"])]
+    is_disabled: bool
+    monthly_message_limit: int | None
+    monthly_token_limit: int | None
+    monthly_cost_limit: float | None
+    created_at: int
 
 
 class NewKey(RequestBody, frozen=True, kw_only=True):
@@ -44,6 +114,7 @@ class NewKey(RequestBody, frozen=True, kw_only=True):
     monthly_message_limit: Count | None = None
     requests_per_minute: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     allowed_tools: Annotated[list[Name], Meta(max_length=200)] | None = None
+    scopes: Scopes | None = None
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -58,6 +129,7 @@ class Key(Struct, frozen=True, kw_only=True):
     allowed_tools: Sequence[str] | None
     created_at: int
     revoked_at: int | None
+    scopes: GrantedScopes | None = None
     key: str | UnsetType = UNSET
 
 
@@ -130,7 +202,8 @@ class KeyUsage(Struct, frozen=True, kw_only=True):
 
 
 class MonthlyUsage(Struct, frozen=True, kw_only=True):
-    """What one scope has used in one month. `messages` counts POSTs, never rows."""
+    """What one scope has used in one month. `messages` counts POSTs, never rows. `user` is the one whose month it is;
+    null for that of a workspace."""
 
     month: str
     messages: int
@@ -138,5 +211,6 @@ class MonthlyUsage(Struct, frozen=True, kw_only=True):
     input_tokens: int
     output_tokens: int
     limit: int | None = None
+    user: UserRef | None = None
     key: KeyUsage | None = None
     """The service key that asks; None for other callers, and for the operator's own keys, which have no limit."""

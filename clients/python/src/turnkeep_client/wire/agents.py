@@ -32,6 +32,9 @@ class HttpTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="ht
     headers: Secrets = field(default_factory=dict)
     timeout_seconds: Seconds | None = None
     idempotent: bool | UnsetType = UNSET
+    arguments: JsonObject = field(default_factory=dict)
+    """Constant arguments, which the model neither sees nor sets. The `url`, headers and texts in here may have
+    placeholders: `{{user.external_id}}`, `{{user.id}}`, `{{workspace.id}}`, `{{conversation.id}}`."""
 
 
 class McpServer(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +51,8 @@ class McpServer(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     env: Secrets = field(default_factory=dict)
     tools: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=200)] | None = None
     timeout_seconds: Seconds | None = None
+    arguments: JsonObject = field(default_factory=dict)
+    """Constant arguments, for those of its tools that know them. Placeholders as for HTTP tools."""
 
 
 class Skill(RequestBody, frozen=True, kw_only=True):
@@ -70,13 +75,19 @@ class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     turn_timeout_seconds: Annotated[float, Meta(ge=1)] | None = None
 
 
+Description = Annotated[str, Meta(max_length=2_000)]
+Starters = Annotated[list[Annotated[str, Meta(min_length=1, max_length=500)]], Meta(max_length=20)]
 Tools = Annotated[list[ToolName | HttpTool], Meta(max_length=100)]
 McpServers = Annotated[list[McpServer], Meta(max_length=20)]
 Skills = Annotated[list[Skill], Meta(max_length=50)]
 
 
 class NewAgent(RequestBody, frozen=True, kw_only=True):
+    """`description` and `starters` (questions to begin with) are for the users of the agent."""
+
     name: Name
+    description: Description = ""
+    starters: Starters = field(default_factory=list)
     instructions: Instructions = ""
     model: Model | None = None
     tools: Tools = field(default_factory=list)
@@ -91,6 +102,8 @@ class AgentPatch(RequestBody, frozen=True, kw_only=True):
     """Fields to change; those left out stay."""
 
     name: Name | UnsetType = UNSET
+    description: Description | UnsetType = UNSET
+    starters: Starters | UnsetType = UNSET
     instructions: Instructions | UnsetType = UNSET
     model: Model | UnsetType | None = UNSET
     tools: Tools | UnsetType = UNSET
@@ -110,7 +123,8 @@ class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A saved agent. Members see its `id`, `name` and `model`; the rest is for admins and service keys.
+    """A saved agent. Members see `id`, `name`, `description`, `starters` and `model`; the rest is for admins and
+    service keys. `tool_secret` is shown once, when the agent is made: calls of its tools are signed with it.
 
     Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is. `warnings` come with
     the answer to a save: it was saved, but something in it does not work just now.
@@ -118,6 +132,8 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     name: str
+    description: str
+    starters: Sequence[str]
     model: str | None
     workspace_id: str | UnsetType = UNSET
     instructions: str | UnsetType = UNSET
@@ -129,4 +145,20 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: AgentLimits | UnsetType = UNSET
     created_at: int | UnsetType = UNSET
     updated_at: int | UnsetType = UNSET
+    tool_secret: str | UnsetType = UNSET
     warnings: Sequence[str] = ()
+
+
+class ToolSecret(Struct, frozen=True, kw_only=True):
+    """A new secret of an agent, shown once. Calls of its tools are signed with it from the next turn on."""
+
+    tool_secret: str
+
+
+class NativeTool(Struct, frozen=True, kw_only=True):
+    """A tool that agents can name: one of the server, or of its operator."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    idempotent: bool

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from turnkeep_client.wire.account import UserRef
 from turnkeep_client.wire.base import Id, Model, Name, RequestBody, known_words
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Part, Role, Usage
 from turnkeep_client.wire.display import words_of
@@ -18,9 +19,6 @@ NewKind = Literal["chat", "sandbox"]
 
 TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 IfBusy = Literal["reject", "enqueue", "interrupt"]
-TurnSource = Literal["ui", "api"]
-"""Where a turn was asked from: the bundled page, or the API."""
-
 TurnStatusWord = Annotated[str, known_words(TurnStatus)]
 RoleWord = Annotated[str, known_words(Role)]
 
@@ -165,10 +163,12 @@ class Accepted(Struct, frozen=True, kw_only=True):
 
 
 class TraceRow(Struct, frozen=True, kw_only=True):
-    """One stored row, internal ones included. `blocks` is what the model said or was told."""
+    """One stored row, internal ones included. `blocks` is what the model said or was told. `user` is the one to whom
+    the conversation belongs."""
 
     id: str
     conversation_id: str
+    user: UserRef | None
     turn_id: str
     turn_sequence: int
     iteration: int | None
@@ -234,6 +234,7 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     workspace_id: str
+    user: UserRef | None
     user_id: str | None
     kind: Annotated[str, known_words(Kind)]
     agent_id: str | None

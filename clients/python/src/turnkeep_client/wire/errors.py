@@ -11,6 +11,7 @@
     │   ├── UnsupportedMediaType
     │   ├── Unauthorized
     │   ├── Forbidden
+    │   │   └── OutOfScope
     │   ├── NotFound
     │   ├── Conflict
     │   │   ├── ConversationBusy
@@ -99,6 +100,12 @@ class Forbidden(CallerError):
     """The caller is known, but not allowed to do this. Ask an admin of the workspace."""
 
     code = "forbidden"
+
+
+class OutOfScope(Forbidden):
+    """The scopes of the token or key leave this out. Ask for a token with wider scopes."""
+
+    code = "out_of_scope"
 
 
 class NotFound(CallerError):

@@ -64,13 +64,44 @@ ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce($5::text, 
 RETURNING {m.member_columns}
 
 -- name: members
-SELECT {m.member_columns} FROM turnkeep.members m WHERE m.org_id = $1 AND m.workspace_id = $2 ORDER BY m.id
+SELECT {m.member_columns} FROM turnkeep.members m
+ WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.id > $3
+   AND ($4::text IS NULL OR lower(m.external_id) LIKE $4 ESCAPE '!' OR lower(m.name) LIKE $4 ESCAPE '!')
+ ORDER BY m.id LIMIT $5
+
+-- name: member
+-- By id, or else by host id.
+SELECT {m.member_columns} FROM turnkeep.members m
+ WHERE m.org_id = $1 AND m.workspace_id = $2 AND (m.id = $3 OR m.external_id = $3)
+ ORDER BY m.id = $3 DESC LIMIT 1
+
+-- name: member_of_host
+SELECT {m.member_columns} FROM turnkeep.members m
+ WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.external_id = $3
+
+-- name: members_by_id
+SELECT {m.member_columns} FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = ANY ($2::text[])
+
+-- name: change_member
+UPDATE turnkeep.members m
+   SET name = $4, role = $5, is_disabled = $6, monthly_message_limit = $7, monthly_token_limit = $8,
+       monthly_cost_limit = $9
+ WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.id = $3
+RETURNING {m.member_columns}
+
+-- name: open_turns
+SELECT t.id FROM turnkeep.turns t
+ WHERE t.status IN ('queued', 'running') AND t.org_id = $1 AND t.user_id = $2
+ ORDER BY t.status = 'running', t.id
+
+-- name: limit_of_user
+SELECT m.monthly_message_limit FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2
 
 -- name: insert_key
 INSERT INTO turnkeep.api_keys
        (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools, created_at,
-        revoked_at, workspace_id)
-SELECT $1, o.id, $3, $4, $5, $6, $7, $8, $9, w.id
+        revoked_at, workspace_id, scopes, ancestors)
+SELECT $1, o.id, $3, $4, $5, $6, $7, $8, $9, w.id, $11, $12
   FROM turnkeep.orgs o LEFT JOIN turnkeep.workspaces w ON w.org_id = o.id AND w.id = $10::text
  WHERE o.id = $2 AND ($10::text IS NULL OR w.id IS NOT NULL)
 ON CONFLICT DO NOTHING

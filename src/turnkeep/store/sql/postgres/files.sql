@@ -106,5 +106,14 @@ RETURNING f.id, f.storage_key
 -- name: known_storage_keys
 SELECT f.storage_key FROM turnkeep.files f WHERE f.storage_key = ANY ($1::text[])
 
+-- name: stored_bytes
+-- Of the workspace, and of one user in it. Deleted files count until their bytes are erased.
+SELECT coalesce(sum(f.size), 0)::bigint, coalesce(sum(f.size) FILTER (WHERE f.user_id = $2), 0)::bigint
+  FROM turnkeep.files f WHERE f.workspace_id = $1
+
+-- name: lock_stored_bytes
+-- Other files of the workspace wait until this transaction has ended.
+SELECT pg_advisory_xact_lock(hashtextextended($1, 0))
+
 -- name: pending_file_ids
-SELECT f.id FROM turnkeep.files f WHERE f.status = 'pending' AND f.id = ANY ($1::text[])
+SELECT f.id FROM turnkeep.files f WHERE f.status = 'pending' AND f.deleted_at IS NULL AND f.id = ANY ($1::text[])

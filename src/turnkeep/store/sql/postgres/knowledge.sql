@@ -79,10 +79,12 @@ VALUES ($1, $2, $3, $4, turnkeep.now_ms())
 ON CONFLICT (org_id, sha256) DO UPDATE SET text = excluded.text, problem = excluded.problem
 
 -- name: drop_lost_texts
--- Erase texts whose last file is gone, with their passages; say which.
+-- Erase texts whose last file is gone, with their passages; say which. The column `sha256` holds the hash and the kind by
+-- which the bytes were read. Texts of earlier releases have the hash alone, and are erased.
 WITH lost AS (
     SELECT t.org_id, t.sha256 FROM turnkeep.file_texts t
-     WHERE NOT EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.org_id = t.org_id AND f.sha256 = t.sha256)
+     WHERE length(t.sha256) = 64 OR NOT EXISTS (
+           SELECT 1 FROM turnkeep.files f WHERE f.org_id = t.org_id AND f.sha256 = substr(t.sha256, 1, 64))
      LIMIT $1
 ), dropped AS (
     DELETE FROM turnkeep.passages p USING lost l WHERE p.owner = l.sha256 AND p.org_id = l.org_id

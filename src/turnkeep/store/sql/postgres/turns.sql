@@ -8,11 +8,11 @@ SELECT turnkeep.now_ms() AS now, turnkeep.claim_facts(a.asked::json) AS facts
 -- name: write_claims
 -- Write these claims as they were decided; the conversations of those that were decided on other facts are returned, and
 -- nothing is written for them.
-SELECT turnkeep.write_claims($1, $2, $3, $4, $5) AS left_out
+SELECT turnkeep.write_claims($1, $2, $3, $4, $5, $6) AS left_out
 
 -- name: write_claim
 -- The same for one claim that changes more than it adds; false, with nothing written, if it was decided on other facts.
-SELECT turnkeep.write_claim($1, $2, $3, $4, $5, $6, $7) AS is_written
+SELECT turnkeep.write_claim($1, $2, $3, $4, $5, $6, $7, $8) AS is_written
 
 -- name: append
 SELECT turnkeep.append($1, $2) AS ordinals

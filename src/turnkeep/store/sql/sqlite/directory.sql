@@ -55,12 +55,44 @@ ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce(:role, rol
 RETURNING {member_columns};
 
 -- name: members
-SELECT {member_columns} FROM members WHERE org_id = :org AND workspace_id = :workspace ORDER BY id;
+SELECT {member_columns} FROM members
+ WHERE org_id = :org AND workspace_id = :workspace AND id > :after
+   AND (:pattern IS NULL OR lower(external_id) LIKE :pattern ESCAPE '!' OR lower(name) LIKE :pattern ESCAPE '!')
+ ORDER BY id LIMIT :limit;
+
+-- name: member
+-- By id, or else by host id.
+SELECT {member_columns} FROM members
+ WHERE org_id = :org AND workspace_id = :workspace AND (id = :name OR external_id = :name)
+ ORDER BY id = :name DESC LIMIT 1;
+
+-- name: member_of_host
+SELECT {member_columns} FROM members
+ WHERE org_id = :org AND workspace_id = :workspace AND external_id = :external;
+
+-- name: members_by_id
+SELECT {member_columns} FROM members
+ WHERE org_id = :org AND id IN (SELECT value FROM json_each(:users));
+
+-- name: change_member
+UPDATE members
+   SET name = :name, role = :role, is_disabled = :is_disabled, monthly_message_limit = :messages,
+       monthly_token_limit = :tokens, monthly_cost_limit = :cost
+ WHERE org_id = :org AND workspace_id = :workspace AND id = :user
+RETURNING {member_columns};
+
+-- name: open_turns
+SELECT id FROM turns
+ WHERE status IN ('queued', 'running') AND org_id = :org AND user_id = :user
+ ORDER BY status = 'running', id;
+
+-- name: limit_of_user
+SELECT monthly_message_limit FROM members WHERE org_id = :org AND id = :user;
 
 -- name: insert_key
 INSERT INTO api_keys (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools,
-                      created_at, revoked_at, workspace_id)
-VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at, :workspace)
+                      created_at, revoked_at, workspace_id, scopes, ancestors)
+VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at, :workspace, :scopes, :ancestors)
 ON CONFLICT DO NOTHING;
 
 -- name: same_key

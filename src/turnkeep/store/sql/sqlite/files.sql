@@ -112,8 +112,13 @@ RETURNING id, storage_key;
 -- name: known_storage_keys
 SELECT storage_key FROM files WHERE storage_key IN (SELECT value FROM json_each(:keys));
 
+-- name: stored_bytes
+-- Of the workspace, and of one user in it. Deleted files count until their bytes are erased.
+SELECT coalesce(sum(size), 0), coalesce(sum(size) FILTER (WHERE user_id = :user), 0)
+  FROM files WHERE workspace_id = :workspace;
+
 -- name: pending_file_ids
-SELECT id FROM files WHERE status = 'pending' AND id IN (SELECT value FROM json_each(:files));
+SELECT id FROM files WHERE status = 'pending' AND deleted_at IS NULL AND id IN (SELECT value FROM json_each(:files));
 
 -- name: all_files
 -- Deleted ones too, as long as they can be restored.

@@ -69,8 +69,11 @@ INSERT INTO file_texts (org_id, sha256, text, problem, created_at) VALUES (:org,
 ON CONFLICT (org_id, sha256) DO UPDATE SET text = excluded.text, problem = excluded.problem;
 
 -- name: texts_without_file
+-- The column `sha256` holds the hash and the kind by which the bytes were read. Texts of earlier releases have the hash
+-- alone, and are erased.
 SELECT t.org_id, t.sha256 FROM file_texts t
- WHERE NOT EXISTS (SELECT 1 FROM files f WHERE f.org_id = t.org_id AND f.sha256 = t.sha256)
+ WHERE length(t.sha256) = 64
+    OR NOT EXISTS (SELECT 1 FROM files f WHERE f.org_id = t.org_id AND f.sha256 = substr(t.sha256, 1, 64))
  LIMIT :limit;
 
 -- name: drop_file_text

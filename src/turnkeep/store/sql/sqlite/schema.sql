@@ -27,7 +27,7 @@ CREATE TABLE members (
     workspace_id text NOT NULL REFERENCES workspaces,
     external_id  text NOT NULL,
     role         text NOT NULL CHECK (role IN ('member', 'admin')),
-    created_at   integer NOT NULL,
+    created_at   integer NOT NULL, name text, is_disabled integer NOT NULL DEFAULT 0, monthly_message_limit integer, monthly_token_limit integer, monthly_cost_limit real,
     UNIQUE (workspace_id, external_id)
 ) STRICT;
 
@@ -41,7 +41,7 @@ CREATE TABLE api_keys (
     allowed_tools         text,
     created_at            integer NOT NULL,
     revoked_at            integer
-, workspace_id text REFERENCES workspaces) STRICT;
+, workspace_id text REFERENCES workspaces, scopes text, ancestors text) STRICT;
 CREATE INDEX api_keys_of_org ON api_keys (org_id);
 CREATE INDEX api_keys_of_workspace ON api_keys (workspace_id) WHERE workspace_id IS NOT NULL;
 
@@ -145,7 +145,7 @@ CREATE TABLE turns (
     created_at          integer NOT NULL,
     started_at          integer,
     settled_at          integer
-, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000) STRICT;
+, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000, cost real) STRICT;
 -- Single flight is this index, not application code: it holds for every worker and every bug.
 CREATE UNIQUE INDEX turns_single_flight ON turns (conversation_id) WHERE status = 'running';
 CREATE INDEX turns_waiting ON turns (conversation_id, ordinal) WHERE status = 'queued';
@@ -249,7 +249,7 @@ CREATE TABLE usage (
     ui_messages   integer NOT NULL DEFAULT 0,
     api_messages  integer NOT NULL DEFAULT 0,
     input_tokens  integer NOT NULL DEFAULT 0,
-    output_tokens integer NOT NULL DEFAULT 0,
+    output_tokens integer NOT NULL DEFAULT 0, cost real NOT NULL DEFAULT 0,
     PRIMARY KEY (org_id, scope, scope_id, month)
 ) STRICT;
 
@@ -309,6 +309,7 @@ CREATE TABLE file_texts (
     PRIMARY KEY (org_id, sha256)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX files_of_bytes ON files (org_id, sha256);
+CREATE INDEX files_stored ON files (workspace_id, user_id, size);
 
 -- Tables. Rows `import_first` to `import_last` are being imported: nobody sees them before the last of them is there.
 -- A row's rowid is its table's serial times 2^32 and its number, so that the rows of a table are one range, in the

@@ -21,9 +21,16 @@ SELECT json_object(
           FROM turns t
          WHERE t.id = :turn)),
     'limits', json((
-        SELECT json_object('workspace', w.monthly_message_limit, 'user', w.user_monthly_message_limit,
-                           'key', (SELECT k.monthly_message_limit FROM api_keys k WHERE k.id = :key AND k.org_id = :org))
+        SELECT json_object('workspace', w.monthly_message_limit,
+                           'user', coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
+                           'tokens', m.monthly_token_limit, 'cost', m.monthly_cost_limit,
+                           'used_tokens', coalesce(u.input_tokens + u.output_tokens, 0), 'used_cost', coalesce(u.cost, 0.0),
+                           'keys', json((SELECT json_group_object(k.id, k.monthly_message_limit) FROM api_keys k
+                                          WHERE k.id IN (SELECT value FROM json_each(:keys)) AND k.org_id = :org
+                                            AND k.monthly_message_limit IS NOT NULL)))
           FROM workspaces w
+          LEFT JOIN members m ON m.id = :member AND m.org_id = :org
+          LEFT JOIN usage u ON u.org_id = :org AND u.scope = 'user' AND u.scope_id = :member AND u.month = :month
          WHERE w.id = :workspace AND w.org_id = :org)),
     'has_agent', :agent IS NULL OR EXISTS (
         SELECT 1 FROM agents a
@@ -104,11 +111,12 @@ RETURNING ui_messages + api_messages;
 
 -- name: count_tokens
 -- What a settled turn consumed.
-INSERT INTO usage (org_id, scope, scope_id, month, input_tokens, output_tokens)
-VALUES (:org, :scope, :scope_id, :month, :input, :output)
+INSERT INTO usage (org_id, scope, scope_id, month, input_tokens, output_tokens, cost)
+VALUES (:org, :scope, :scope_id, :month, :input, :output, :cost)
 ON CONFLICT (org_id, scope, scope_id, month)
 DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
-              output_tokens = output_tokens + excluded.output_tokens;
+              output_tokens = output_tokens + excluded.output_tokens,
+              cost = cost + excluded.cost;
 
 -- name: insert_turn
 INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id,
@@ -194,7 +202,7 @@ UPDATE turns SET last_seq = ?2 WHERE id = ?1;
 UPDATE turns
    SET status = :status, last_seq = :last_seq, lease_until = NULL, settled_at = :now, error = :error,
        input_tokens = :input, output_tokens = :output, cache_read_tokens = :cache_read,
-       cache_write_tokens = :cache_write
+       cache_write_tokens = :cache_write, cost = :cost
  WHERE id = :turn
 RETURNING {turn_columns}, key_id;
 
@@ -241,6 +249,10 @@ UPDATE turns
    SET status = 'cancelled', settled_at = :now, error = :error, last_seq = last_seq + 1
  WHERE id = :turn
 RETURNING {turn_columns}, key_id, org_id;
+
+-- name: key_and_ancestors
+-- The keys for which a message of this key counts.
+SELECT :key UNION SELECT a.value FROM api_keys k, json_each(k.ancestors) a WHERE k.id = :key;
 
 -- name: refund_message
 UPDATE usage

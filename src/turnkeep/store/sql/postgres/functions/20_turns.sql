@@ -76,7 +76,12 @@ BEGIN
     SELECT e.org_id, s.scope, s.scope_id, e.month, -count(*) FILTER (WHERE e.source = 'ui'),
            -count(*) FILTER (WHERE e.source = 'api')
       FROM unnest(v_ended) e
-     CROSS JOIN LATERAL (VALUES ('key', e.key_id), ('user', e.user_id), ('workspace', e.workspace_id)) AS s (scope, scope_id)
+     CROSS JOIN LATERAL (
+        SELECT v.scope, v.scope_id
+          FROM (VALUES ('key', e.key_id), ('user', e.user_id), ('workspace', e.workspace_id)) AS v (scope, scope_id)
+         UNION ALL
+        SELECT 'key', a.id FROM turnkeep.api_keys k, json_array_elements_text(k.ancestors::json) AS a (id)
+         WHERE k.id = e.key_id) s
      WHERE s.scope_id IS NOT NULL
      GROUP BY e.org_id, s.scope, s.scope_id, e.month
      ORDER BY e.org_id, s.scope, s.scope_id, e.month

@@ -10,7 +10,8 @@ DECLARE
     v_workspace    text;
     v_owner        text;
     v_ref          text;
-    v_key          text;
+    v_user         text;
+    v_keys         text[];
     v_turn         text;
     v_idempotency  text;
     v_agent        text;
@@ -23,21 +24,31 @@ DECLARE
     v_place        json;
     v_replaced     json;
 BEGIN
-    SELECT a.org, a.workspace, a.owner, a.ref, a.key, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files
-      INTO v_org, v_workspace, v_owner, v_ref, v_key, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
-      FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, key text, turn text,
-                                         idempotency_key text, agent text, conversation text, beside text, files text[]);
+    SELECT a.org, a.workspace, a.owner, a.ref, a."user", a.keys, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files
+      INTO v_org, v_workspace, v_owner, v_ref, v_user, v_keys, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
+      FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, "user" text, keys text[],
+                                         turn text, idempotency_key text, agent text, conversation text, beside text, files text[]);
     IF v_idempotency IS NOT NULL THEN
         SELECT turnkeep.known_turn(t) INTO v_by_key FROM turnkeep.turns t
          WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency;
     END IF;
     SELECT turnkeep.known_turn(t) INTO v_by_id FROM turnkeep.turns t WHERE t.id = v_turn;
     SELECT json_build_object(
-               'workspace', w.monthly_message_limit, 'user', w.user_monthly_message_limit,
-               'key', CASE WHEN v_key IS NOT NULL THEN (
-                   SELECT k.monthly_message_limit FROM turnkeep.api_keys k WHERE k.id = v_key AND k.org_id = v_org) END)
+               'workspace', w.monthly_message_limit,
+               'user', coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
+               'tokens', m.monthly_token_limit, 'cost', m.monthly_cost_limit,
+               'used_tokens', coalesce(u.input_tokens + u.output_tokens, 0), 'used_cost', coalesce(u.cost, 0),
+               'keys', CASE WHEN v_keys <> '{}' THEN (
+                   SELECT json_object_agg(k.id, k.monthly_message_limit) FROM turnkeep.api_keys k
+                    WHERE k.id = ANY (v_keys) AND k.org_id = v_org AND k.monthly_message_limit IS NOT NULL) END)
       INTO v_limits
-      FROM turnkeep.workspaces w WHERE w.id = v_workspace AND w.org_id = v_org;
+      FROM turnkeep.workspaces w
+      LEFT JOIN turnkeep.members m ON m.id = v_user AND m.org_id = v_org
+      LEFT JOIN turnkeep.usage u
+             ON u.org_id = v_org AND u.scope = 'user' AND u.scope_id = v_user
+            AND (m.monthly_token_limit IS NOT NULL OR m.monthly_cost_limit IS NOT NULL)
+            AND u.month = to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')
+     WHERE w.id = v_workspace AND w.org_id = v_org;
     IF v_conversation IS NOT NULL THEN
         SELECT turnkeep.claimed_conversation(c) INTO v_place FROM turnkeep.conversations c
          WHERE c.id = v_conversation AND c.org_id = v_org AND c.workspace_id = v_workspace
@@ -113,21 +124,21 @@ END $$;
 -- their conversation is not as the facts of the claim have it any more (no facts: it was locked and looked at). A turn under
 -- the same id or key violates a unique index. Raises TK006, with the counters, if one of them is over its limit.
 --
--- Each claim has a conversation of its own. Turns, questions and first events come as rows of their tables. `p_new` is a list
--- of the conversations that are made, or NULL. The others are locked first, in the order of their ids, and looked at by a
--- later statement: a single one that waits for a lock would still see what was there before it waited. The counters are the
--- last that is locked, and in the order in which every transaction locks them, as all claims of a workspace share one.
+-- Each claim has a conversation of its own. Turns, questions and first events come as rows of their tables. `p_counters` has
+-- one for everything that a message is counted for; claims of one user or key count together. `p_new` is a list of the
+-- conversations that are made, or NULL. The others are locked first, in the order of their ids, and looked at by a later
+-- statement: a single one that waits for a lock would still see what was there before it waited. The counters are the last
+-- that is locked, and in the order in which every transaction locks them, as all claims of a workspace share one.
 -- The plans are fixed: loops that look up each row by its index.
 CREATE FUNCTION turnkeep.write_claims(
     p_jobs turnkeep.claim_job[], p_turns turnkeep.turns[], p_messages turnkeep.messages[],
-    p_events turnkeep.turn_events[], p_new json
+    p_events turnkeep.turn_events[], p_counters turnkeep.message_counter[], p_new json
 ) RETURNS text[] LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 AS $$
 DECLARE
     v_left     text[] := '{}';
     v_existing text[] := ARRAY(SELECT j.conversation_id FROM unnest(p_jobs) j WHERE NOT j.is_new);
-    v_scopes   text[];
     v_ids      text[];
     v_messages integer[];
 BEGIN
@@ -143,6 +154,7 @@ BEGIN
             p_turns := ARRAY(SELECT t FROM unnest(p_turns) t WHERE t.conversation_id <> ALL (v_left));
             p_messages := ARRAY(SELECT m FROM unnest(p_messages) m WHERE m.conversation_id <> ALL (v_left));
             p_events := ARRAY(SELECT e FROM unnest(p_events) e JOIN unnest(p_turns) t ON t.id = e.turn_id);
+            p_counters := ARRAY(SELECT n FROM unnest(p_counters) n WHERE n.conversation_id <> ALL (v_left));
         END IF;
         UPDATE turnkeep.conversations c
            SET next_ordinal = c.next_ordinal + 1, updated_at = t.created_at,
@@ -156,35 +168,29 @@ BEGIN
         INSERT INTO turnkeep.conversations ({new_conversation_columns})
         SELECT {c.new_conversation_columns} FROM json_populate_recordset(NULL::turnkeep.conversations, p_new) c;
     END IF;
-    -- The turns come before their rows: their key tells that another claim under the same id was quicker.
+    -- The turns come before the counters and their rows: their key tells that another claim under the same id was quicker.
     WITH claimed AS (
-        INSERT INTO turnkeep.turns SELECT t.* FROM unnest(p_turns) t
-        RETURNING org_id, workspace_id, user_id, key_id, month, source
+        INSERT INTO turnkeep.turns SELECT t.* FROM unnest(p_turns) t RETURNING 1
     ), counted AS (
         INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
-        SELECT t.org_id, s.scope, s.scope_id, t.month, count(*) FILTER (WHERE t.source = 'ui'),
-               count(*) FILTER (WHERE t.source = 'api')
-          FROM claimed t
-         CROSS JOIN LATERAL (VALUES ('key', t.key_id), ('user', t.user_id), ('workspace', t.workspace_id))
-                            AS s (scope, scope_id)
-         WHERE s.scope_id IS NOT NULL
-         GROUP BY t.org_id, s.scope, s.scope_id, t.month
-         ORDER BY t.org_id, s.scope, s.scope_id, t.month
+        SELECT n.org_id, n.scope, n.scope_id, n.month, count(*) FILTER (WHERE n.source = 'ui'),
+               count(*) FILTER (WHERE n.source = 'api')
+          FROM unnest(p_counters) n
+         WHERE (SELECT count(*) FROM claimed) > 0
+         GROUP BY n.org_id, n.scope, n.scope_id, n.month
+         ORDER BY n.org_id, n.scope, n.scope_id, n.month
         ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
            SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
-        RETURNING u.scope, u.scope_id, u.ui_messages + u.api_messages AS messages
+        RETURNING u.scope_id, u.ui_messages + u.api_messages AS messages
     )
-    SELECT array_agg(c.scope), array_agg(c.scope_id), array_agg(c.messages) INTO v_scopes, v_ids, v_messages FROM counted c;
+    SELECT array_agg(c.scope_id), array_agg(c.messages) INTO v_ids, v_messages FROM counted c;
     INSERT INTO turnkeep.messages SELECT m.* FROM unnest(p_messages) m;
     INSERT INTO turnkeep.turn_events SELECT e.* FROM unnest(p_events) e;
-    IF EXISTS (SELECT 1 FROM unnest(p_jobs) j WHERE num_nonnulls(j.workspace_limit, j.user_limit, j.key_limit) > 0) THEN
+    IF EXISTS (SELECT 1 FROM unnest(p_counters) n WHERE n."limit" IS NOT NULL) THEN
         PERFORM turnkeep.refuse('TK006', 'over a limit', (
-                   SELECT json_object_agg(n.scope, n.messages)::text FROM unnest(v_scopes, v_messages) AS n (scope, messages)))
-           FROM unnest(p_jobs) j JOIN unnest(p_turns) t ON t.conversation_id = j.conversation_id
-          CROSS JOIN LATERAL (VALUES ('key', t.key_id, j.key_limit), ('user', t.user_id, j.user_limit),
-                                     ('workspace', t.workspace_id, j.workspace_limit)) AS s (scope, scope_id, most)
-           JOIN unnest(v_scopes, v_ids, v_messages) AS c (scope, scope_id, messages)
-             ON c.scope = s.scope AND c.scope_id = s.scope_id AND c.messages > s.most;
+                   SELECT json_object_agg(a.scope_id, a.messages)::text FROM unnest(v_ids, v_messages) AS a (scope_id, messages)))
+           FROM unnest(p_counters) n
+           JOIN unnest(v_ids, v_messages) AS c (scope_id, messages) ON c.scope_id = n.scope_id AND c.messages > n."limit";
     END IF;
     RETURN v_left;
 END $$;
@@ -194,7 +200,7 @@ END $$;
 -- written (see `turns.py`).
 CREATE FUNCTION turnkeep.write_claim(
     p_job turnkeep.claim_job, p_turn turnkeep.turns, p_message turnkeep.messages, p_event turnkeep.turn_events,
-    p_new json, p_facts json, p_more json
+    p_counters turnkeep.message_counter[], p_new json, p_facts json, p_more json
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_more         record;
@@ -231,7 +237,7 @@ BEGIN
          WHERE c.id = p_turn.conversation_id;
     END IF;
     p_job.facts := NULL;  -- they were looked at, and are others now
-    PERFORM turnkeep.write_claims(ARRAY[p_job], ARRAY[p_turn], ARRAY[p_message], ARRAY[p_event], p_new);
+    PERFORM turnkeep.write_claims(ARRAY[p_job], ARRAY[p_turn], ARRAY[p_message], ARRAY[p_event], p_counters, p_new);
     IF v_more.attachments IS NOT NULL
        AND NOT turnkeep.attach(p_turn, p_message.id, v_more.owner, v_more.attachments, p_facts ->> 'attachments') THEN
         PERFORM turnkeep.refuse('40001', 'the files have changed');  -- which takes everything back

@@ -35,10 +35,10 @@ BEGIN
         UPDATE turnkeep.turns t
            SET status = f.status, error = f.error, settled_at = v_now, lease_until = NULL, last_seq = f.last,
                input_tokens = f.input_tokens, output_tokens = f.output_tokens, cache_read_tokens = f.cache_read_tokens,
-               cache_write_tokens = f.cache_write_tokens
+               cache_write_tokens = f.cache_write_tokens, cost = f.cost
           FROM fence f WHERE t.id = f.turn_id AND f.stand = 'held' AND NOT f.is_waited_for
         RETURNING t.id, t.org_id, t.workspace_id, t.conversation_id, t.user_id, t.key_id, t.month, t.input_tokens,
-                  t.output_tokens, t.files_written, f.has_final, f.entry_id, f.entry_type, t AS turn
+                  t.output_tokens, t.cost, t.files_written, f.has_final, f.entry_id, f.entry_type, t AS turn
     ), headed AS (
         UPDATE turnkeep.conversations c
            SET head_turn_id = e.id, updated_at = v_now, message_count = c.message_count + e.has_final::integer
@@ -68,8 +68,8 @@ BEGIN
           FROM ended e WHERE o.turn_id = e.id AND o.used_at IS NULL
     ), counted AS (
         -- Each row of usage once, and in the order of its key: other claims and settlements lock it too.
-        INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, input_tokens, output_tokens)
-        SELECT e.org_id, s.scope, s.scope_id, e.month, sum(e.input_tokens), sum(e.output_tokens)
+        INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, input_tokens, output_tokens, cost)
+        SELECT e.org_id, s.scope, s.scope_id, e.month, sum(e.input_tokens), sum(e.output_tokens), coalesce(sum(e.cost), 0)
           FROM ended e
          CROSS JOIN LATERAL (VALUES ('key', e.key_id), ('user', e.user_id), ('workspace', e.workspace_id))
                             AS s (scope, scope_id)
@@ -78,7 +78,7 @@ BEGIN
          ORDER BY e.org_id, s.scope, s.scope_id, e.month
         ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
            SET input_tokens = u.input_tokens + excluded.input_tokens,
-               output_tokens = u.output_tokens + excluded.output_tokens
+               output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost
     )
     SELECT f.turn_id, CASE WHEN f.stand = 'held' AND f.is_waited_for THEN 'waiting' ELSE f.stand END, f.last_seq, e.turn
       FROM fence f LEFT JOIN ended e ON e.id = f.turn_id;
