@@ -9,7 +9,7 @@ The driver sends such a row as a tuple of all columns, in the order in which the
 that order, and a test compares it with the database.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -26,7 +26,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.checks import check_append, check_claim, check_record, check_service, check_settlement, check_usage
 from turnkeep.store.commands import ROW_LIMIT, Appended, Claim, Claimed, Receipt, Settled, Settlement, TurnTrace, Window
-from turnkeep.store.postgres.io.database import Database, Groups, Statements, owner_of
+from turnkeep.store.postgres.io.database import Answer, Database, Groups, Statements, owner_of
 from turnkeep.store.postgres.io.errors import OVER_LIMIT, RefusedWrite, counted_of
 from turnkeep.store.postgres.leases import promote_next
 from turnkeep.store.postgres.outbox import cancelled_entries
@@ -396,7 +396,7 @@ class PostgresTurns:
     async def _flush_records(self, jobs: Sequence[_Recording]) -> list[Receipt | TurnkeepError]:
         found = await self._database.write_group("record", *_job_values(jobs))
         rows = {row["turn_id"]: row for row in found}
-        return [await self._recorded(job, rows.get(job.held.turn_id)) for job in jobs]
+        return [await _own_answer(self._recorded(job, rows.get(job.held.turn_id))) for job in jobs]
 
     async def _recorded(self, job: _Recording, row: Any) -> Receipt | TurnkeepError:
         """What the holder is told. A write that comes too late may be a repeat whose first answer was lost."""
@@ -410,7 +410,7 @@ class PostgresTurns:
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
         found = await self._database.write_group("settle", *_job_values(jobs), False)
         rows = {row["turn_id"]: row for row in found}
-        return [await self._settled(job, rows.get(job.held.turn_id)) for job in jobs]
+        return [await _own_answer(self._settled(job, rows.get(job.held.turn_id))) for job in jobs]
 
     async def _settled(self, job: _Settling, row: Any) -> Settled | TurnkeepError:
         if row is None:
@@ -432,11 +432,8 @@ class PostgresTurns:
             is_settled = row is not None and row["outcome"] == "held"
             return row, await promote_next(statements, job.held.conversation_id) if is_settled else None
 
-        try:
-            row, promoted = await self._database.transact(work)
-            settled = await self._settled(job, row)
-        except TurnkeepError as exc:
-            return exc
+        row, promoted = await self._database.transact(work)
+        settled = await self._settled(job, row)
         return settled if isinstance(settled, TurnkeepError) else structs.replace(settled, promoted=promoted)
 
     async def _has_events(self, job: _Recording, after: int) -> bool:
@@ -463,6 +460,14 @@ class PostgresTurns:
             return [facts.known_ordinal]
         ordinals = dict(zip([job.conversation_id for job in ordered], row["ordinals"], strict=True))
         return [ordinals[job.conversation_id] for job in jobs]
+
+
+async def _own_answer(answer: Awaitable[Answer | TurnkeepError]) -> Answer | TurnkeepError:
+    """The answer of one job. An error is its own: the others of its group are written."""
+    try:
+        return await answer
+    except TurnkeepError as exc:
+        return exc
 
 
 def _job_values(jobs: Sequence[_Recording]) -> tuple[list[Record], list[Record], list[Record], list[Record]]:
