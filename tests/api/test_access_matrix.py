@@ -114,6 +114,7 @@ class TestEveryRouteHasAPolicy:
         assert all("{" not in endpoint.path for endpoint in ENDPOINTS if endpoint.policy is Policy.PUBLIC)
 
 
+@both
 class TestOtherCallers:
     """One server for each kind of caller without access; every guarded route is tried on it."""
 
@@ -186,10 +187,6 @@ class TestOtherCallers:
                 assert status == 404, name_of(endpoint)
         assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
         assert keys < {key["id"] for key in (await service.read("/v1/keys"))["data"] if key["revoked_at"] is None}
-
-    @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
-    async def test_another_tenants_key_on_postgresql(self, server: ApiServer, service: Client, user: Client) -> None:
-        await self.test_another_tenants_key_reaches_nothing_of_this_tenant(server, service, user)
 
 
 FEATURES: tuple[str, ...] = ("files", "runs", "knowledge", "export")
