@@ -5,7 +5,6 @@ The index is filled after turns have settled, in chunks, so that no turn and no 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 

@@ -337,9 +337,7 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
     )
     said = int(settlement.final is not None)
     session.run("conversation_settled", (turn.conversation_id, turn.id, said, now))
-    ended = structs.replace(
-        turn, status=settlement.status, last_seq=last, settled_at=now, error=error, usage=usage
-    )
+    ended = structs.replace(turn, status=settlement.status, last_seq=last, settled_at=now, error=error, usage=usage)
     write_outbox(session, ended, settlement.status, org_id)
     _count_tokens(session, org_id, ended, key_id, settlement.cost or 0.0)
     if has_tokens:
