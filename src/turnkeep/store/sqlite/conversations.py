@@ -431,7 +431,7 @@ def _chunk_of(session: Session, pending: PendingConversation) -> Chunk:
 
 
 def _title_entries(conversation_id: ConversationId, title: str | None) -> list[TitleEntry]:
-    """None for a title of punctuation alone."""
+    """Empty for a title of punctuation alone."""
     tokens = _tokens(title or "")
     return [(title, (conversation_id, conversation_id, -1, tokens))] if title and tokens else []
 
