@@ -133,18 +133,12 @@ RANDOM_BYTES = 1_024
 
 
 def _new(prefix: str) -> str:
-    return f"{prefix}_{_uuid7():032x}"
-
-
-def _uuid7() -> int:
     """RFC 9562, method 3: the sub-millisecond part of the clock fills rand_a, so that ids of one process rise."""
     global _last_tick  # noqa: PLW0603 - guarded by the lock
     with _lock:
-        tick = time.time_ns() * 4096 // 1_000_000
-        tick = _last_tick = max(tick, _last_tick + 1)
-    milliseconds, fraction = tick >> 12, tick & 0xFFF
-    chance = int.from_bytes(random_bytes(8)) >> 2
-    return milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | chance
+        tick = _last_tick = max(time.time_ns() * 4096 // 1_000_000, _last_tick + 1)
+        chance = int.from_bytes(_taken(8))
+    return f"{prefix}_{tick >> 12:012x}7{tick & 0xFFF:03x}{chance >> 2 | 1 << 63:016x}"
 
 
 def random_bytes(count: int) -> bytes:
@@ -152,12 +146,16 @@ def random_bytes(count: int) -> bytes:
 
     They are fetched many at a time: each call of `os.urandom` lets another thread run, and then waits for it.
     """
-    global _random  # noqa: PLW0603 - guarded by the lock
     with _lock:
-        if len(_random) < count:
-            _random = os.urandom(max(RANDOM_BYTES, count))
-        taken, _random = _random[:count], _random[count:]
-        return taken
+        return _taken(count)
+
+
+def _taken(count: int) -> bytes:
+    global _random  # noqa: PLW0603 - guarded by the lock
+    if len(_random) < count:
+        _random = os.urandom(max(RANDOM_BYTES, count))
+    taken, _random = _random[:count], _random[count:]
+    return taken
 
 
 def _forget_random() -> None:

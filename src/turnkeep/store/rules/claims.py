@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from turnkeep.clock import month_of
 from turnkeep.errors import Conflict, ConversationBusy, IdempotencyConflict, InvalidRequest, QuotaExceeded
@@ -285,8 +285,8 @@ def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry,
 def conversation_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
     """The conversation that the claim makes, with its first turn counted."""
     made = new_conversation(claim.principal, claim.new, new.turn.conversation_id, new.turn.created_at)
-    counted = structs.replace(made, title=made.title or new.title, preview=new.preview, turn_count=1, message_count=1)
-    return insertion(counted, claim.principal.org_id, next_ordinal=2)
+    columns = insertion(made, claim.principal.org_id, next_ordinal=2)
+    return columns | {"title": made.title or new.title, "preview": new.preview, "turn_count": 1, "message_count": 1}
 
 
 def turn_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:

@@ -196,8 +196,7 @@ def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
     insert_events(session, turn_id, org_id, turn.last_seq - 1, [CANCELLED_EVENT])
     write_outbox(session, turn, "cancelled", org_id)
     for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, _key_and_ancestors(session, key_id)):
-        which = {"org": org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
-        session.run("refund_message", which | one_message(turn.source))
+        session.run("refund_message", (org_id, turn.month, *one_message(turn.source), scope, scope_id))
     return turn
 
 
@@ -214,6 +213,6 @@ def insert_events(session: Session, turn_id: TurnId, org_id: str, after: int, ev
     )
 
 
-def one_message(source: TurnSource) -> dict[str, int]:
-    """One message, as usage counts it."""
-    return {"ui": int(source == "ui"), "api": int(source == "api")}
+def one_message(source: TurnSource) -> tuple[int, int]:
+    """One message as usage counts it: those of the chat page, and those of the API."""
+    return int(source == "ui"), int(source == "api")

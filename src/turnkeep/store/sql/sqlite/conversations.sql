@@ -176,10 +176,13 @@ RETURNING storage_key;
 
 -- name: pending_conversations
 -- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
--- they are indexed, and the highest one below the first turn that has not ended.
+-- they are indexed, the highest one below the first turn that has not ended, and the title if no search finds it yet.
 SELECT c.id, c.indexed_ordinal,
        coalesce((SELECT min(t.ordinal) FROM turns t
-                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1
+                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1,
+       CASE WHEN NOT EXISTS (SELECT 1 FROM search_entries e
+                              WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
+            THEN c.title END
   FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
  WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
    AND EXISTS (SELECT 1 FROM turns t
@@ -189,7 +192,7 @@ SELECT c.id, c.indexed_ordinal,
 
 -- name: pending_titles
 -- Conversations whose title cannot be found yet, because their first turn has not ended.
-SELECT c.id
+SELECT c.id, c.title
   FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
  WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
    AND c.title IS NOT NULL
@@ -200,27 +203,32 @@ SELECT c.id
 -- name: rows_to_index
 SELECT m.turn_id, m.turn_sequence, CASE WHEN m.display IS NULL THEN m.blocks END, m.display
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
- WHERE t.conversation_id = :conversation AND t.active IN (0, 1) AND t.ordinal > :after AND t.ordinal <= :last
+ WHERE t.conversation_id = ?1 AND t.active IN (0, 1) AND t.ordinal > ?2 AND t.ordinal <= ?3
    AND m.internal = 0;
 
 -- name: mark_indexed
 -- Only one of several indexers moves the mark, and only that one may add the entries.
-UPDATE conversations SET indexed_ordinal = :last WHERE id = :conversation AND indexed_ordinal = :after;
+UPDATE conversations SET indexed_ordinal = ?3 WHERE id = ?1 AND indexed_ordinal = ?2;
 
--- name: title_of
-SELECT title FROM conversations WHERE id = :conversation AND title IS NOT NULL;
+-- name: pending_title
+-- Whether this is still the title of the conversation, and no search finds it yet.
+SELECT 1 FROM conversations
+ WHERE id = ?1 AND title = ?2
+   AND NOT EXISTS (SELECT 1 FROM search_entries WHERE conversation_id = ?1 AND turn_id = ?1 AND turn_sequence = -1);
 
 -- name: title_entry
 SELECT n FROM search_entries
  WHERE conversation_id = :conversation AND turn_id = :conversation AND turn_sequence = -1;
 
+-- name: last_entry
+SELECT coalesce(max(n), 0) FROM search_entries;
+
 -- name: add_entry
-INSERT INTO search_entries (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id)
-SELECT id, :turn, :sequence, org_id, workspace_id, user_id FROM conversations WHERE id = :conversation
-RETURNING n;
+INSERT INTO search_entries (n, conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id)
+SELECT ?1, id, ?3, ?4, org_id, workspace_id, user_id FROM conversations WHERE id = ?2;
 
 -- name: add_tokens
-INSERT INTO search_tokens (rowid, tokens) VALUES (:n, :tokens);
+INSERT INTO search_tokens (rowid, tokens) VALUES (?1, ?2);
 
 -- name: drop_tokens
 DELETE FROM search_tokens WHERE rowid = :n;

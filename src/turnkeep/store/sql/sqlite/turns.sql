@@ -102,17 +102,20 @@ UPDATE turns SET active = 0 WHERE conversation_id = :conversation AND active = 1
 UPDATE turns SET active = 1 WHERE id = :turn;
 
 -- name: count_message
--- One more POST for a scope and month; returns how many there are now.
-INSERT INTO usage (org_id, scope, scope_id, month, ui_messages, api_messages)
-VALUES (:org, :scope, :scope_id, :month, :ui, :api)
+-- One more POST for a scope and month.
+INSERT INTO usage (org_id, month, ui_messages, api_messages, scope, scope_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (org_id, scope, scope_id, month)
-DO UPDATE SET ui_messages = ui_messages + excluded.ui_messages, api_messages = api_messages + excluded.api_messages
-RETURNING ui_messages + api_messages;
+DO UPDATE SET ui_messages = ui_messages + excluded.ui_messages, api_messages = api_messages + excluded.api_messages;
+
+-- name: counted_messages
+-- How many there are.
+SELECT ui_messages + api_messages FROM usage WHERE org_id = ?1 AND scope = ?2 AND scope_id = ?3 AND month = ?4;
 
 -- name: count_tokens
 -- What a settled turn consumed.
 INSERT INTO usage (org_id, scope, scope_id, month, input_tokens, output_tokens, cost)
-VALUES (:org, :scope, :scope_id, :month, :input, :output, :cost)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (org_id, scope, scope_id, month)
 DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
               output_tokens = output_tokens + excluded.output_tokens,
@@ -198,18 +201,23 @@ SELECT id FROM messages WHERE turn_id = :turn AND turn_sequence = :sequence;
 -- name: advance_turn
 UPDATE turns SET last_seq = ?2 WHERE id = ?1;
 
+-- name: settlement_facts
+-- The turn as its settlement finds it, whether it has one-time tokens, and whether another turn waits for its end.
+SELECT {t.turn_columns}, t.org_id, t.key_id, t.files_written,
+       EXISTS (SELECT 1 FROM one_time_tokens o WHERE o.turn_id = t.id),
+       EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
+                WHERE q.conversation_id = t.conversation_id AND q.status = 'queued')
+  FROM turns t
+ WHERE t.id = ?1;
+
 -- name: settle_turn
 UPDATE turns
-   SET status = :status, last_seq = :last_seq, lease_until = NULL, settled_at = :now, error = :error,
-       input_tokens = :input, output_tokens = :output, cache_read_tokens = :cache_read,
-       cache_write_tokens = :cache_write, cost = :cost
- WHERE id = :turn
-RETURNING {turn_columns}, key_id;
+   SET status = ?2, last_seq = ?3, lease_until = NULL, settled_at = ?4, error = ?5, input_tokens = ?6,
+       output_tokens = ?7, cache_read_tokens = ?8, cache_write_tokens = ?9, cost = ?10
+ WHERE id = ?1;
 
 -- name: conversation_settled
-UPDATE conversations
-   SET head_turn_id = :turn, message_count = message_count + :messages, updated_at = :now
- WHERE id = :conversation;
+UPDATE conversations SET head_turn_id = ?2, message_count = message_count + ?3, updated_at = ?4 WHERE id = ?1;
 
 -- name: expire_tokens
 UPDATE one_time_tokens SET expires_at = :now WHERE turn_id = :turn AND used_at IS NULL AND expires_at > :now;
@@ -256,8 +264,8 @@ SELECT :key UNION SELECT a.value FROM api_keys k, json_each(k.ancestors) a WHERE
 
 -- name: refund_message
 UPDATE usage
-   SET ui_messages = ui_messages - :ui, api_messages = api_messages - :api
- WHERE org_id = :org AND scope = :scope AND scope_id = :scope_id AND month = :month;
+   SET ui_messages = ui_messages - ?3, api_messages = api_messages - ?4
+ WHERE org_id = ?1 AND scope = ?5 AND scope_id = ?6 AND month = ?2;
 
 -- name: request_cancel
 UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now) WHERE id = :turn AND status = 'running';

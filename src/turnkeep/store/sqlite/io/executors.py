@@ -1,8 +1,10 @@
 """The threads of a SQLite store: one that writes, with group commit, some that read, and one for checkpoints.
 
-The writer runs all jobs that wait in one transaction, each in a savepoint of its own. A caller gets the result of its
-job only after COMMIT has returned, which is one flush of the disk for all of them. A job that fails takes back only its
-own changes. Once handed over, a job is done even if its caller has been cancelled.
+The writer runs all jobs that wait in one transaction. A caller gets the result of its job only after COMMIT has
+returned, which is one flush of the disk for all of them. A job looks first and writes then, so one that is refused has
+changed nothing, and the others go on. If one fails after it has written, the transaction is rolled back and each job
+runs again in a transaction of its own. A savepoint for each job would cost every job a copy of each page that it
+changes. Once handed over, a job is done even if its caller has been cancelled.
 
 A read never waits for the writer. No cursor outlives its job, so that no reader holds back a checkpoint.
 
@@ -128,36 +130,29 @@ class Writer:
             self._roll_back()
 
     def _run_together(self, group: Sequence[PendingJob]) -> bool:
-        """Run them in one transaction. False if it was lost as a whole, so that each must be run again alone.
-
-        SQLite may end a transaction by itself (a full disk does), and then a savepoint protects nothing.
-        """
+        """Run them in one transaction. False if it was lost as a whole, so that each must be run again alone."""
         try:
             self._execute("BEGIN IMMEDIATE")
-            for asked in group:
-                if not self._run_in_savepoint(asked):
-                    self.statistics.groups_abandoned += 1
-                    return False
-            self._execute("COMMIT")
-        except Exception:
-            self._roll_back()
-            self.statistics.groups_abandoned += 1
-            return False
-        self.statistics.commits += 1
-        return True
+            if all(self._leaves_transaction(asked) for asked in group):
+                self._execute("COMMIT")
+                self.statistics.commits += 1
+                return True
+        except Exception:  # the commit failed; each job will say what is wrong
+            pass
+        self._roll_back()
+        self.statistics.groups_abandoned += 1
+        return False
 
-    def _run_in_savepoint(self, asked: PendingJob) -> bool:
-        """False if the whole transaction is gone."""
-        self._execute("SAVEPOINT job")
+    def _leaves_transaction(self, asked: PendingJob) -> bool:
+        """Run the job. False if it has failed and the transaction is spoilt: it has changed something before, or SQLite
+        has ended the transaction by itself (a full disk does that)."""
+        changes = self._connection.total_changes()
         try:
             self._session.now = self._session.clock()
             asked.result = asked.job(self._session)
         except Exception as exc:
-            if not self._connection.in_transaction:
-                return False
             asked.error = exc
-            self._execute("ROLLBACK TO job")
-        self._execute("RELEASE job")
+            return self._connection.in_transaction and self._connection.total_changes() == changes
         return True
 
     def _roll_back(self) -> None:
