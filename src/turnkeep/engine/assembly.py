@@ -225,6 +225,8 @@ class Assembly(Struct, frozen=True, kw_only=True):
 
     def with_own_names(self, reply: Reply) -> Reply:
         """The reply with its calls under the names by which the toolbox knows its tools."""
+        if not any(isinstance(block, ToolUse) for block in reply.blocks):
+            return reply
         own = {safe_name(spec.name): spec.name for spec in self.toolbox.specs()}
         blocks: tuple[Block, ...] = tuple(
             msgspec.structs.replace(block, name=own.get(block.name, block.name))

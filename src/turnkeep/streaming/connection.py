@@ -130,7 +130,7 @@ class WatchedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         self._writes = JoinedWrites(self.transport, cycle, self.loop)
-        cycle.transport = self._writes  # type: ignore[assignment] - it uses no other method of a transport
+        cycle.transport = cast(asyncio.Transport, self._writes)  # it uses no other method of a transport
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
