@@ -80,7 +80,7 @@ class LocalTurn(HeldTurn):
     ) -> None:
         super().__init__(services, turn, recorder)
         self._lease = lease
-        self._pace = services.pace
+        self._preview_rate = services.preview_rate
         self._assembly = assembly
         self._toolbox = assembly.toolbox
         self.announcer = announcer
@@ -224,7 +224,7 @@ class LocalTurn(HeldTurn):
                     match piece:
                         case Delta():
                             self._show(piece)
-                            if (pause := self._pace.pause_seconds(now())) > 0:
+                            if (pause := self._preview_rate.pause_seconds(now())) > 0:
                                 await asyncio.sleep(pause)
                         case Restarted():
                             await self._record_restart(piece.reason)

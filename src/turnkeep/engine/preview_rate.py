@@ -1,4 +1,4 @@
-"""The pace of previews: a process shows a limited number of pieces of text a second, for all its turns together.
+"""The rate of previews: a process shows a limited number of pieces of text a second, for all its turns together.
 
 A piece costs a write to each reader, and much more in Python than its text. With hundreds of turns that speak at once,
 pieces would take all the time of the event loop. So a turn waits a moment after a piece when there are too many, and
@@ -13,7 +13,7 @@ LONGEST_SECONDS = 0.1
 """The longest wait. With ten pieces a second, a text still seems to flow."""
 
 
-class Pace:
+class PreviewRate:
     """Spreads the pieces of all turns of a process. `pause_seconds` is called after each piece."""
 
     def __init__(self) -> None:
