@@ -69,7 +69,12 @@ class TestTheStream:
         class Recorded(BoundedProtocol):
             def connection_made(self, transport: Any) -> None:
                 write = transport.write
-                transport.write = lambda data: (writes.append(bytes(data)), write(data))
+
+                def record(data: bytes) -> None:
+                    writes.append(bytes(data))
+                    write(data)
+
+                transport.write = record
                 super().connection_made(transport)
 
         hub = LocalHub()
