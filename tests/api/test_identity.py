@@ -1,17 +1,99 @@
 """Authentication: who may call, and as whom. Hosts, CORS and sign-in."""
 
+import asyncio
 import re
 import stat
 
+import msgspec
 import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
-from turnkeep.api.identity.authentication import COOKIE
+from turnkeep.api.identity.authentication import (
+    COOKIE,
+    IDENTITIES_REMEMBERED,
+    IDENTITY_SECONDS,
+    Identity,
+    IdentityCache,
+)
 from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
 from turnkeep.config import Settings
+from turnkeep.errors import Unauthorized
+from turnkeep.ids import new_org_id, new_workspace_id
+from turnkeep.model.principals import Principal
 
+_IDENTITY = Identity(
+    principal=Principal(org_id=new_org_id(), workspace_id=new_workspace_id(), user_id=None, role="service")
+)
 OLD_SECRET, NEW_SECRET = "o" * 32, "n" * 32
+
+
+class TestRememberedIdentities:
+    """That a change counts at once on the worker that makes it, is tested where the change is."""
+
+    @both
+    async def test_a_key_that_another_worker_revokes_dies_soon(self, server: ApiServer, service: Client) -> None:
+        made = (await service.post("/v1/keys", json={"name": "backend"})).json()
+        other = await server.client(made["key"])
+        assert (await other.get("/v1/conversations")).status_code == 200
+        org = (await server.runtime.store.orgs())[-1]
+        await server.runtime.store.revoke_key(org.id, made["id"])
+        async with asyncio.timeout(30):
+            while (response := await other.get("/v1/conversations")).status_code == 200:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.05)
+        assert code_of(response) == (401, "unauthorized")
+
+    @both
+    async def test_a_user_whom_another_worker_disables_is_refused_soon(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        me = (await user.read("/v1/me"))["user"]["id"]
+        org, store = (await server.runtime.store.orgs())[-1], server.runtime.store
+        (member,) = await store.members_by_id(org.id, [me])
+        await store.change_member(org.id, msgspec.structs.replace(member, is_disabled=True))
+        async with asyncio.timeout(30):
+            while (response := await user.get("/v1/me")).status_code == 200:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.05)
+        assert code_of(response) == (403, "forbidden")
+
+    async def test_an_identity_is_read_again_when_its_time_is_over(self) -> None:
+        clock, reads = [0.0], 0
+        cache = IdentityCache(now=lambda: clock[0])
+
+        async def read() -> Identity:
+            nonlocal reads
+            reads += 1
+            return _IDENTITY
+
+        for clock[0] in (0.0, IDENTITY_SECONDS * 0.99, IDENTITY_SECONDS):
+            assert await cache.find("key", read) == _IDENTITY
+        assert reads == 2
+        await cache.find("another key", read)
+        assert reads == 3
+
+    async def test_one_that_was_being_read_while_something_changed_is_not_remembered(self) -> None:
+        cache = IdentityCache()
+
+        async def read_slowly() -> Identity:
+            cache.forget()
+            return _IDENTITY
+
+        async def refuse() -> Identity:
+            raise Unauthorized("revoked")
+
+        assert await cache.find("key", read_slowly) == _IDENTITY
+        with pytest.raises(Unauthorized):
+            await cache.find("key", refuse)
+
+    async def test_they_are_not_too_many(self) -> None:
+        cache = IdentityCache()
+
+        async def read() -> Identity:
+            return _IDENTITY
+
+        for number in range(IDENTITIES_REMEMBERED + 5):
+            await cache.find(number, read)
+        assert len(cache._entries) == 5
 
 
 class TestServiceKeys:

@@ -12,6 +12,7 @@ Decision: docs/decisions/0301
 """
 
 from collections.abc import Sequence
+from sys import getsizeof
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -37,6 +38,10 @@ from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 from turnkeep_client.wire.blocks import FileRef, JsonObject
 
+_TURN_BYTES = 200
+"""The struct of an encoded turn itself, with what Python adds to it, and its numbers."""
+_HISTORY_BYTES = 200
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JsonObject).decode
 
@@ -56,6 +61,7 @@ class EncodedTurn(Struct, frozen=True, kw_only=True):
 
     messages: tuple[Raw, ...]
     byte_count: int
+    """What the turn takes in memory."""
     row_count: int
     size: int
     chars: int
@@ -73,7 +79,8 @@ class EncodedHistory(Struct, frozen=True, kw_only=True):
 
     @property
     def byte_count(self) -> int:
-        return sum(turn.byte_count for turn in self.turns)
+        """What the history takes in memory."""
+        return _HISTORY_BYTES + getsizeof(self.turns) + sum([turn.byte_count for turn in self.turns])
 
     def then(self, rows: Sequence[Message], *, budget: Budget, row_limit: int) -> "EncodedHistory | None":
         """The same, followed by the turn of these rows, and without turns that a request within the budget never shows.
@@ -201,9 +208,9 @@ def _encoded(group: Group, encoding: Encoding) -> EncodedTurn | None:
     messages = [_encode(message) for message in write_lines(encoding.target, lines, names)]
     budget = Budget(measure=encoding.measure, image=encoding.image)
     size = size_of(exchange, budget)
-    return EncodedTurn(
+    turn = EncodedTurn(
         messages=tuple(map(Raw, messages)),
-        byte_count=sum(map(len, messages)),
+        byte_count=0,
         row_count=len(rows),
         size=size,
         chars=size if encoding.measure is len else chars_of(exchange, budget),
@@ -212,6 +219,14 @@ def _encoded(group: Group, encoding: Encoding) -> EncodedTurn | None:
         repairs=(*repairs, *closing),
         renamed=tuple(names.renamed),
     )
+    return structs.replace(turn, byte_count=_memory_of(turn, messages))
+
+
+def _memory_of(turn: EncodedTurn, messages: Sequence[bytes]) -> int:
+    """The bytes of the turn and of the objects that it consists of."""
+    texts = [*turn.tool_names, *turn.call_names, *turn.renamed, *(repair.detail for repair in turn.repairs)]
+    parts = [turn.messages, turn.tool_names, turn.call_names, turn.repairs, turn.renamed, *turn.repairs]
+    return _TURN_BYTES + Raw.__basicsize__ * len(messages) + sum(map(getsizeof, [*parts, *messages, *texts]))
 
 
 def _fitting(turns: Sequence[EncodedTurn], room: int) -> int:

@@ -2,7 +2,8 @@
 
 The history is read and compiled once, and then kept as bytes: for the other requests of the turn, and in a cache of the
 worker for the next turn of the conversation. The id of the last settled turn names a history, and a history never
-changes, so an entry of the cache is never out of date.
+changes, so an entry of the cache is never out of date. The last turn itself is encoded when the next one begins: many
+conversations have no next one.
 
 Attachments are read from the bag. A file never changes, so its content is cached, up to a total size. Whether the file
 still exists is checked every time.
@@ -59,8 +60,8 @@ TEXT_BYTES = 4 * INLINE_CHARS
 """Enough bytes for INLINE_CHARS characters of any kind."""
 CACHED_CHARS = 32 * 1024 * 1024
 CACHED_BYTES = 32 * 1024 * 1024
-HISTORY_BYTES, TURN_BYTES = 500, 800
-"""What an encoded history and each of its turns take in memory beside the encoded messages."""
+ROW_BYTES = 500
+"""What a row takes in memory beside its texts."""
 READ_AT_ONCE = 4
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -103,34 +104,47 @@ def past_of(rows: Sequence[Message]) -> PastTurns:
     return PastTurns(read)
 
 
+class GrownHistory(Struct, frozen=True, kw_only=True):
+    """The history after a turn: the turns before it, encoded, and the rows of the turn itself."""
+
+    past: EncodedHistory
+    rows: tuple[Message, ...]
+    budget: Budget
+
+    def encoded(self) -> EncodedHistory | None:
+        """All of it, without turns that a request within the budget never shows. None if that is not possible."""
+        return self.past.then(self.rows, budget=self.budget, row_limit=ROW_LIMIT)
+
+    @property
+    def byte_count(self) -> int:
+        """What it takes in memory. The words of a row are there twice: for the model, and for readers."""
+        return self.past.byte_count + ROW_BYTES * len(self.rows) + len(msgspec.json.encode(self.rows))
+
+
 class HistoryCache:
-    """Encoded histories by the last turn in them, up to a total size. The one that was not used for longest goes first.
+    """Histories by the last turn in them, up to a total size. The one that was not used for longest goes first.
 
     A history replaces that of the turn before, because a conversation nearly always goes on from its last turn.
     """
 
     def __init__(self, limit: int = CACHED_BYTES) -> None:
         self._limit = limit
-        self._histories: OrderedDict[TurnId, EncodedHistory] = OrderedDict()
+        self._histories: OrderedDict[TurnId, tuple[int, GrownHistory]] = OrderedDict()
         self._bytes = 0
 
-    def take(self, turn_id: TurnId) -> EncodedHistory | None:
+    def take(self, turn_id: TurnId) -> GrownHistory | None:
         """The history that ends with this turn. It is not kept any longer: the turn that takes it will keep its own."""
-        history = self._histories.pop(turn_id, None)
-        if history is not None:
-            self._bytes -= _kept_bytes(history)
+        size, history = self._histories.pop(turn_id, (0, None))
+        self._bytes -= size
         return history
 
-    def keep(self, turn_id: TurnId, history: EncodedHistory) -> None:
+    def keep(self, turn_id: TurnId, history: GrownHistory) -> None:
         self.take(turn_id)
-        self._histories[turn_id] = history
-        self._bytes += _kept_bytes(history)
+        size = history.byte_count
+        self._histories[turn_id] = (size, history)
+        self._bytes += size
         while self._bytes > self._limit:
             self.take(next(iter(self._histories)))
-
-
-def _kept_bytes(history: EncodedHistory) -> int:
-    return history.byte_count + HISTORY_BYTES + TURN_BYTES * len(history.turns)
 
 
 class Assembly(Struct, frozen=True, kw_only=True):
@@ -197,20 +211,22 @@ class Assembly(Struct, frozen=True, kw_only=True):
             thinking=can.thinking,
         )
 
-    def history_with(self, turn: Turn, rows: Sequence[Message], settings: EngineSettings) -> EncodedHistory | None:
-        """The history for the next turn: the past, and this turn with all of its rows. None if it cannot be encoded, or
-        if no model was asked in this turn. `settings` are those of the server, which are at least as wide as those of
-        any agent."""
+    def history_with(self, turn: Turn, rows: Sequence[Message], settings: EngineSettings) -> GrownHistory | None:
+        """The history for the next turn: the past, and this turn with all of its rows. None if the past cannot be
+        encoded, or if no model was asked in this turn. `settings` are those of the server, which are at least as wide
+        as those of any agent."""
         if self.past.encoded is None:
             return None
         budget = _budget(turn.snapshot.agent or AgentSpec(name=""), settings)
-        return self.past.encoded.then(rows, budget=budget, row_limit=ROW_LIMIT)
+        return GrownHistory(past=self.past.encoded, rows=tuple(rows), budget=budget)
 
     async def _contents(self, rows: Sequence[Message], can: Abilities) -> Contents:
         return {} if self.files is None else await self.files.contents(rows, sees_images=can.sees_images)
 
     def with_own_names(self, reply: Reply) -> Reply:
         """The reply with its calls under the names by which the toolbox knows its tools."""
+        if not any(isinstance(block, ToolUse) for block in reply.blocks):
+            return reply
         own = {safe_name(spec.name): spec.name for spec in self.toolbox.specs()}
         blocks: tuple[Block, ...] = tuple(
             msgspec.structs.replace(block, name=own.get(block.name, block.name))

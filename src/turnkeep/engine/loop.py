@@ -12,9 +12,8 @@ from typing import Literal, Protocol
 
 from msgspec import UNSET
 
-from turnkeep.compiler import EncodedHistory
 from turnkeep.config import EngineSettings
-from turnkeep.engine.assembly import Assembly
+from turnkeep.engine.assembly import Assembly, GrownHistory
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
 from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
 from turnkeep.engine.recorder import Recorder
@@ -81,6 +80,7 @@ class LocalTurn(HeldTurn):
     ) -> None:
         super().__init__(services, turn, recorder)
         self._lease = lease
+        self._preview_rate = services.preview_rate
         self._assembly = assembly
         self._toolbox = assembly.toolbox
         self.announcer = announcer
@@ -92,8 +92,8 @@ class LocalTurn(HeldTurn):
     async def work(self) -> None:
         await run_turn(self)
 
-    def history(self, settings: EngineSettings) -> EncodedHistory | None:
-        """What the next turn has before it, encoded; None if that is not possible."""
+    def history(self, settings: EngineSettings) -> GrownHistory | None:
+        """What the next turn has before it; None if it must read that from the store."""
         return self._assembly.history_with(self.turn, self.recorder.rows, settings)
 
     @property
@@ -224,6 +224,8 @@ class LocalTurn(HeldTurn):
                     match piece:
                         case Delta():
                             self._show(piece)
+                            if (pause := self._preview_rate.pause_seconds(now())) > 0:
+                                await asyncio.sleep(pause)
                         case Restarted():
                             await self._record_restart(piece.reason)
                         case Reply():

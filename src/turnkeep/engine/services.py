@@ -15,6 +15,7 @@ from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import FileReader
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import AuditLog, OutboxSink
+from turnkeep.engine.preview_rate import PreviewRate
 from turnkeep.engine.sandbox.runner_client import RunnerClient
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.prices import Prices
@@ -38,6 +39,8 @@ class LoopServices(Struct, frozen=True, kw_only=True):
     observer: Observer = field(default_factory=Observer)
     """Gets reports of what happens to turns, here and in sandboxes."""
     clock: Clock = system_clock
+    preview_rate: PreviewRate = field(default_factory=PreviewRate)
+    """How often text is shown, for all turns of the process together."""
     prices: Prices = Prices()
     """What models cost. In a sandbox there are none: the server counts the tokens."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from turnkeep.compiler import EncodedHistory
 from turnkeep.engine.assembly import Assembly, HistoryCache, PastTurns
 from turnkeep.engine.held_turn import (
     FileAnnouncer,
@@ -336,7 +337,16 @@ class Worker:
             window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
             return [row for row in window.rows if row.turn_id != turn.id]
 
-        return PastTurns(read, encoded=None if parent is None else self._histories.take(parent))
+        return PastTurns(read, encoded=None if parent is None else self._encoded_history(parent))
+
+    def _encoded_history(self, turn_id: TurnId) -> EncodedHistory | None:
+        """The history that ends with this turn, if it was kept and can be encoded."""
+        history = self._histories.take(turn_id)
+        try:
+            return None if history is None else history.encoded()
+        except Exception as exc:
+            self._observer.defect(turn_id, exc)
+            return None
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. MCP servers may answer slowly; a stop of the turn does not wait for them."""

@@ -4,11 +4,15 @@ which callers.
 A service key is looked up by its hash. Two keys have no row: the operator's bootstrap key and the local key of the data
 directory. Both act for the first org, as long as they are configured. A `Policy` decides who may call an endpoint.
 Which rows the caller then sees is decided by the store.
+
+An identity takes up to three reads of the store. It is remembered for a second, so most requests of a busy caller need
+none (`IdentityCache`).
 """
 
 import hashlib
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -30,6 +34,10 @@ COOKIE_CHARS = 4_096
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_CHARS = 255
 KEYS_REMEMBERED = 10_000
+IDENTITIES_REMEMBERED = 10_000
+IDENTITY_SECONDS = 1.0
+"""How long an identity is used without a look at the store. Another worker that revokes a key or disables a user is
+obeyed here after this time at the latest."""
 
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
 
@@ -73,6 +81,39 @@ class Policy(StrEnum):
         return self not in {Policy.PUBLIC, Policy.TURN, Policy.SIGNED}
 
 
+class IdentityCache:
+    """Identities as they were read a moment ago, by what the caller has shown.
+
+    `forget` is called after every request to this worker that may have changed a key, a user or a workspace, so such a
+    change counts at once here. Changes that are made elsewhere count when the entry ends, `IDENTITY_SECONDS` after the
+    moment before it was read. What is not valid is not remembered.
+    """
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._entries: dict[Hashable, tuple[float, Identity]] = {}
+        self._changes = 0
+
+    async def find(self, shown: Hashable, read: Callable[[], Awaitable[Identity]]) -> Identity:
+        """The identity for this; `read` reads it from the store, if it is not known."""
+        now = self._now()
+        entry = self._entries.get(shown)
+        if entry is not None and now < entry[0]:
+            return entry[1]
+        changes = self._changes
+        identity = await read()
+        if changes == self._changes:  # else it may have been read before the change
+            if len(self._entries) >= IDENTITIES_REMEMBERED:
+                self._entries.clear()
+            self._entries[shown] = (now + IDENTITY_SECONDS, identity)
+        return identity
+
+    def forget(self) -> None:
+        """Read every identity anew."""
+        self._changes += 1
+        self._entries.clear()
+
+
 class Authenticator:
     """Finds the identity of a caller, or raises Unauthorized."""
 
@@ -85,6 +126,7 @@ class Authenticator:
         standing_keys: Sequence[str] = (),
         public_url: str | None = None,
     ) -> None:
+        self.cache = IdentityCache()
         self._store = store
         self._tokens = tokens
         self._home_org = home_org
@@ -108,19 +150,22 @@ class Authenticator:
         raise Unauthorized("This needs a key. Send it as `Authorization: Bearer …`.")
 
     async def _service(self, secret: str, headers: Headers) -> Identity:
-        hashed = hash_key(secret)
+        hashed, asked_for, user = hash_key(secret), headers.get("turnkeep-workspace"), headers.get("turnkeep-user")
+        return await self.cache.find(
+            (hashed, asked_for, user), lambda: self._service_identity(hashed, asked_for=asked_for, user=user)
+        )
+
+    async def _service_identity(self, hashed: bytes, *, asked_for: str | None, user: str | None) -> Identity:
         is_operator = hashed in self._standing
         key = None if is_operator else await self._store.key_by_hash(hashed)
         if key is None and not is_operator:
             raise Unauthorized("This key is not valid. It may have been revoked.")
         org_id = self._home_org if key is None else key.org_id
         pinned_to = None if key is None else key.workspace_id
-        asked_for = headers.get("turnkeep-workspace")
         workspace_id = pinned_to if asked_for is None else WorkspaceId(known_id(asked_for, "ws"))
         if pinned_to is not None and workspace_id != pinned_to:
             raise NotFound("No such workspace.")
         workspace = await self._store.workspace(org_id, workspace_id)
-        user = headers.get("turnkeep-user")
         member = None if user is None else await self._member(org_id, workspace.id, header_text(user))
         principal = Principal(
             org_id=org_id,
@@ -144,6 +189,9 @@ class Authenticator:
             raise Forbidden("Only a service key may act for a user. This token speaks for its own user.")
         if headers.get("turnkeep-workspace", claims.ws) != claims.ws:
             raise NotFound("No such workspace.")
+        return await self.cache.find(claims, lambda: self._user_identity(claims))
+
+    async def _user_identity(self, claims: Claims) -> Identity:
         try:
             workspace = await self._store.workspace(claims.org, claims.ws)
         except NotFound as exc:
@@ -204,7 +252,7 @@ def _bounds(key: ApiKey) -> dict[str, Any]:
 
 
 def check_enabled(member: Member) -> None:
-    """Raises Forbidden for a disabled user. It holds at once, so it is asked of the store for every request."""
+    """Raises Forbidden for a disabled user."""
     if member.is_disabled:
         raise Forbidden("This user is disabled. An admin of the workspace can enable them again.")
 
