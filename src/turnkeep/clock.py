@@ -1,5 +1,6 @@
 """The time, as an integer of Unix epoch milliseconds, from a source that tests can replace."""
 
+import calendar
 import time
 from collections.abc import Callable
 
@@ -14,6 +15,12 @@ def system_clock() -> int:
 def month_of(at: int) -> str:
     """The billing month (UTC) of a moment: `2026-11`."""
     return time.strftime("%Y-%m", time.gmtime(at / 1000))
+
+
+def next_month(at: int) -> int:
+    """The moment at which the month after that of `at` begins."""
+    now = time.gmtime(at / 1000)
+    return calendar.timegm((now.tm_year, now.tm_mon + 1, 1, 0, 0, 0)) * 1000
 
 
 class FakeClock:

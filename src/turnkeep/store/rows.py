@@ -17,7 +17,7 @@ from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable
 from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.outbox import OutboxEntry
-from turnkeep.model.principals import ApiKey, Member, Org, Scopes, Workspace
+from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.turns import Turn, TurnError
 from turnkeep.store.commands import TokenBinding
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, Part, Usage
@@ -49,7 +49,7 @@ IMPORTED_TURN_COLUMNS = f"{TURN_COLUMNS}, org_id, key_id, principal_ref"
 FILE_COLUMNS = ", ".join(File.__struct_fields__)
 NEW_FILE_COLUMNS = (
     "id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size, sha256, "
-    "storage_key, source, status, created_at, turn_id, saved_at, crc32"
+    "storage_key, source, status, created_at, turn_id, saved_at, crc32, key_id"
 )
 ORG_COLUMNS = ", ".join(Org.__struct_fields__)
 WORKSPACE_COLUMNS = ", ".join(Workspace.__struct_fields__)
@@ -77,6 +77,8 @@ COLUMNS = {
     "agent": AGENT_COLUMNS,
     "table": TABLE_COLUMNS,
     "outbox": OUTBOX_COLUMNS,
+    "limit": ", ".join(LIMITS),
+    "user_limit": ", ".join(f"user_{name}" for name in LIMITS),
 }
 """The lists that queries may name, as `{turn_columns}`. `my_conversation` is that of the client's view, in which
 `running_turn_id` is a column like any other."""

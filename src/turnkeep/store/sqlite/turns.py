@@ -5,7 +5,7 @@ writes. What a holder writes is turned into columns by the caller's thread (`Ent
 little to do but write.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -48,6 +48,7 @@ from turnkeep.store.rules.claims import (
     AppendFacts,
     Attachable,
     ClaimFacts,
+    Counted,
     NewIds,
     Repeat,
     call_mark,
@@ -176,7 +177,7 @@ def _claim(session: Session, claim: Claim) -> Claimed:
     if isinstance(decided, Repeat):
         return decided.claimed(_claimed_turn(session, decided.turn_id))
     _write_claim(session, claim, decided)
-    check_limits(decided.counters, _count_message(session, claim, decided))
+    check_limits(decided.counters, _count_message(session, claim, decided), session.now)
     return decided.claimed()
 
 
@@ -248,13 +249,17 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
         )
 
 
-def _count_message(session: Session, claim: Claim, new: AcceptedClaim) -> Mapping[str, int]:
+def _count_message(session: Session, claim: Claim, new: AcceptedClaim) -> Counted:
     """Count the message for everything it counts for; how many there are then. A refusal takes the count back."""
-    counted: dict[str, int] = {}
+    messages: dict[str, int] = {}
+    turns: dict[str, int] = {}
     for each in new.counters:
         which = {"org": claim.principal.org_id, "scope": each.scope, "scope_id": each.scope_id, "month": new.turn.month}
-        [(counted[each.scope_id],)] = session.rows("count_message", which | one_message(claim.source))
-    return counted
+        [(messages[each.scope_id],)] = session.rows("count_message", which | one_message(claim.source))
+        if each.turns is not None:
+            scope = {"scope": each.scope, "scope_id": each.scope_id}
+            [(turns[each.scope_id],)] = session.rows("open_turns_of", scope)
+    return Counted(messages=messages, turns=turns)
 
 
 class Entries(Struct):
@@ -328,6 +333,7 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
     )
     write_outbox(session, turn, settlement.status, state.org_id)
     _count_tokens(session, state.org_id, turn, key_id, settlement.cost or 0.0)
+    session.run("count_day", (turn.id,))
     session.run("expire_tokens", {"turn": turn.id, "now": now})
     if state.files_written and settlement.final is not None:
         session.run("carry_written_files", {"turn": turn.id, "message": settlement.final.id})
