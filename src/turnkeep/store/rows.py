@@ -19,7 +19,8 @@ from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.turns import Turn, TurnError
-from turnkeep.store.commands import TokenBinding
+from turnkeep.store.commands import ErasureJob, TokenBinding
+from turnkeep_client.wire.account import ErasedCounts
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, Part, Usage
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Recorded, Result, Source, TurnEvent
@@ -57,6 +58,7 @@ KEY_COLUMNS = ", ".join(ApiKey.__struct_fields__)
 MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
 AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
 OUTBOX_COLUMNS = ", ".join(OutboxEntry.__struct_fields__)
+ERASURE_COLUMNS = ", ".join(ErasureJob.__struct_fields__)
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
 """SQLite adds `serial`, a number of the table in its row ids."""
 
@@ -77,6 +79,7 @@ COLUMNS = {
     "agent": AGENT_COLUMNS,
     "table": TABLE_COLUMNS,
     "outbox": OUTBOX_COLUMNS,
+    "erasure": ERASURE_COLUMNS,
     "limit": ", ".join(LIMITS),
     "user_limit": ", ".join(f"user_{name}" for name in LIMITS),
 }
@@ -100,6 +103,7 @@ _extras = msgspec.json.Decoder(
 ).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 _scopes = msgspec.json.Decoder(Scopes).decode
+to_counts = msgspec.json.Decoder(ErasedCounts).decode
 _columns = msgspec.json.Decoder(tuple[Column, ...]).decode
 _cells = msgspec.json.Decoder(tuple[Cell, ...]).decode
 
@@ -424,6 +428,12 @@ def to_row(row: Row) -> TableRow:
 def to_entry(row: Row) -> OutboxEntry:
     """An entry of the outbox from the values of `OUTBOX_COLUMNS`."""
     return OutboxEntry(**dict(zip(OutboxEntry.__struct_fields__, row, strict=True)))
+
+
+def to_erasure(row: Row) -> ErasureJob:
+    """An erasure from the values of `ERASURE_COLUMNS`."""
+    values = dict(zip(ErasureJob.__struct_fields__, row, strict=True))
+    return ErasureJob(**values | {"counts": to_counts(values["counts"])})
 
 
 def to_binding(row: Row) -> TokenBinding:

@@ -103,8 +103,8 @@ class TestQuota:
         assert refused.value.limit == limit
 
     def test_a_key_is_called_an_api_key(self) -> None:
+        counted = Counted(messages={"ws_1": 9, "key_1": 2})
         with pytest.raises(QuotaExceeded, match="This API key"):
-            counted = Counted(messages={"ws_1": 9, "key_1": 2})
             check_limits([MessageCounter(scope="key", scope_id="key_1", limit=1)], counted, NOW)
 
     def test_a_turn_too_many_may_be_tried_again_soon(self) -> None:

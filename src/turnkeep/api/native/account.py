@@ -19,7 +19,7 @@ from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, UsersQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, NotFound
-from turnkeep.ids import AgentId, KeyId, OrgId, UserId, WorkspaceId
+from turnkeep.ids import AgentId, ErasureId, KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.knowledge.csv_files import csv_lines
 from turnkeep.model.principals import LIMITS, Member, Principal, UserRef, Workspace
 from turnkeep.runtime import Runtime
@@ -377,6 +377,39 @@ async def change_user(call: ApiCall[wire.UserPatch, Nothing]) -> ASGIApp:
     if changed.is_disabled:
         await _stop_turns(call.runtime, call.principal.org_id, changed)
     return json_response(views.user_of(changed))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/users/{user}/erase",
+    policy=Policy.ADMIN,
+    responses=(ResponseSpec(status=202, meaning="The erasure has begun", type=wire.StartedErasure),),
+    errors=(404, 507),
+)
+async def erase_user(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Erase a user for good: conversations, files, pages and tables that the user made, and the user. The user can do
+    nothing from now on. What the user used stays counted, under an anonymous id."""
+    member = await _user_of_path(call)
+    if member.id == call.principal.user_id:
+        raise Forbidden("You cannot erase yourself. Ask another admin, or use a service key.")
+    job = await call.runtime.engine.eraser.erase_user(call.principal, member.id)
+    return json_response(wire.StartedErasure(erasure_id=job.id), status=202)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/erasures/{erasure_id}",
+    policy=Policy.ADMIN,
+    responses=(ResponseSpec(status=200, meaning="How far it has come", type=wire.Erasure),),
+    errors=(404,),
+)
+async def read_erasure(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Whether an erasure is done, and what it has erased so far. It can be looked up for a month."""
+    job = await call.runtime.store.erasure(call.principal, ErasureId(call.id("erasure_id", "erasure")))
+    status = "running" if job.done_at is None else "done"
+    return json_response(
+        wire.Erasure(id=job.id, status=status, counts=job.counts, created_at=job.created_at, done_at=job.done_at)
+    )
 
 
 async def _stop_turns(runtime: Runtime, org_id: OrgId, member: Member) -> None:

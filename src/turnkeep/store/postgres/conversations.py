@@ -85,7 +85,7 @@ TURNS_AT_ONCE = 20
 INDEXED_BEFORE_SEARCH = 500
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
-_PURGED = (
+PURGED = (
     "purge_search",
     "purge_events",
     "purge_logs",
@@ -226,7 +226,7 @@ class PostgresConversations:
 
         async def work(statements: Statements) -> None:
             locked = [id_ for (id_,) in await statements.fetch("lock_purgeable", deleted_before, purged)]
-            for name in _PURGED:
+            for name in PURGED:
                 await statements.fetch(name, locked)
             await statements.fetch("purge_deleted_files", deleted_before, list(files))
 

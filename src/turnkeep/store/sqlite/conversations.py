@@ -72,7 +72,7 @@ LATEST = 2**62
 """Later than every change."""
 INDEXED_BEFORE_SEARCH = 500
 
-_PURGED = (
+PURGED = (
     "purge_tokens_of_search",
     "purge_search",
     "purge_events",
@@ -379,7 +379,7 @@ def _purge(session: Session, deleted_before: int, limit: int) -> Purged:
     for (conversation_id,) in purged:
         which = {"conversation": conversation_id}
         keys.extend(key for (key,) in session.rows("storage_keys", which))
-        for name in _PURGED:
+        for name in PURGED:
             session.run(name, which)
     alone = session.rows("purge_deleted_files", {"before": deleted_before, "limit": limit})
     keys.extend(key for (key,) in alone)

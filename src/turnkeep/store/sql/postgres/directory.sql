@@ -161,8 +161,8 @@ SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens
 -- name: usage_rows
 -- What each group ($4) has used: turns that have ended, from the usage of days, and those that run or wait. `priced` are
 -- ended turns whose model had a price.
-SELECT CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WHEN 'model' THEN d.model
-                     WHEN 'day' THEN d.day ELSE d.source END AS place,
+SELECT (CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WHEN 'model' THEN d.model
+                      WHEN 'day' THEN d.day ELSE d.source END) COLLATE "C" AS place,
        sum(d.messages)::bigint AS messages, sum(d.input_tokens)::bigint, sum(d.output_tokens)::bigint,
        sum(d.cache_read_tokens)::bigint, sum(d.cache_write_tokens)::bigint, sum(d.cost)::double precision,
        sum(d.priced)::bigint, sum(d.unpriced)::bigint
@@ -182,7 +182,7 @@ SELECT CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WHE
           FROM turnkeep.turns t
          WHERE t.status = 'queued' AND t.org_id = $1 AND t.workspace_id = $2 AND t.month = $3) d
  WHERE ($5::text IS NULL OR d.user_id = $5) AND ($6::text IS NULL OR d.agent_id = $6)
- GROUP BY place ORDER BY messages DESC, place COLLATE "C" LIMIT $7
+ GROUP BY place ORDER BY messages DESC, place LIMIT $7
 
 -- name: key_usage
 -- What a key has used of its own limit.

@@ -354,7 +354,7 @@ CREATE TABLE tables (
     created_at   integer NOT NULL,
     updated_at   integer NOT NULL,
     deleted_at   integer
-, user_id text) STRICT;
+, user_id text, import_user_id text) STRICT;
 CREATE INDEX tables_of_workspace ON tables (workspace_id, id) WHERE deleted_at IS NULL;
 CREATE UNIQUE INDEX tables_names ON tables (workspace_id, name_key) WHERE deleted_at IS NULL;
 CREATE INDEX tables_deleted ON tables (deleted_at) WHERE deleted_at IS NOT NULL;
@@ -377,7 +377,7 @@ CREATE TABLE row_batches (
     batch        text NOT NULL,
     first        integer NOT NULL,
     count        integer NOT NULL,
-    created_at   integer NOT NULL, digest text,
+    created_at   integer NOT NULL, digest text, user_id text,
     PRIMARY KEY (table_serial, batch)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX row_batches_by_age ON row_batches (created_at);

@@ -371,7 +371,9 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                                  AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL)
                    OR (c.title IS NOT NULL
                        AND NOT EXISTS (SELECT 1 FROM search_entries e
-                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)));
+                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),
+       EXISTS (SELECT 1 FROM erasures e WHERE e.done_at IS NULL AND e.not_before <= :now),
+       coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0);
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.

@@ -26,7 +26,9 @@ ALTER TABLE turnkeep.turns ADD COLUMN agent_id text;
 ALTER TABLE turnkeep.files ADD COLUMN key_id text;
 ALTER TABLE turnkeep.pages ADD COLUMN user_id text;
 ALTER TABLE turnkeep.tables ADD COLUMN user_id text;
+ALTER TABLE turnkeep.tables ADD COLUMN import_user_id text;
 ALTER TABLE turnkeep.table_rows ADD COLUMN user_id text;
+ALTER TABLE turnkeep.row_batches ADD COLUMN user_id text;
 CREATE INDEX files_of_key ON turnkeep.files (key_id, size) WHERE key_id IS NOT NULL;
 CREATE INDEX files_of_user ON turnkeep.files (user_id) WHERE user_id IS NOT NULL;
 

@@ -22,7 +22,9 @@ ALTER TABLE turns ADD COLUMN agent_id text;
 ALTER TABLE files ADD COLUMN key_id text;
 ALTER TABLE pages ADD COLUMN user_id text;
 ALTER TABLE tables ADD COLUMN user_id text;
+ALTER TABLE tables ADD COLUMN import_user_id text;
 ALTER TABLE table_rows ADD COLUMN user_id text;
+ALTER TABLE row_batches ADD COLUMN user_id text;
 CREATE INDEX files_of_key ON files (key_id, size) WHERE key_id IS NOT NULL;
 CREATE INDEX files_of_user ON files (user_id) WHERE user_id IS NOT NULL;
 
