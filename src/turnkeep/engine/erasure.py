@@ -20,7 +20,8 @@ from turnkeep.ids import ConversationId, TurnId, UserId
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ErasureJob
 
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = 15.0
+"""If the worker dies, another one goes on after this time. Two at once do no harm."""
 HIDDEN_AT_ONCE = 100
 ERASED_AT_ONCE = 20
 STOP_SECONDS = 30.0
@@ -62,6 +63,7 @@ class Eraser:
     async def erase_user(self, principal: Principal, user_id: UserId) -> ErasureJob:
         """Begin to erase a user of the principal's workspace, and return at once. The user is disabled by then."""
         job = await self._store.begin_erasure(principal, user_id=user_id, lease_seconds=LEASE_SECONDS)
+        self._observer.erasure_reached("erasure_begun", job.id)
         task = asyncio.create_task(self._run([job]), name=f"erase {job.id}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -113,6 +115,7 @@ class Eraser:
         try:
             await asyncio.sleep(self._forget_seconds)
             await self._is_scrubbed()
+            self._observer.erasure_reached("scrubbed", erased[-1].id)
             await self._store.finish_erasures([job.id for job in erased])
         except WorldError:
             return  # the database is away; the lease ends, and a sweeper goes on
@@ -128,6 +131,7 @@ class Eraser:
             while await self._store.purge_knowledge(before=0):
                 pass
             if await self._store.close_erasure(job):
+                self._observer.erasure_reached("closed", job.id)
                 await self._forget()
                 return
         raise WorldError("A turn that must end before the erasure does not end. The erasure goes on later.")
@@ -139,6 +143,7 @@ class Eraser:
         ]
         for turn_id in running:
             await self._stop(turn_id)
+        self._observer.erasure_reached("hidden", job.id)
         for some in _parts(found, ERASED_AT_ONCE):
             if self._files is not None:
                 await self._files.erase(job.workspace_id, some, [])
@@ -147,11 +152,13 @@ class Eraser:
             left = await self._store.erase_conversations(job, some)
             if self._files is not None and left:
                 await self._files.tidy(left)
+            self._observer.erasure_reached("rows_erased", job.id)
 
     async def _erase_files(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> None:
         while files := await self._store.files_to_erase(job, conversation_ids):
             if self._files is not None:
                 await self._files.erase(job.workspace_id, (), files)
+            self._observer.erasure_reached("bytes_erased", job.id)
             await self._store.erase_files(job, [file_id for file_id, _ in files])
 
     async def _stop(self, turn_id: TurnId) -> None:

@@ -10,7 +10,7 @@ from turnkeep.ids import ConversationId, UserId, check_id
 from turnkeep.model.principals import Principal
 from turnkeep_client.wire.account import ErasedCounts
 
-LEASE_MS = 60_000
+LEASE_MS = 15_000
 """A worker that erases has this much time for the next step. Then another worker may take the job over."""
 KEPT_MS = 30 * 86_400_000
 """A job that has ended can be looked up for this long."""

@@ -69,6 +69,7 @@ class SqliteStore(
                 session = Session(connection, load_texts(), clock)
                 session.run("abandon_leases")
                 session.run("abandon_imports")
+                session.run("abandon_erasures")
             except Exception:
                 connection.close()
                 raise

@@ -24,6 +24,10 @@ UPDATE erasures SET not_before = :until WHERE id = :id RETURNING {erasure_column
 -- name: postpone_erasure
 UPDATE erasures SET not_before = :until WHERE id = :id AND done_at IS NULL;
 
+-- name: abandon_erasures
+-- One process has this file, so the worker that held them has ended.
+UPDATE erasures SET not_before = 0 WHERE done_at IS NULL;
+
 -- name: count_erased
 -- More was erased; the worker goes on with it.
 UPDATE erasures SET counts = :counts, not_before = max(not_before, :until) WHERE id = :id;
