@@ -133,6 +133,7 @@ from turnkeep_client.wire.conversations import (
 )
 from turnkeep_client.wire.errors import (
     Problem,
+    ReachedLimit,
 )
 from turnkeep_client.wire.events import (
     Failure,
@@ -282,6 +283,7 @@ __all__ = [
     "Preview",
     "Problem",
     "QueuedTurn",
+    "ReachedLimit",
     "Reasoning",
     "ReasoningPart",
     "Recorded",
