@@ -6,6 +6,8 @@ left, forget, scrub. Bytes go before their rows, so that a crash in between leav
 
 Caches of this worker are emptied at once. Other workers notice the erasure with their next sweep, so a job that must be
 certain of them waits for two sweeps.
+
+Decision: docs/decisions/0108
 """
 
 import asyncio
@@ -28,7 +30,7 @@ STOP_SECONDS = 30.0
 """How long one round waits for a turn to end. A later round waits again."""
 PASSES = 20
 RETRY_SECONDS = 10.0
-SCRUBBED_AT_ONCE_BYTES = 256 * 1024 * 1024
+SCRUBBED_AT_ONCE_BYTES = 128 * 1024 * 1024
 """A SQLite file up to this size is scrubbed before the request for one conversation is answered: about two seconds."""
 SCRUB_LATER_SECONDS = 300.0
 """A larger one is scrubbed after this time, so that many erasures share one scrub."""
