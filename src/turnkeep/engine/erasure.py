@@ -74,7 +74,7 @@ class Eraser:
     async def erase_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
         """Erase a conversation of the principal, deleted or not. Returns when it is gone.
 
-        If that fails in the middle, the sweeper goes on with it.
+        If that fails in the middle, the sweeper of any worker goes on with it.
         """
         job = await self._store.begin_erasure(principal, conversation_id=conversation_id, lease_seconds=LEASE_SECONDS)
         await self._erase(job)
