@@ -139,7 +139,10 @@ async def open_store(settings: Settings) -> Store:
         settings.database_url,
         client_url=settings.database_client_url,
         client_password=client_password(settings.database_url),
+        pool_size=settings.database_connections,
+        client_pool_size=settings.database_client_connections,
         prepared_statements=settings.database_prepared_statements,
+        command_seconds=settings.command_seconds,
     )
 
 

@@ -139,12 +139,13 @@ class LocalChecks:
             return "SQLite guards users' reads with an authorizer inside the server"
         import asyncpg
 
+        from turnkeep.store.postgres.io.address import DatabaseAddress
         from turnkeep.store.postgres.io.roles import client_login
         from turnkeep.store.postgres.io.statements import statements
 
         try:
-            connection = await asyncpg.connect(self._settings.database_url, timeout=SECONDS, statement_cache_size=0)
-        except (OSError, asyncpg.PostgresError) as exc:
+            connection = await DatabaseAddress(self._settings.database_url).connect(statement_cache_size=0)
+        except (OSError, asyncpg.InternalClientError, asyncpg.PostgresError) as exc:
             raise CheckFailed("could not be looked at: the database is away", "See above.") from exc
         try:
             own = self._settings.database_client_url

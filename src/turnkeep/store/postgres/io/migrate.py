@@ -12,6 +12,7 @@ import asyncpg
 
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.store.migrations import AppliedMigration, load_migrations, pending
+from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.errors import is_retried, translated
 from turnkeep.store.postgres.io.roles import client_login, ensure_groups, ensure_login
 from turnkeep.store.postgres.io.statements import functions
@@ -74,7 +75,7 @@ async def check_schema(url: str) -> None:
     """Raise SchemaMismatch unless the database is exactly at this release."""
     try:
         connection = await _connect(url)
-    except (OSError, asyncpg.PostgresError) as exc:
+    except (OSError, asyncpg.InternalClientError, asyncpg.PostgresError) as exc:
         raise translated(exc) from exc
     try:
         async with connection.transaction():
@@ -99,7 +100,7 @@ async def renew_login(url: str, password: str | None) -> None:
 async def _connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
     """A connection on which nothing is prepared, and nothing asked outside of a transaction: a pooler such as
     PgBouncer, which gives each transaction another server, may stand in between."""
-    return await asyncpg.connect(url, statement_cache_size=0)
+    return await DatabaseAddress(url).connect(statement_cache_size=0)
 
 
 async def _migrate(

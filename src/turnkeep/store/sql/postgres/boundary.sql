@@ -1,6 +1,7 @@
 -- The boundary as the catalogue shows it. `open` refuses to start while any of this answers.
 
 -- name: boundary_problems
+-- slow
 -- Every reason why the client login ($1) could see more than it may.
 SELECT 'the client login ' || r.rolname || ' is a superuser' FROM pg_roles r WHERE r.rolname = $1 AND r.rolsuper
 UNION ALL
