@@ -1,8 +1,8 @@
 """The application: every endpoint as a Starlette route, the middleware around them, and the process that serves it.
 
-On the first SIGTERM or SIGINT the server takes no new requests (503), hands running turns over, ends streams with a
-hint to come back, and answers waiting requests with 202; then it closes the connections. A second signal ends it at
-once.
+On the first SIGTERM or SIGINT the server takes no new questions (503). Calls of models and tools that are under way may
+end. Then their turns are handed over, streams end with a hint to come back, waiting requests are answered with 202, and
+the connections are closed. A second signal ends the server at once.
 """
 
 import socket

@@ -408,7 +408,8 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         float,
         Setting(
             **seconds(0, 600),
-            meaning="On SIGTERM running turns are handed over and open responses ended within this time.",
+            meaning="How long calls of models and tools that are under way may take to end after SIGTERM. Then their "
+            "turns are handed over.",
         ),
     ] = 10.0
     metrics: Annotated[

@@ -55,6 +55,9 @@ async def run_turn(turn: "LocalTurn") -> None:
 class Lease(Protocol):
     """Says whether this worker still holds the turn."""
 
+    async def begin_call(self) -> None:
+        """Return if a call may begin now. Raises HandedOver if the worker is leaving, and what `ensure` raises."""
+
     async def ensure(self) -> None:
         """Return if the lease holds for certain; else wait for a renewal. Raises LeaseLost."""
 
@@ -128,7 +131,7 @@ class LocalTurn(HeldTurn):
         if self.announcer is not None:
             await self.announcer.announce()
         request = await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
-        await self._lease.ensure()
+        await self._lease.begin_call()
         began = time.monotonic()
         reply: Reply | None = None
         try:
@@ -166,7 +169,7 @@ class LocalTurn(HeldTurn):
         Steps of calls that have `begun` before are not recorded again. That would look like progress, and a tool that
         kills every worker which runs it would be run for ever.
         """
-        await self._lease.ensure()
+        await self._lease.begin_call()
         calls, excess = calls[: self.settings.tool_calls], calls[self.settings.tool_calls :]
         if excess:
             await self._refuse_calls(excess)

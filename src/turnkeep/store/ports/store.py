@@ -13,4 +13,8 @@ from turnkeep.store.ports.turns import TurnStore
 class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, OutboxStore, Protocol):
     """One database, all its verbs."""
 
+    async def check_ready(self) -> None:
+        """Return if the database takes writes and has the schema of this release. Raises Unavailable or
+        SchemaMismatch. Cheap, and never repeated for long."""
+
     async def close(self) -> None: ...

@@ -12,7 +12,7 @@ from turnkeep.store.postgres.directory import PostgresDirectory
 from turnkeep.store.postgres.files import PostgresFiles
 from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.database import Database
-from turnkeep.store.postgres.io.migrate import check_schema, migrate, renew_login
+from turnkeep.store.postgres.io.migrate import check_schema, check_version, migrate, renew_login
 from turnkeep.store.postgres.io.pool import Pool, PoolSettings
 from turnkeep.store.postgres.io.roles import check_boundary, client_login
 from turnkeep.store.postgres.io.statements import statements
@@ -101,6 +101,12 @@ class PostgresStore(
     async def client_query(self, principal: Principal, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Any SQL on the client path, as that principal: the boundary holds whatever it says (see `Database`)."""
         return await self._database.client_query(principal, sql, *values)
+
+    async def check_ready(self) -> None:
+        [(is_read_only, *schema)] = await self._database.read("readiness")
+        if is_read_only:
+            raise Unavailable("The database takes no writes just now; reads go on.")
+        check_version(*schema)
 
     async def close(self) -> None:
         """Finish what has begun, then let the connections go. It may be called twice."""

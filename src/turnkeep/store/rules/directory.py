@@ -6,7 +6,7 @@ from typing import Any
 
 from turnkeep.errors import Conflict, InvalidRequest, NotFound
 from turnkeep.ids import OrgId, UserId, WorkspaceId, check_id
-from turnkeep.model.principals import ApiKey, Member, Principal, Workspace
+from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_limit, check_text
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
@@ -19,6 +19,11 @@ DEFAULT_WORKSPACE = "Default"
 MAX_TOKENS = 2**53 - 1
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+def oldest(orgs: Sequence[Org]) -> Org:
+    """The org that was made first."""
+    return min(orgs, key=lambda org: (org.created_at, org.id))
 
 
 def check_name(value: str) -> str:

@@ -7,6 +7,7 @@ also done when a list of columns that is written into them has changed.
 
 import asyncio
 import hashlib
+from functools import cache
 
 import asyncpg
 
@@ -86,6 +87,14 @@ async def check_schema(url: str) -> None:
         await connection.close()
 
 
+def check_version(migration: int, checksum: str) -> None:
+    """Raise SchemaMismatch unless these are this release's last migration and functions."""
+    if (migration, checksum) != _version():
+        raise SchemaMismatch(
+            "The database was migrated by another release while this server ran. Replace this server by that release."
+        )
+
+
 async def renew_login(url: str, password: str | None) -> None:
     """Give the client's login this password."""
     connection = await _connect(url)
@@ -148,6 +157,11 @@ async def _is_current(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
 async def _applied(connection: "asyncpg.Connection[asyncpg.Record]") -> list[AppliedMigration]:
     rows = await connection.fetch("SELECT version, name, checksum FROM turnkeep.migrations ORDER BY version")
     return [AppliedMigration(version=row[0], name=row[1], checksum=row[2]) for row in rows]
+
+
+@cache
+def _version() -> tuple[int, str]:
+    return load_migrations("postgres")[-1].version, _checksum(functions())
 
 
 def _checksum(texts: list[str]) -> str:

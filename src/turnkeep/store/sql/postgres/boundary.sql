@@ -30,5 +30,11 @@ SELECT 'the table ' || c.relname || ' has no policy'
    AND NOT EXISTS (SELECT 1 FROM pg_policy p WHERE p.polrelid = c.oid)
  ORDER BY 1
 
+-- name: readiness
+-- Whether the server takes no writes, and the schema: the last migration, and the functions.
+SELECT current_setting('transaction_read_only')::boolean,
+       (SELECT max(m.version) FROM turnkeep.migrations m),
+       (SELECT f.checksum FROM turnkeep.migrations_of_functions f)
+
 -- name: who_am_i
 SELECT current_user::text, current_database()::text
