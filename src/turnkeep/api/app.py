@@ -44,7 +44,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
     metrics.watch(runtime)
     settings = runtime.settings
     tokens = UserTokens(signing_secrets(settings))
-    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics, metrics_access=settings.metrics)
+    endpoints = all_endpoints(tokens, SigninLinks.of(settings), metrics, metrics_access=settings.metrics)
     authenticator = Authenticator(
         runtime.store,
         tokens,
