@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from turnkeep.compiler import EncodedHistory
 from turnkeep.config import EngineSettings
-from turnkeep.engine.assembly import Assembly
+from turnkeep.engine.assembly import Assembly, FilesUnavailable
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
 from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
 from turnkeep.engine.recorder import Recorder
@@ -34,6 +34,11 @@ from turnkeep.tools.ports import CallContext, Outcome
 from turnkeep_client.wire.blocks import Block, Reasoning, ToolUse, text_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
+
+FILES_SECONDS = 600.0
+"""How long a turn waits for files that cannot be read. Then it fails."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
 
 StopReason = Literal["cancelled", "lost", "handover"]
 
@@ -130,7 +135,7 @@ class LocalTurn(HeldTurn):
         """One iteration: send the request, preview the reply while it comes in, and return the whole of it."""
         if self.announcer is not None:
             await self.announcer.announce()
-        request = await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
+        request = await self._request(may_call=may_call)
         await self._lease.begin_call()
         began = time.monotonic()
         reply: Reply | None = None
@@ -142,6 +147,23 @@ class LocalTurn(HeldTurn):
             )
         self.usage += reply.usage
         return reply
+
+    async def _request(self, *, may_call: bool) -> ModelRequest:
+        """The request of the next iteration. While its files cannot be read, wait for them with growing pauses.
+
+        Nothing is recorded meanwhile, and the turn is not let go: another worker would not be able to read them either.
+        Raises FilesUnavailable when that lasts too long, and the turn fails.
+        """
+        pause, ends_at = FIRST_PAUSE_SECONDS, time.monotonic() + FILES_SECONDS
+        while True:
+            try:
+                return await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
+            except FilesUnavailable:
+                if time.monotonic() + pause > ends_at:
+                    raise
+            await asyncio.sleep(pause)
+            await self._lease.begin_call()
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
         """Record a complete iteration: its row, and the event that replaces its previews."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnkeep.engine.assembly import Assembly, HistoryCache, PastTurns
+from turnkeep.engine.assembly import Assembly, FilesUnavailable, HistoryCache, PastTurns
 from turnkeep.engine.held_turn import (
     FileAnnouncer,
     HeldLease,
@@ -425,7 +425,7 @@ class Worker:
         """The loop has ended by itself. If it ended with an error, settle the turn with that error."""
         try:
             await loop
-        except (ProviderFailed, SandboxFailed, SandboxUnavailable) as exc:
+        except (ProviderFailed, FilesUnavailable, SandboxFailed, SandboxUnavailable) as exc:
             await settle_failed(active, exc.code, exc.detail)
         except CallerError as exc:
             await settle_failed(active, "internal", exc.detail)
