@@ -27,6 +27,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
@@ -113,7 +114,19 @@ class PostgresServer:
 
     def follow(self, primary: PostgresServer) -> Self:
         """Start as a standby of another server, with a copy of its data. It takes no writes until `promote`."""
+        self.copy(primary)
+        (self.data / "standby.signal").touch()
+        return self.start()
+
+    def copy(self, primary: PostgresServer) -> None:
+        """Take a base backup of another server, as `pg_basebackup` makes it, and do not start."""
         self._prepare(None, {}, primary)
+
+    def recover(self, archive: Path, *, until: datetime) -> Self:
+        """Start a base backup, and bring it to this moment with the archive of its server."""
+        self._set({"restore_command": f'cp "{archive}/%f" "%p"', "recovery_target_time": until.isoformat()})
+        self._set({"recovery_target_action": "promote", "archive_mode": "off"})
+        (self.data / "recovery.signal").touch()
         return self.start()
 
     def promote(self) -> None:
@@ -234,16 +247,19 @@ class PostgresServer:
             *("-D", str(self.data), "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-sync"),
             *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         )
-        chosen = _SETTINGS | {"unix_socket_directories": str(self.socket_directory)} | settings
-        lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in chosen.items()]
+        self._set(_SETTINGS | {"unix_socket_directories": str(self.socket_directory)} | settings)
+
+    def _set(self, settings: dict[str, str]) -> None:
+        """Settings for the next start. The last value of a setting counts."""
+        lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in settings.items()]
         with (self.data / "postgresql.auto.conf").open("a") as file:
             file.writelines(lines)
 
     def _copy_cluster(self, primary: PostgresServer) -> None:
         source = ("-h", str(primary.socket_directory), "-p", str(_PORT), "-U", SUPERUSER)
-        self._run("pg_basebackup", "-D", str(self.data), "-R", "--checkpoint=fast", "--no-sync", *source)
-        with (self.data / "postgresql.auto.conf").open("a") as file:
-            file.write(f"unix_socket_directories = '{self.socket_directory}'\n")
+        self._run("pg_basebackup", "-D", str(self.data), "--checkpoint=fast", "--no-sync", *source)
+        socket = f"host={primary.socket_directory} port={_PORT} user={SUPERUSER}"
+        self._set({"unix_socket_directories": str(self.socket_directory), "primary_conninfo": socket})
 
     def _start_guard(self, doomed: list[Path]) -> subprocess.Popen[bytes]:
         assert self._binaries is not None

@@ -20,6 +20,7 @@ from tests.silent_proxy import SilentProxy
 from tests.store.postgres.test_silence import address, socket_of
 from turnkeep.engine import Engine, loop
 from turnkeep.files import bucket
+from turnkeep.ids import TurnId
 from turnkeep_client.wire.events import Reset
 
 TURNS = 12
@@ -146,11 +147,10 @@ class TestABucketThatFallsSilent:
         again = await user.ask("And now?", conversation_id=ended.conversation_id)
         assert again["turn"]["status"] == "succeeded"
 
-    async def ask_about_a_file(self, network: SilentProxy, user: Client) -> str:
+    async def ask_about_a_file(self, network: SilentProxy, user: Client) -> TurnId:
         """Ask in the background, just when the bucket falls silent."""
         conversation = await a_conversation(user)
         file = await upload(user, conversation, "a.txt", b"what it says")
         network.fall_silent()
         asked = await user.ask("Read.", conversation_id=conversation, attachment_ids=[file["id"]], background=True)
-        turn_id: str = asked["turn_id"]
-        return turn_id
+        return TurnId(asked["turn_id"])

@@ -72,6 +72,18 @@ async def migrate(url: str, *, client_password: str | None = None, make_login: b
             await asyncio.sleep(0.1)
 
 
+async def make_roles(url: str, *, client_password: str | None = None, make_login: bool = True) -> None:
+    """Make the roles that are missing, and nothing else. A dump of a database names them, and does not contain them."""
+    try:
+        connection = await _connect(url)
+    except (OSError, asyncpg.InternalClientError, asyncpg.PostgresError) as exc:
+        raise translated(exc) from exc
+    try:
+        await _ensure_roles(connection, client_password, make_login=make_login)
+    finally:
+        await connection.close()
+
+
 async def check_schema(url: str) -> None:
     """Raise SchemaMismatch unless the database is exactly at this release."""
     try:
@@ -117,11 +129,7 @@ async def _migrate(
 ) -> None:
     async with connection.transaction():
         is_current = await _is_current(connection)
-    async with connection.transaction():
-        await ensure_groups(connection)
-        if make_login:
-            login = client_login(await connection.fetchval("SELECT current_database()"))
-            await ensure_login(connection, login, client_password)
+    await _ensure_roles(connection, client_password, make_login=make_login)
     if is_current:
         return
     async with connection.transaction():
@@ -143,6 +151,16 @@ async def _migrate(
         await connection.execute(
             "INSERT INTO turnkeep.migrations_of_functions (checksum) VALUES ($1)", _checksum(texts)
         )
+
+
+async def _ensure_roles(
+    connection: "asyncpg.Connection[asyncpg.Record]", client_password: str | None, *, make_login: bool
+) -> None:
+    async with connection.transaction():
+        await ensure_groups(connection)
+        if make_login:
+            login = client_login(await connection.fetchval("SELECT current_database()"))
+            await ensure_login(connection, login, client_password)
 
 
 async def _is_current(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
