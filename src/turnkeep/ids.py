@@ -15,10 +15,12 @@ from turnkeep_client.wire.base import (
     CallId,
     ConversationId,
     FileId,
+    InviteId,
     KeyId,
     MessageId,
     OrgId,
     PageId,
+    SessionId,
     TableId,
     TurnId,
     UserId,
@@ -31,11 +33,13 @@ __all__ = [
     "CallId",
     "ConversationId",
     "FileId",
+    "InviteId",
     "KeyId",
     "MessageId",
     "OrgId",
     "OutboxId",
     "PageId",
+    "SessionId",
     "TableId",
     "TurnId",
     "UserId",
@@ -45,11 +49,13 @@ __all__ = [
     "new_call_id",
     "new_conversation_id",
     "new_file_id",
+    "new_invite_id",
     "new_key_id",
     "new_message_id",
     "new_org_id",
     "new_outbox_id",
     "new_page_id",
+    "new_session_id",
     "new_table_id",
     "new_turn_id",
     "new_user_id",
@@ -57,7 +63,23 @@ __all__ = [
     "random_bytes",
 ]
 
-PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call", "evt")
+PREFIXES = (
+    "org",
+    "ws",
+    "user",
+    "key",
+    "agent",
+    "conv",
+    "turn",
+    "msg",
+    "file",
+    "page",
+    "table",
+    "call",
+    "evt",
+    "session",
+    "invite",
+)
 
 OutboxId = NewType("OutboxId", str)
 """An entry of the outbox. It is not part of the API."""
@@ -107,6 +129,14 @@ def new_page_id() -> PageId:
 
 def new_table_id() -> TableId:
     return TableId(_new("table"))
+
+
+def new_session_id() -> SessionId:
+    return SessionId(_new("session"))
+
+
+def new_invite_id() -> InviteId:
+    return InviteId(_new("invite"))
 
 
 def new_call_id() -> CallId:

@@ -14,7 +14,17 @@ from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.store import Store
 from turnkeep.store.ports.turns import TurnStore
 
-__all__ = ["ConversationStore", "DirectoryStore", "FileStore", "KnowledgeStore", "OutboxStore", "Store", "TurnStore"]
+__all__ = [
+    "ConversationStore",
+    "DirectoryStore",
+    "FileStore",
+    "KnowledgeStore",
+    "OutboxStore",
+    "SessionStore",
+    "Store",
+    "TurnStore",
+]

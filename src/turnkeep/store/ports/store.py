@@ -7,10 +7,13 @@ from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.turns import TurnStore
 
 
-class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, OutboxStore, Protocol):
+class Store(
+    TurnStore, ConversationStore, DirectoryStore, SessionStore, FileStore, KnowledgeStore, OutboxStore, Protocol
+):
     """One database, all its verbs."""
 
     async def close(self) -> None: ...

@@ -20,11 +20,19 @@ from turnkeep.store.sqlite.io.migrate import migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox
+from turnkeep.store.sqlite.sessions import SqliteSessions
 from turnkeep.store.sqlite.turns import TurnVerbs
 
 
 class SqliteStore(
-    TurnVerbs, SqliteConversations, SqliteDirectory, SqliteFiles, SqliteKnowledge, SqliteTables, SqliteOutbox
+    TurnVerbs,
+    SqliteConversations,
+    SqliteDirectory,
+    SqliteSessions,
+    SqliteFiles,
+    SqliteKnowledge,
+    SqliteTables,
+    SqliteOutbox,
 ):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
 

@@ -38,6 +38,8 @@ ENGINE_TABLES: Final = frozenset(
         "workspaces",
         "members",
         "api_keys",
+        "sessions",
+        "invites",
         "usage",
         "one_time_tokens",
         "turn_events",
