@@ -9,7 +9,11 @@ from typing import Any, Self
 from playwright.async_api import BrowserContext, Page, expect
 
 from tests.api.harness import ApiServer, Client, Scripts
+from turnkeep.api.identity.authentication import COOKIE, hash_key
 from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.native.signin import new_cookie
+from turnkeep.ids import UserId
+from turnkeep.model.sessions import NewSession
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
 from turnkeep.tools.registry import ToolRegistry
@@ -71,6 +75,14 @@ class Harness:
             await self.context.request.get(signin, max_redirects=0)
             await page.goto(f"{self.server.url}{path}")
         return page
+
+    async def sign_in(self, user_id: UserId) -> str:
+        """Give the browser a session of this user of the operator's org, and return the cookie."""
+        runtime, cookie = self.server.runtime, new_cookie()
+        session = NewSession(secret_hash=hash_key(cookie), method="link", browser="A test", seconds=600)
+        await runtime.store.add_session(runtime.home_org, user_id, session)
+        await self.context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.server.url}])
+        return cookie
 
     async def api(self) -> Client:
         """The API, as the same user."""

@@ -21,6 +21,7 @@ __all__ = [
     "LOCAL_KEY",
     "SECRET_KEYS",
     "SigninLinks",
+    "check_unlimited",
     "local_key",
     "make_folder",
     "make_key",
@@ -99,6 +100,18 @@ async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.
         monthly_message_limit=_limit("monthly_message_limit", own.monthly_message_limit, asked.monthly_message_limit),
         requests_per_minute=_limit("requests_per_minute", own.requests_per_minute, asked.requests_per_minute),
     )
+
+
+async def check_unlimited(store: DirectoryStore, maker: Principal) -> None:
+    """Raises Forbidden for a caller whose own key has limits: what it makes here would not have them."""
+    if maker.key_id is None:
+        return
+    own = next((key for key in await store.keys(maker.org_id) if key.id == maker.key_id), None)
+    if own is None or any(
+        bound is not None
+        for bound in (own.monthly_message_limit, own.requests_per_minute, own.allowed_tools, own.scopes, maker.scopes)
+    ):
+        raise Forbidden("A key with limits, allowed tools or scopes cannot invite. Use a key without, or the page.")
 
 
 def narrowed(own: Scopes | None, asked: Scopes | None) -> Scopes | None:

@@ -63,7 +63,13 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
     month: Annotated[str, Meta(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")] | None = None
 
 
-class SigninQuery(Struct, frozen=True, kw_only=True):
+class ReturnQuery(Struct, frozen=True, kw_only=True):
+    """Where a person returns to after the sign-in."""
+
+    return_to: str = "/"
+
+
+class SigninQuery(ReturnQuery, frozen=True, kw_only=True):
     token: Annotated[str, Meta(max_length=200)] = ""
 
 
