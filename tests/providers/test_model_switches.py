@@ -314,6 +314,8 @@ class TestTheEngine:
                     shown[picture.file_id] = PictureContent("image/png", "iVBORw0KGgo=")
                 return shown
 
+            async def forget_erased(self) -> None: ...
+
         async with AsyncExitStack() as stack:
             store = await SqliteStore.open(tmp_path / "turnkeep.db")
             stack.push_async_callback(store.close)
@@ -334,7 +336,7 @@ class TestTheEngine:
             )
             await engine.start()
             stack.push_async_callback(engine.close)
-            stack.push_async_callback(engine.drain, seconds=5)
+            stack.push_async_callback(engine.drain, seconds=0)
             conversation: ConversationId | None = None
             for model in (ANTHROPIC.model, "anthropic/claude-blind", ANTHROPIC.model):
                 question = Question(

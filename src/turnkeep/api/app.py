@@ -3,11 +3,12 @@
 Starlette's router is used without its application class, whose two layers for errors would pass on every part of every
 response. Errors are answered where they are raised (`PathEndpoints`), and what is left by `RequestMiddleware`.
 
-On the first SIGTERM or SIGINT the server takes no new requests (503), hands running turns over, ends streams with a
-hint to come back, and answers waiting requests with 202; then it closes the connections. A second signal ends it at
-once.
+On the first SIGTERM or SIGINT the server takes no new questions (503). Calls of models and tools that are under way may
+end. Then their turns are handed over, streams end with a hint to come back, waiting requests are answered with 202, and
+the connections are closed. A second signal ends the server at once.
 """
 
+import logging
 import socket
 from collections.abc import Callable
 from functools import cache
@@ -23,12 +24,26 @@ from turnkeep.api.http.endpoints import Dispatcher, Endpoint
 from turnkeep.api.http.middleware import Cors, PageMiddleware, RequestMiddleware
 from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.identity.authentication import Authenticator
+from turnkeep.api.identity.oidc import IdentityProviderClient, provider_of
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
 from turnkeep.api.identity.tokens import UserTokens
-from turnkeep.api.native import account, agents, conversations, files, knowledge, operations, sandbox, skills, turns
+from turnkeep.api.native import (
+    account,
+    agents,
+    conversations,
+    files,
+    knowledge,
+    operations,
+    people,
+    sandbox,
+    signin,
+    skills,
+    turns,
+)
 from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
+from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import MetricsAccess, Settings
@@ -40,14 +55,23 @@ from turnkeep.runtime import Runtime
 CLOSE_SECONDS = 5
 BACKLOG = 2_048
 
+_logger = logging.getLogger("turnkeep.http")
+
 
 def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> ASGIApp:
     """The whole HTTP API of this runtime."""
     metrics = metrics or Metrics()
     metrics.watch(runtime)
     settings = runtime.settings
-    tokens = UserTokens(signing_secrets(settings))
-    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics, metrics_access=settings.metrics)
+    signing = signing_secrets(settings)
+    tokens = UserTokens(signing)
+    endpoints = all_endpoints(
+        tokens,
+        SigninLinks.of(settings),
+        metrics,
+        provider=provider_of(settings, signing),
+        metrics_access=settings.metrics,
+    )
     authenticator = Authenticator(
         runtime.store,
         tokens,
@@ -86,7 +110,12 @@ async def answer_unknown_path(scope: Scope, receive: Receive, send: Send) -> Non
 
 
 def all_endpoints(
-    tokens: UserTokens, links: SigninLinks, metrics: Metrics, *, metrics_access: MetricsAccess = "public"
+    tokens: UserTokens,
+    links: SigninLinks,
+    metrics: Metrics,
+    *,
+    provider: IdentityProviderClient | None = None,
+    metrics_access: MetricsAccess = "public",
 ) -> tuple[Endpoint, ...]:
     """All endpoints, sorted by path."""
     made: list[Endpoint] = []
@@ -106,9 +135,12 @@ def all_endpoints(
         chat_completions.endpoints,
         account.endpoints,
         account.token_endpoints(tokens),
+        people.endpoints,
         operations.endpoints,
         operations.health_endpoints,
-        operations.signin_endpoints(tokens, links),
+        signin.endpoints,
+        signin.link_endpoints(links),
+        signin.provider_endpoints(provider),
         operations.openapi_endpoints(openapi),
         *([] if metrics_access == "off" else [operations.metrics_endpoints(metrics.text, metrics_access)]),
     )
@@ -123,7 +155,7 @@ class Server(GracefulServer):
     def __init__(self, app: ASGIApp, runtime: Runtime, *, on_ready: Callable[[], None] | None = None) -> None:
         super().__init__(
             app,
-            leave=lambda: runtime.engine.drain(seconds=runtime.settings.drain_seconds),
+            leave=lambda: leave(runtime),
             backlog=BACKLOG,
             close_seconds=CLOSE_SECONDS,
             connections=ConnectionCounts(
@@ -131,6 +163,14 @@ class Server(GracefulServer):
             ),
             on_ready=on_ready,
         )
+
+
+async def leave(runtime: Runtime) -> None:
+    """Hand the turns over, and say so first: calls that are under way may take a while to end."""
+    seconds, running = runtime.settings.drain_seconds, runtime.engine.running
+    if running:
+        _logger.info("shutting down; running calls may end", extra={FIELDS: {"turns": running, "seconds": seconds}})
+    await runtime.engine.drain(seconds=seconds)
 
 
 def bind(settings: Settings) -> socket.socket:

@@ -39,6 +39,7 @@ from turnkeep.compiler import (
 )
 from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
 from turnkeep.config import EngineSettings
+from turnkeep.errors import Unavailable
 from turnkeep.fair_queue import Owner
 from turnkeep.files.ports import Missing
 from turnkeep.ids import FileId, TurnId
@@ -48,7 +49,7 @@ from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Abilities, ModelRequest, Provider, Reply, ToolOffer
 from turnkeep.store.commands import ROW_LIMIT
-from turnkeep.store.ports import FileStore
+from turnkeep.store.ports import FileStore, TurnStore
 from turnkeep.tools.ports import Toolbox
 from turnkeep_client.wire.blocks import Block, ToolUse
 
@@ -67,10 +68,21 @@ READ_AT_ONCE = 4
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
+class FilesUnavailable(Unavailable):
+    """The files that a model shall be shown cannot be read just now."""
+
+
 class FileReader(Protocol):
-    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone."""
+    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone.
+
+    Raises FilesUnavailable while the bucket is away: an answer without the attachments would look like one that had
+    read them.
+    """
 
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
+
+    async def forget_erased(self) -> None:
+        """Drop what is kept of files that are not in the store any more."""
 
 
 class PastTurns:
@@ -145,6 +157,14 @@ class HistoryCache:
         self._bytes += size
         while self._bytes > self._limit:
             self.take(next(iter(self._histories)))
+
+    async def forget_erased(self, store: TurnStore) -> None:
+        """Drop the histories of turns that are not in the store any more."""
+        held = list(self._histories)
+        there = await store.last_seqs(held)
+        for turn_id in held:
+            if turn_id not in there:
+                self.take(turn_id)
 
 
 class Assembly(Struct, frozen=True, kw_only=True):
@@ -267,14 +287,19 @@ class AttachmentReader:
         self._chars = 0
 
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
-        """The contents that the model can use. Raises Unavailable while the bucket is away: the turn is then tried
-        again, because an answer without the attachments would look like one that had read them."""
+        """The contents that the model can use."""
         kinds = wanted(rows, sees_images=sees_images)
         if not kinds:
             return {}
         there = {file.id: file for file in await self._store.files_by_id(list(kinds))}
         found = await asyncio.gather(*(self._content(there.get(file_id), kind) for file_id, kind in kinds.items()))
         return {file_id: content for file_id, content in zip(kinds, found, strict=True) if content is not None}
+
+    async def forget_erased(self) -> None:
+        held = {file_id for file_id, _ in self._cache}
+        gone = held - {file.id for file in await self._store.files_by_id(sorted(held))}
+        for place in [place for place in self._cache if place[0] in gone]:
+            self._chars -= _weight(self._cache.pop(place))
 
     async def _content(self, file: File | None, kind: ContentKind) -> FileContent | None:
         if file is None:
@@ -288,6 +313,8 @@ class AttachmentReader:
                 content = await (self._text(file) if kind == "text" else self._picture(file))
             except Missing:
                 return Gone()
+            except Unavailable as exc:
+                raise FilesUnavailable("The files of this conversation cannot be read just now.") from exc
         self._keep(place, content)
         return content
 

@@ -52,11 +52,20 @@ def _renew(session: Session, held: Held, lease_until: int) -> Renewal:
     )
 
 
-def adopt(session: Session, worker: str, lease_seconds: float, limit: int, turn_id: TurnId | None) -> list[Adopted]:
+def adopt(
+    session: Session,
+    worker: str,
+    lease_seconds: float,
+    limit: int,
+    turn_id: TurnId | None,
+    only_handed_over: bool,
+) -> list[Adopted]:
     if turn_id is not None:
         expired = session.rows("expired_turn", {"turn": turn_id, "now": session.now})
     else:
-        expired = session.rows("expired_turns", {"now": session.now, "limit": limit})
+        expired = session.rows(
+            "expired_turns", {"now": session.now, "limit": limit, "only_handed_over": only_handed_over}
+        )
     lease_until = session.now + int(lease_seconds * 1000)
     return [_adopt(session, ExpiredTurn(*row), worker, lease_until) for row in expired]
 
@@ -90,7 +99,8 @@ def release(session: Session, workers: Sequence[str]) -> None:
 
 def due_work(session: Session) -> DueWork:
     [row] = session.rows("due_work", {"now": session.clock()})
-    return DueWork(*map(bool, row))
+    waiting, expired, unwatched, unindexed, erasures, erased_at = row
+    return DueWork(bool(waiting), bool(expired), bool(unwatched), bool(unindexed), bool(erasures), erased_at)
 
 
 def promote_waiting(session: Session) -> list[TurnId]:
