@@ -427,6 +427,27 @@ class TestDraining:
         with pytest.raises(Draining):
             await cluster.ask(leaving)
 
+    async def test_waits_for_a_renewal_that_is_under_way_which_would_take_the_turn_again(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # With so long a lease the turn goes on only if it is handed over.
+        settings = structs.replace(QUICK, lease_seconds=600.0)
+        speaking, renewing = Latch(), Latch()
+        real = cluster.store.renew
+
+        async def renew(*args: Any, **fields: Any) -> Any:
+            await renewing.pass_through()
+            return await real(*args, **fields)
+
+        leaving = await cluster.enter([["Half", Until(speaking.pass_through)]], settings=settings)
+        claimed = await cluster.ask(leaving)
+        await speaking.reached.wait()
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.store, "renew", renew)
+            await renewing.reached.wait()
+            assert await is_drained_once(renewing, leaving, seconds=0)
+        await self.is_continued(cluster, claimed.turn.id, attempt=2)
+
     async def test_waits_for_a_claim_that_is_under_way_and_hands_its_turn_over(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -474,9 +495,9 @@ def held_back(real: Callable[..., Awaitable[Any]], latch: Latch) -> Callable[...
     return verb
 
 
-async def is_drained_once(latch: Latch, leaving: Engine) -> bool:
+async def is_drained_once(latch: Latch, leaving: Engine, *, seconds: float = 60) -> bool:
     """Drain; whether it waited until the latch was opened."""
-    draining = asyncio.create_task(leaving.drain(seconds=60))
+    draining = asyncio.create_task(leaving.drain(seconds=seconds))
     done, _ = await asyncio.wait({draining}, timeout=0.3)
     latch.open()
     await draining

@@ -281,6 +281,7 @@ class Leases:
         self._renew_seconds = settings.renew_seconds
         self._observer = observer
         self._held: dict[TurnId, HeldLease] = {}
+        self._renewing = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -304,6 +305,14 @@ class Leases:
         for lease in self._held.values():
             lease.is_leaving = True
 
+    async def hand_over(self, held: Sequence[Held]) -> None:
+        """Give these leases back, so that any worker may adopt the turns at once. A renewal that is under way ends
+        first: it would take them again."""
+        for each in held:
+            self.remove(each.turn_id)
+        async with self._renewing:
+            await self._store.hand_over(held)
+
     def remove(self, turn_id: TurnId) -> None:
         self._held.pop(turn_id, None)
 
@@ -320,11 +329,12 @@ class Leases:
 
     async def renew(self) -> None:
         """Renew once, for all turns that are held now."""
-        leases = list(self._held.values())
-        if not leases:
-            return
-        sent_at = time.monotonic()
-        answers = await self._store.renew([lease.held for lease in leases], lease_seconds=self._lease_seconds)
+        async with self._renewing:
+            leases = list(self._held.values())
+            if not leases:
+                return
+            sent_at = time.monotonic()
+            answers = await self._store.renew([lease.held for lease in leases], lease_seconds=self._lease_seconds)
         for lease, answer in zip(leases, answers, strict=True):
             if answer.is_held:
                 lease.trusted_until = sent_at + self._lease_seconds

@@ -243,7 +243,7 @@ class Worker:
         for hold in holds:
             hold.let_go("handover")
         await self._until_idle(HAND_OVER_SECONDS)
-        await self._store.hand_over([hold.held for hold in holds])
+        await self._leases.hand_over([hold.held for hold in holds])
         await self.let_go()
 
     async def _until_idle(self, seconds: float) -> None:
@@ -288,7 +288,7 @@ class Worker:
 
     async def _hand_over(self, held: Held) -> None:
         try:
-            await self._store.hand_over([held])
+            await self._leases.hand_over([held])
         except WorldError:
             self._dropped.append(held)
 
