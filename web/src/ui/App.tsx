@@ -5,12 +5,12 @@ import { flushSync } from "react-dom";
 import { pathOf } from "../state/route";
 import { threadId } from "../state/selectors";
 import { words } from "../words";
-import { AcceptInvite } from "./AcceptInvite";
 import { Chat } from "./Chat";
 import { useSelect, useServices } from "./context";
 import { ConversationNav } from "./ConversationNav";
 import { Icon } from "./Icon";
 import { SessionEnded, SignIn } from "./SignIn";
+import { InviteView } from "./Invite";
 import { RouteLink } from "./RouteLink";
 import { ThemeSwitch } from "./ThemeSwitch";
 
@@ -20,7 +20,7 @@ const SourcePanel = lazy(() => import("./source/SourcePanel"));
 export function App() {
   const session = useSelect((state) => state.session);
   const route = useSelect((state) => state.route);
-  if (route.page === "invite") return <AcceptInvite secret={route.secret} />;
+  if (route.page === "invite") return <InviteView secret={route.secret} />;
   if (session === "starting") return <p className="centered">{words.session.starting}</p>;
   if (session === "unreachable")
     return (

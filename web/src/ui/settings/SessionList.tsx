@@ -9,7 +9,7 @@ export function SessionList({ all, onEnd }: { all: readonly PageSession[]; onEnd
     <ul className="items">
       {all.map((session) => (
         <li key={session.id} className="item">
-          <div className="item-text">
+          <div className="item-text is-wrapped">
             <strong title={session.browser}>
               {browserInWords(session.browser)}
               {session.is_current && <span className="tag">{words.account.thisBrowser}</span>}

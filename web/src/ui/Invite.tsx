@@ -3,7 +3,7 @@ import { words } from "../words";
 import { useSelect, useServices } from "./context";
 import { ErrorText, useSubmit } from "./requestState";
 
-export function AcceptInvite({ secret }: { secret: string }) {
+export function InviteView({ secret }: { secret: string }) {
   const { session } = useServices();
   const me = useSelect((state) => (state.session === "signed_in" ? state.me : null));
   const { isSubmitting, error, submit } = useSubmit({ isSignIn: true });
