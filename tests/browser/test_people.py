@@ -316,7 +316,7 @@ class TestInvites:
         client = await harness.api()
         link = (await client.post("/v1/invites", json={"user": "bob"})).json()["url"]
         admin = await harness.open_page("/settings/people")
-        await admin.get_by_role("button", name="Take the invite of bob back").click()
+        await admin.get_by_role("button", name="Take back the invite of bob").click()
         await admin.get_by_role("button", name="Yes").click()
         await expect(admin.get_by_text("not used yet")).to_have_count(0)
         guest = await another_browser(harness)

@@ -83,7 +83,7 @@ export const words = {
     open: "Open invites",
     openUntil: (end: string) => `not used yet, valid until ${end}`,
     takeBack: "Take back",
-    takeBackNamed: (name: string) => `Take the invite of ${name} back`,
+    takeBackNamed: (name: string) => `Take back the invite of ${name}`,
     takeBackSure: "The link will not work any more.",
     search: "Search by name or id",
     none: "Nobody is found.",
