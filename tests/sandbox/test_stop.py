@@ -154,7 +154,7 @@ class TestWhatIsLost:
         is_leaving = asyncio.Event()
 
         async def part(visit: Visit) -> None:
-            await visit.write(running("s1"))
+            await visit.write(running("s1"), delta("One moment."))
             await is_leaving.wait()
             await visit.write(succeeded("s1"), result("In time."))
 

@@ -141,7 +141,8 @@ class TestTextOfFiles:
     async def test_is_kept_once_for_the_same_bytes_and_found_where_it_is_allowed(
         self, store: Store, tenant: Tenant
     ) -> None:
-        key, unknown = "ab" * 32 + ".pdf", "ab" * 32 + ".text"
+        file = await a_file(store, tenant.ann)
+        key, unknown = f"{file.sha256}.pdf", f"{file.sha256}.text"
         text = FileText(key=key, text="first page\fsaffron on the second page")
         await store.save_file_text(tenant.org.id, text, unit="page")
         await store.save_file_text(tenant.org.id, text, unit="page")

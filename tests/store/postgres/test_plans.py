@@ -74,7 +74,7 @@ class TestTheSweeper:
         found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statements()['due_work']}")
         [plan] = msgspec.json.decode(found)
         assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, plan
-        assert tuple(await connection.fetchrow(statements()["due_work"]) or ()) == (False, False, False, False)
+        assert not any(await connection.fetchrow(statements()["due_work"]) or [True])
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
