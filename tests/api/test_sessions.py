@@ -1,5 +1,6 @@
 """Sessions on the page and invites: who is signed in where, until when, and who ends it."""
 
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -11,6 +12,7 @@ from tests.api.test_access_matrix import GUARDED, call, name_of, things
 from turnkeep.api.identity.authentication import COOKIE
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.config import Settings
+from turnkeep.model.principals import LIMITS
 from turnkeep.store.sqlite import SqliteStore
 
 
@@ -262,12 +264,13 @@ class TestInvites:
         assert code_of(await accept(await a_browser(server), url)) == (401, "unauthorized")
 
     async def test_a_key_with_bounds_cannot_invite(self, server: ApiServer, service: Client) -> None:
-        for bound in (
-            {"monthly_message_limit": 5},
+        bounds: list[dict[str, Any]] = [
+            *({name: 5} for name in LIMITS),
             {"requests_per_minute": 60},
             {"allowed_tools": ["search_pages"]},
             {"scopes": {"features": ["files"]}},
-        ):
+        ]
+        for bound in bounds:
             made = (await service.post("/v1/keys", json={"name": "bounded", **bound})).json()
             key = await server.client(made["key"])
             response = await key.post("/v1/invites", json={"user": "ann"})
@@ -275,8 +278,19 @@ class TestInvites:
             if "scopes" not in bound:
                 token = await server.user(key, "boss", role="admin")
                 assert (await token.post("/v1/invites", json={"user": "ann"})).status_code == 403, bound
+        scoped = await service.post("/v1/keys", json={"name": "scoped", "scopes": {"features": []}})
+        promoted = await (await server.client(scoped.json()["key"])).post(
+            "/v1/tokens", json={"user": "ann", "role": "admin"}
+        )
+        assert (promoted.status_code, promoted.json()["code"]) == (403, "out_of_scope")
         free = await server.client((await service.post("/v1/keys", json={"name": "free"})).json()["key"])
         assert (await free.post("/v1/invites", json={"user": "ann"})).status_code == 201
+
+    async def test_admins_keep_their_role_when_they_invite_themselves(self, server: ApiServer, service: Client) -> None:
+        boss = await server.user(service, "boss", role="admin")
+        assert (await boss.post("/v1/invites", json={"user": "boss", "role": "member"})).status_code == 403
+        assert (await boss.post("/v1/invites", json={"user": "boss"})).status_code == 201
+        assert (await boss.read("/v1/me"))["role"] == "admin"
 
     @pytest.mark.parametrize(
         "body",

@@ -301,7 +301,8 @@ class TestInvites:
         await expect(admin.get_by_text("not used yet")).to_have_count(0)
         await admin.get_by_role("button", name="Sessions of Ann").click()
         await expect(admin.get_by_text("with an invite")).to_be_visible()
-        await admin.get_by_label("Role of Ann").select_option("admin")
+        async with admin.expect_response(lambda response: response.request.method == "PATCH"):
+            await admin.get_by_label("Role of Ann").select_option("admin")
         await page.reload()
         await expect(page.get_by_role("link", name="Ann")).to_contain_text("Admin")
         await admin.get_by_role("button", name="Disable Ann").click()

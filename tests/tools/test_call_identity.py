@@ -112,6 +112,20 @@ class TestAnHttpTool:
         assert (second["method"], second["body"]) == ("GET", "")
         assert caller_of(first) == caller_of(second)
 
+    @pytest.mark.parametrize("method", ["GET", "DELETE"])
+    async def test_works_for_the_user_of_its_address_whatever_the_model_says(
+        self, server: WebServer, method: str
+    ) -> None:
+        url = f"{server.url}/orders?customer={{{{user.external_id}}}}&limit=5"
+        await called(server, args={"customer": "bob", "limit": 9}, url=url, method=method)
+        assert server.requests[0]["path"] == "/orders?customer=ann%40example.com&limit=9"
+        declared = {"type": "http", "name": "t", "url": url, "method": method}
+        schema = {"type": "object", "properties": {"customer": {}, "limit": {}}, "required": ["customer"]}
+        async with a_registry() as tools:
+            toolbox = await tools.toolbox(an_agent({**declared, "input_schema": schema}), as_user(ANN))
+            [spec] = toolbox.specs()
+        assert spec.input_schema == {"type": "object", "properties": {"limit": {}}, "required": []}
+
     async def test_has_its_placeholders_filled_in(self, server: WebServer) -> None:
         outcome = await called(
             server,

@@ -73,7 +73,7 @@ export const words = {
     idHint: "An id that exists already gets a new link for that person.",
     name: "Name",
     role: "Role",
-    roles: { member: "Member", admin: "Admin" },
+    roles: { unchanged: "As it is (new people: Member)", member: "Member", admin: "Admin" },
     validity: "The link is valid for",
     validities: ["4 hours", "3 days", "30 days"],
     makeLink: "Make a link",

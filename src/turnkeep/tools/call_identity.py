@@ -6,7 +6,7 @@ placeholder comes from the turn, never from the model.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -165,7 +165,7 @@ def context_meta(context: CallContext) -> JsonObject:
     }
 
 
-def without_arguments(schema: JsonObject, constant: Mapping[str, Any]) -> JsonObject:
+def without_arguments(schema: JsonObject, constant: Collection[str]) -> JsonObject:
     """The schema that the model sees: it does not know the arguments that the agent fixes."""
     if not constant:
         return schema

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Final, Literal
-from urllib.parse import parse_qs, urlencode, urljoin
+from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 import aiohttp
 import msgspec
@@ -100,10 +100,11 @@ class HttpEndpointTool:
         signer: CallSigner,
     ) -> None:
         schema = {"type": "object", "properties": {}} | definition.input_schema
+        self._fixed = _fixed_parameters(definition)
         self.spec = ToolSpec(
             name=definition.name,
             description=definition.description,
-            input_schema=without_arguments(schema, definition.arguments),
+            input_schema=without_arguments(schema, {*definition.arguments, *self._fixed}),
             is_idempotent=definition.idempotent,
             timeout_seconds=definition.timeout_seconds,
         )
@@ -150,7 +151,7 @@ class HttpEndpointTool:
         )
         if method not in _IN_QUERY:
             return _Request(method=method, url=url, headers=headers, body=msgspec.json.encode(args), sign=sign)
-        url = _with_query(url, args) if args else url
+        url = _with_query(url, {name: value for name, value in args.items() if name not in self._fixed})
         if len(str(url)) > MAX_URL_CHARS:
             raise AddressRefused(f"The arguments make an address of more than {MAX_URL_CHARS:,} characters.")
         return _Request(method=method, url=url, headers=headers, sign=sign)
@@ -204,6 +205,14 @@ def _check_headers(headers: CIMultiDict[str]) -> None:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise InvalidRequest("The tool's headers cannot be sent. They must be plain ASCII without line breaks.")
+
+
+def _fixed_parameters(definition: HttpDefinition) -> frozenset[str]:
+    """Parameters of the query that say for whom the tool works. Nothing that the model says replaces them."""
+    if definition.method not in _IN_QUERY:
+        return frozenset()
+    query = parse_qs(urlsplit(definition.url).query, keep_blank_values=True)
+    return frozenset(name for name, values in query.items() if any("{{" in value for value in values))
 
 
 def _with_query(url: URL, args: JsonObject) -> URL:

@@ -44,6 +44,28 @@ class TestSharing:
         assert store.statistics.commits - before <= 2
 
 
+class TestOneThatNeedsTheFileForItself:
+    async def test_keeps_no_answer_back_that_is_known_before_it(self, store: SqliteStore, tenant: Tenant) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        may_end = threading.Event()
+
+        async with HeldUp(store):
+            before = asyncio.ensure_future(store.append(tenant.ann, conversation.id, elsewhere(conversation.id)))
+            await asyncio.sleep(0)
+            bare = store._writer.ask_bare(lambda session: may_end.wait(60))
+            after = asyncio.ensure_future(store.append(tenant.ann, conversation.id, elsewhere(conversation.id)))
+            await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(30):
+                assert await before == 1
+            assert not bare.done()
+            assert not after.done()
+        finally:
+            may_end.set()
+        assert await bare
+        assert await after == 2
+
+
 class TestOneThatFails:
     async def test_does_not_harm_the_others(self, store: SqliteStore, tenant: Tenant) -> None:
         held = [await begin(store, tenant.ann) for _ in range(5)]

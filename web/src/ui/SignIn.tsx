@@ -97,7 +97,7 @@ function secretOf(text: string): { invite?: string; token?: string } {
   const trimmed = text.trim();
   const invite = /(?:^|#)(tki_[\w-]{20,100})$/.exec(trimmed)?.[1];
   if (invite) return { invite };
-  if (/^[\w-]{20,200}$/.test(trimmed)) return { token: trimmed };
+  if (/^[\w.-]{20,200}$/.test(trimmed)) return { token: trimmed };
   try {
     const token = new URL(trimmed).searchParams.get("token");
     return token ? { token } : {};

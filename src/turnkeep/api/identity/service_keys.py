@@ -111,10 +111,8 @@ async def check_unlimited(store: DirectoryStore, maker: Principal) -> None:
     if maker.key_id is None:
         return
     own = next((key for key in await store.keys(maker.org_id) if key.id == maker.key_id), None)
-    if own is None or any(
-        bound is not None
-        for bound in (own.monthly_message_limit, own.requests_per_minute, own.allowed_tools, own.scopes, maker.scopes)
-    ):
+    bounds = (*LIMITS, "requests_per_minute", "allowed_tools", "scopes")
+    if own is None or maker.scopes is not None or any(getattr(own, bound) is not None for bound in bounds):
         raise Forbidden("A key with limits, allowed tools or scopes cannot invite. Use a key without, or the page.")
 
 

@@ -18,7 +18,7 @@ from turnkeep.api.identity.tokens import Claims, UserTokens
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, UsersQuery, page_of
 from turnkeep.clock import system_clock
-from turnkeep.errors import Forbidden, NotFound
+from turnkeep.errors import Forbidden, NotFound, OutOfScope
 from turnkeep.ids import AgentId, ErasureId, KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.knowledge.csv_files import csv_lines
 from turnkeep.model.principals import LIMITS, Member, Principal, UserRef, Workspace
@@ -57,6 +57,8 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             check_enabled(known)
         # A token for a member does not take the role of an admin away; PATCH /v1/users does.
         stored = "admin" if role == "admin" else None
+        if stored and (known is None or known.role != stored) and principal.scopes is not None:
+            raise OutOfScope("A key with scopes cannot make a user an admin. It needs one without scopes.")
         member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=stored)
         expires_at = system_clock() + body.ttl_seconds * 1000
         claims = Claims(

@@ -15,7 +15,7 @@ from turnkeep.api.identity.service_keys import check_unlimited
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.account import user_of_path
 from turnkeep.api.native.query_parameters import ListQuery, page_of
-from turnkeep.errors import NotFound
+from turnkeep.errors import Forbidden, NotFound
 from turnkeep.ids import InviteId, SessionId, UserId
 from turnkeep_client import wire
 
@@ -119,6 +119,8 @@ async def create_invite(call: ApiCall[wire.NewInvite, Nothing]) -> ASGIApp:
     known = await store.member_of_host(org_id, workspace_id, body.user)
     if known is not None:
         check_enabled(known)
+        if known.id == principal.user_id and body.role == "member":
+            raise Forbidden("You cannot take your own rights away. Leave `role` out, or ask another admin.")
     name = body.name or (body.user[:200] if known is None else None)
     role = None if body.role is UNSET else body.role
     member = await store.ensure_member(org_id, workspace_id, body.user, role=role, name=name)

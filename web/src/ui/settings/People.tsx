@@ -64,12 +64,12 @@ export function People() {
 function InviteForm({ onCreated }: { onCreated: (invite: Invite) => void }) {
   const [id, setId] = useState("");
   const [name, setName] = useState("");
-  const [role, setRole] = useState<"member" | "admin">("member");
+  const [role, setRole] = useState<"member" | "admin">();
   const [seconds, setSeconds] = useState<number>(VALIDITIES[1]);
   const { isSubmitting, error, submit } = useSubmit();
   const invite = () =>
     submit(async () => {
-      onCreated(await createInvite({ user: id.trim(), name: name.trim() || null, role, ttl_seconds: seconds }));
+      onCreated(await createInvite({ user: id.trim(), name: name.trim() || null, ...(role && { role }), ttl_seconds: seconds }));
     });
   return (
     <form
@@ -85,7 +85,8 @@ function InviteForm({ onCreated }: { onCreated: (invite: Invite) => void }) {
         <Field label={words.people.name} value={name} onChange={setName} />
       </div>
       <div className="field-row">
-        <SelectField label={words.people.role} value={role} onChange={(value) => setRole(value === "admin" ? "admin" : "member")}>
+        <SelectField label={words.people.role} value={role ?? ""} onChange={(value) => setRole(value === "admin" || value === "member" ? value : undefined)}>
+          <option value="">{words.people.roles.unchanged}</option>
           <option value="member">{words.people.roles.member}</option>
           <option value="admin">{words.people.roles.admin}</option>
         </SelectField>

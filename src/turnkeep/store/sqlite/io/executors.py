@@ -104,30 +104,27 @@ class Writer:
 
     def _work(self) -> None:
         queue = self._queue
-        while (asked := queue.get()) is not None:
+        held: list[PendingJob | None] = []
+        while (asked := held.pop() if held else queue.get()) is not None:
             group = [asked]
-            is_last = False
-            while len(group) < GROUP_LIMIT and not queue.empty():
+            # A bare job may take long, and nobody else waits for it with an answer that is known already.
+            while not asked.is_bare and len(group) < GROUP_LIMIT and not queue.empty():
                 following = queue.get()
-                if following is None:
-                    is_last = True
+                if following is None or following.is_bare:
+                    held.append(following)
                     break
                 group.append(following)
             self._run(group)
             answer(group)
             self._after_commit()
-            if is_last:
-                break
 
     def _run(self, group: list[PendingJob]) -> None:
         self.statistics.jobs += len(group)
         self.statistics.largest_group = max(self.statistics.largest_group, len(group))
-        if len(group) > 1 and not any(asked.is_bare for asked in group) and self._run_together(group):
-            return
-        for asked in group:
-            if asked.is_bare:
-                self._run_bare(asked)
-            else:
+        if group[0].is_bare:
+            self._run_bare(group[0])
+        elif len(group) == 1 or not self._run_together(group):
+            for asked in group:
                 self._run_alone(asked)
 
     def _run_bare(self, asked: PendingJob) -> None:
