@@ -423,7 +423,7 @@ def check_limits(counters: Sequence[MessageCounter], counted: Counted, now: int)
 
 def check_spent(limits: Sequence[ScopeLimits], now: int) -> None:
     """Raise QuotaExceeded if a scope has no tokens or no money left. What a turn consumes is known only when it ends,
-    so the last turn may go over the limit."""
+    so turns at the same time may together go over the limit."""
     for each in limits:
         spent = (
             ("tokens", "monthly_token_limit", each.tokens, each.used_tokens or 0),
