@@ -256,6 +256,12 @@ class HeldLease:
         self.on_lost = on_lost
         self.renewed = asyncio.Event()
 
+    def lose(self) -> None:
+        """Another attempt of the turn has begun. This one may not write any more."""
+        self.is_lost = True
+        self.renewed.set()
+        self.on_lost()
+
     async def begin_call(self) -> None:
         """Return if a call may begin now. Raises HandedOver if the worker is leaving, and what `ensure` raises."""
         await self.ensure()
@@ -296,6 +302,8 @@ class Leases:
         self, held: Held, *, asked_at: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]
     ) -> HeldLease:
         """Keep this turn from now on; `asked_at` is the monotonic time before the claim or adoption was sent."""
+        if former := self._held.get(held.turn_id):
+            former.lose()
         lease = HeldLease(held, trusted_until=asked_at + self._lease_seconds, on_cancel=on_cancel, on_lost=on_lost)
         self._held[held.turn_id] = lease
         return lease
@@ -309,12 +317,15 @@ class Leases:
         """Give these leases back, so that any worker may adopt the turns at once. A renewal that is under way ends
         first: it would take them again."""
         for each in held:
-            self.remove(each.turn_id)
+            self.remove(each)
         async with self._renewing:
             await self._store.hand_over(held)
 
-    def remove(self, turn_id: TurnId) -> None:
-        self._held.pop(turn_id, None)
+    def remove(self, held: Held) -> None:
+        """Keep this turn no longer. Another attempt of the same turn is kept."""
+        lease = self._held.get(held.turn_id)
+        if lease is not None and lease.held == held:
+            del self._held[held.turn_id]
 
     async def keep(self) -> None:
         """Renew for ever."""
@@ -342,8 +353,7 @@ class Leases:
                 if answer.cancel_requested:
                     lease.on_cancel()
             elif self._held.get(lease.held.turn_id) is lease:
-                lease.is_lost = True
-                lease.on_lost()
+                lease.lose()
             lease.renewed.set()
 
 

@@ -138,7 +138,12 @@ class Worker:
         it certainly has no siblings.
 
         `take_lines` gets the lines of a turn that runs in a sandbox, once they are recorded.
+
+        The answer to a claim may come so late that this worker has adopted the turn meanwhile. The last attempt runs.
         """
+        former = self._holds.get(turn.id)
+        if former is not None and former.held.attempt >= held.attempt:
+            return
         hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines)
         hold.is_alone = is_alone
         self._holds[turn.id] = hold
@@ -273,10 +278,10 @@ class Worker:
             self._observer.defect(turn.id, exc)
             await self._give_up(turn, hold.held, active)
         finally:
-            self._leases.remove(turn.id)
+            self._leases.remove(hold.held)
             if self._holds.get(turn.id) is hold:
                 del self._holds[turn.id]
-            self._hub.forget(turn.id)
+                self._hub.forget(turn.id)
             hold.ended.set_result(None if active is None else _ended(active, hold))
         if active is not None and active.settled is not None:
             self._observer.turn_ended(active.settled.turn)
