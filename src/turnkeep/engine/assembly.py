@@ -1,11 +1,14 @@
 """The assembly of what a model is sent: the history before the turn, its own rows, its files and its tools.
 
-The history is read and compiled once, and then kept as bytes: for the other requests of the turn, and in a cache of the
-worker for the next turn of the conversation. The id of the last settled turn names a history, and a history never
-changes, so an entry of the cache is never out of date.
+The history is read from its newest turn until the budget is full, or until the turn with which the last request began,
+which every turn reports. It is compiled once, and then kept as bytes: for the other requests of the turn, and in a
+cache of the worker for the next turn of the conversation. The id of the last settled turn names a history, and a
+history never changes, so an entry of the cache is never out of date.
 
-Attachments are read from the bag. A file never changes, so its content is cached, up to a total size. Whether the file
-still exists is checked every time.
+Attachments are read from the bag, and the texts of documents by `knowledge`. A file never changes, so its content is
+cached, up to a total size. Whether the file still exists is checked every time.
+
+Decision: docs/decisions/0301
 """
 
 import asyncio
@@ -28,6 +31,7 @@ from turnkeep.compiler import (
     Gone,
     PictureContent,
     TextContent,
+    Unread,
     budget_for,
     compile,
     compile_after,
@@ -36,32 +40,37 @@ from turnkeep.compiler import (
     safe_name,
     wanted,
 )
-from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
+from turnkeep.compiler.utterances import ContentKind
+from turnkeep.compiler.window import Measure
 from turnkeep.config import EngineSettings
+from turnkeep.errors import NotFound, QueueFull, Unavailable
 from turnkeep.fair_queue import Owner
 from turnkeep.files.ports import Missing
-from turnkeep.ids import FileId, TurnId
+from turnkeep.ids import ConversationId, FileId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
-from turnkeep.model.turns import Turn
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn, TurnReport, WindowCut
 from turnkeep.providers.ports import Abilities, ModelRequest, Provider, Reply, ToolOffer
-from turnkeep.store.commands import ROW_LIMIT
-from turnkeep.store.ports import FileStore
+from turnkeep.store.ports import FileStore, TurnStore
 from turnkeep.tools.ports import Toolbox
-from turnkeep_client.wire.blocks import Block, ToolUse
+from turnkeep_client.wire.blocks import Block, Finish, Reading, Text, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from turnkeep.files.bag import Bag
     from turnkeep.files.images import ImageConverter
+    from turnkeep.knowledge.file_texts import FileTexts
 
-TEXT_BYTES = 4 * INLINE_CHARS
-"""Enough bytes for INLINE_CHARS characters of any kind."""
+TEXT_CHARS = 1_000_000
+"""Maximum length of the text of a file. The texts of documents have the same limit."""
 CACHED_CHARS = 32 * 1024 * 1024
 CACHED_BYTES = 32 * 1024 * 1024
 HISTORY_BYTES, TURN_BYTES = 500, 800
 """What an encoded history and each of its turns take in memory beside the encoded messages."""
 READ_AT_ONCE = 4
+FIRST_TURNS, MOST_TURNS = 20, 1_000
+"""How many turns of a history are read at first, and at most at once."""
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -69,38 +78,89 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 class FileReader(Protocol):
     """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone."""
 
-    async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
+    async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents: ...
+
+    async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        """Those of the files that exist."""
+
+
+class ReadTurns(Struct, frozen=True, kw_only=True):
+    """Rows of the turns before a turn, oldest first; with `is_cut` there are others before them."""
+
+    rows: Sequence[Message]
+    is_cut: bool = False
 
 
 class PastTurns:
-    """The turns before one turn: encoded if that is possible, else as rows. They are read when they are needed."""
+    """The turns before one turn, as rows and encoded. They are read when they are needed."""
 
     def __init__(
-        self, read: Callable[[], Awaitable[Sequence[Message]]], *, encoded: EncodedHistory | None = None
+        self, read: Callable[[Budget], Awaitable[ReadTurns]], *, encoded: EncodedHistory | None = None
     ) -> None:
         self.encoded = encoded
+        self.refused: Encoding | None = None
+        """An encoding that is not possible for these turns."""
         self._read = read
-        self._rows: Sequence[Message] | None = None
+        self._found: tuple[Budget, ReadTurns] | None = None
 
-    async def rows(self) -> Sequence[Message]:
-        if self._rows is None:
-            self._rows = await self._read()
-        return self._rows
-
-    async def encoded_for(self, encoding: Encoding) -> EncodedHistory | None:
-        """The turns in this encoding, if each of them can be encoded."""
-        if self.encoded is None or self.encoded.encoding != encoding:
-            self.encoded = encode_turns(await self.rows(), encoding)
-        return self.encoded
+    async def turns(self, budget: Budget) -> ReadTurns:
+        """What a request within this budget can show of them, and perhaps more."""
+        if self._found is None or self._found[0] != budget:
+            self._found = budget, await self._read(budget)
+        return self._found[1]
 
 
 def past_of(rows: Sequence[Message]) -> PastTurns:
     """The turns of these rows."""
 
-    async def read() -> Sequence[Message]:
-        return rows
+    async def read(_: Budget) -> ReadTurns:
+        return ReadTurns(rows=rows)
 
     return PastTurns(read)
+
+
+async def read_window(
+    store: TurnStore, conversation_id: ConversationId, budget: Budget, *, without: TurnId | None = None
+) -> ReadTurns:
+    """What a request within the budget can show of a conversation, `without` one turn.
+
+    Turns are read from the newest on, until they exceed the budget or the last cut is reached. So the cost does not
+    depend on the length of the conversation.
+    """
+    pages: list[Sequence[Message]] = []
+    first: TurnId | None = None
+    before, turns, size, count = None, FIRST_TURNS, 0, 0
+    while True:
+        page = await store.window(conversation_id, turns=turns, before=before)
+        rows = [row for row in page.rows if row.turn_id != without]
+        if page.is_cut:
+            rows = [row for row in rows if row.turn_id != page.rows[0].turn_id]
+        if before is None and page.cut is not None and page.cut.size == budget.size:
+            first = page.cut.first
+        start = next((place for place, row in enumerate(rows) if row.turn_id == first), None)
+        pages.append(rows if start is None else rows[start:])
+        size += _least_size(rows, budget.measure)
+        count += turns
+        is_last = page.first is None or (page.is_cut and not rows)
+        if is_last or start is not None or size > budget.size:
+            is_cut = page.first is not None or bool(start)
+            return ReadTurns(rows=[row for found in reversed(pages) for row in found], is_cut=is_cut)
+        assert page.first is not None
+        before = page.first + 1 if page.is_cut else page.first
+        average = size // count + 1
+        turns = min(max(FIRST_TURNS, (budget.size - size) // average), MOST_TURNS)
+
+
+def _least_size(rows: Sequence[Message], measure: Measure) -> int:
+    """What these rows take of a budget at least: their texts and tool results, without files and reasoning."""
+    size = 0
+    for row in rows:
+        for block in row.blocks:
+            if isinstance(block, Text):
+                size += measure(block.text)
+            elif isinstance(block, ToolResult):
+                size += measure(block.content)
+    return size
 
 
 class HistoryCache:
@@ -133,13 +193,28 @@ def _kept_bytes(history: EncodedHistory) -> int:
     return history.byte_count + HISTORY_BYTES + TURN_BYTES * len(history.turns)
 
 
-class Assembly(Struct, frozen=True, kw_only=True):
+class LastRequest(Struct, frozen=True, kw_only=True):
+    """What the last request of a turn showed: from which turn on, whether there are turns before that one, and how the
+    files of the turn were given to the model."""
+
+    budget: Budget
+    first_turn: TurnId | None
+    is_cut: bool
+    readings: dict[FileId, Reading]
+    contents: Contents
+
+
+class Assembly:
     """What the requests of one turn are made of."""
 
-    provider: Provider
-    toolbox: Toolbox
-    past: PastTurns
-    files: FileReader | None = None
+    def __init__(
+        self, *, provider: Provider, toolbox: Toolbox, past: PastTurns, files: FileReader | None = None
+    ) -> None:
+        self.provider = provider
+        self.toolbox = toolbox
+        self._past = past
+        self._files = files
+        self._last: LastRequest | None = None
 
     async def request(
         self, turn: Turn, rows: Sequence[Message], settings: EngineSettings, *, may_call: bool
@@ -148,20 +223,7 @@ class Assembly(Struct, frozen=True, kw_only=True):
         agent = turn.snapshot.agent or AgentSpec(name="")
         model = turn.model or settings.model
         can = await self.provider.abilities(model)
-        budget = _budget(agent, settings)
-        compiled = await self._compile_encoded(turn.id, rows, budget, agent.instructions, can)
-        if compiled is None:
-            rows = (*await self.past.rows(), *rows)
-            compiled = compile(
-                rows,
-                target=self.provider.target,
-                open_turn=turn.id,
-                budget=budget,
-                system=agent.instructions,
-                contents=await self._contents(rows, can),
-                sees_images=can.sees_images,
-                thinking=can.thinking,
-            )
+        compiled = await self._compile(turn, rows, budget_of(agent, settings), can)
         return ModelRequest(
             model=model,
             messages=compiled.messages,
@@ -173,41 +235,88 @@ class Assembly(Struct, frozen=True, kw_only=True):
             timeout_seconds=settings.provider_timeout_seconds,
         )
 
-    async def _compile_encoded(
-        self, turn_id: TurnId, rows: Sequence[Message], budget: Budget, instructions: str, can: Abilities
-    ) -> Compiled | None:
-        target = self.provider.target
+    async def _compile(self, turn: Turn, rows: Sequence[Message], budget: Budget, can: Abilities) -> Compiled:
+        contents = await self._contents(turn, rows, can)
         encoding = Encoding(
-            target=target,
-            reasoning_of=reasoning_family(target, can.thinking),
+            target=self.provider.target,
+            reasoning_of=reasoning_family(self.provider.target, can.thinking),
             sees_images=can.sees_images,
-            measure=budget.measure,
-            image=budget.image,
-        )
-        history = await self.past.encoded_for(encoding)
-        if history is None:
-            return None
-        return compile_after(
-            history,
-            rows,
-            open_turn=turn_id,
             budget=budget,
-            system=instructions,
-            contents=await self._contents(rows, can),
-            thinking=can.thinking,
         )
+        history = await self._encoded(turn, encoding, can)
+        instructions = "" if turn.snapshot.agent is None else turn.snapshot.agent.instructions
+        compiled: Compiled | None = None
+        is_cut = False
+        if history is not None:
+            is_cut = history.is_cut
+            compiled = compile_after(
+                history, rows, open_turn=turn.id, system=instructions, contents=contents, thinking=can.thinking
+            )
+        if compiled is None:
+            past = await self._past.turns(budget)
+            is_cut = past.is_cut
+            all_contents = {**await self._contents(turn, past.rows, can), **contents}
+            compiled = compile(
+                (*past.rows, *rows),
+                target=self.provider.target,
+                open_turn=turn.id,
+                budget=budget,
+                system=instructions,
+                contents=all_contents,
+                sees_images=can.sees_images,
+                thinking=can.thinking,
+            )
+        self._last = LastRequest(
+            budget=budget,
+            first_turn=compiled.first_turn,
+            is_cut=is_cut or compiled.turns_dropped > 0,
+            readings=compiled.readings,
+            contents=contents,
+        )
+        return compiled
 
-    def history_with(self, turn: Turn, rows: Sequence[Message], settings: EngineSettings) -> EncodedHistory | None:
-        """The history for the next turn: the past, and this turn with all of its rows. None if it cannot be encoded, or
-        if no model was asked in this turn. `settings` are those of the server, which are at least as wide as those of
-        any agent."""
-        if self.past.encoded is None:
+    async def _encoded(self, turn: Turn, encoding: Encoding, can: Abilities) -> EncodedHistory | None:
+        """The turns before this one in that encoding, if each of them can be encoded."""
+        past = self._past
+        if past.refused == encoding:
             return None
-        budget = _budget(turn.snapshot.agent or AgentSpec(name=""), settings)
-        return self.past.encoded.then(rows, budget=budget, row_limit=ROW_LIMIT)
+        if past.encoded is None or past.encoded.encoding != encoding or not await self._has_files_of(past.encoded):
+            found = await past.turns(encoding.budget)
+            contents = await self._contents(turn, found.rows, can)
+            past.encoded = encode_turns(found.rows, encoding, contents=contents, is_cut=found.is_cut)
+            if past.encoded is None:
+                past.refused = encoding
+        return past.encoded
 
-    async def _contents(self, rows: Sequence[Message], can: Abilities) -> Contents:
-        return {} if self.files is None else await self.files.contents(rows, sees_images=can.sees_images)
+    async def _has_files_of(self, history: EncodedHistory) -> bool:
+        """Whether the same files exist as when the history was encoded."""
+        if not history.files or self._files is None:
+            return True
+        present = await self._files.present(list(history.files))
+        return all((file_id in present) == was_there for file_id, was_there in history.files.items())
+
+    def history_with(self, rows: Sequence[Message]) -> EncodedHistory | None:
+        """The history for the next turn: the past, and this turn with all of its rows. None if it cannot be encoded, or
+        if no model was asked in this turn."""
+        if self._past.encoded is None or self._last is None:
+            return None
+        return self._past.encoded.then(rows, first_turn=self._last.first_turn, contents=self._last.contents)
+
+    def report(self, finish: Finish) -> TurnReport:
+        """What the turn reports of its last request."""
+        last = self._last
+        if last is None:
+            return TurnReport(finish=finish)
+        cut: WindowCut | None = None
+        if last.is_cut and last.first_turn is not None:
+            cut = WindowCut(first=last.first_turn, size=last.budget.size)
+        return TurnReport(finish=finish, readings=last.readings, cut=cut)
+
+    async def _contents(self, turn: Turn, rows: Sequence[Message], can: Abilities) -> Contents:
+        principal = turn.snapshot.principal
+        if self._files is None or principal is None:
+            return {}
+        return await self._files.contents(rows, principal, sees_images=can.sees_images)
 
     def with_own_names(self, reply: Reply) -> Reply:
         """The reply with its calls under the names by which the toolbox knows its tools."""
@@ -235,32 +344,40 @@ class Assembly(Struct, frozen=True, kw_only=True):
         return tuple(offers.values())
 
 
-def _budget(agent: AgentSpec, settings: EngineSettings) -> Budget:
-    return budget_for(agent.tokenizer, turns=settings.window_turns, chars=settings.context_chars)
+def budget_of(agent: AgentSpec, settings: EngineSettings) -> Budget:
+    """The budget for the requests of a chat with this agent."""
+    return budget_for(agent.tokenizer, chars=settings.context_chars)
 
 
 class AttachmentReader:
     """Reads attachments from the bag, with a cache: the engine's `FileReader`."""
 
-    def __init__(self, store: FileStore, bag: "Bag", pictures: "ImageConverter") -> None:
+    def __init__(self, store: FileStore, bag: "Bag", texts: "FileTexts", pictures: "ImageConverter") -> None:
         self._store = store
         self._bag = bag
+        self._texts = texts
         self._pictures = pictures
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._cache: OrderedDict[tuple[FileId, ContentKind], FileContent | None] = OrderedDict()
         self._chars = 0
 
-    async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
-        """The contents that the model can use. Raises Unavailable while the bucket is away: the turn is then tried
-        again, because an answer without the attachments would look like one that had read them."""
+    async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents:
+        """The contents that the model can use. Raises Unavailable while the bucket is away, or while too many files
+        wait to be read: the turn is then tried again, because an answer without the attachments would look like one
+        that had read them."""
         kinds = wanted(rows, sees_images=sees_images)
         if not kinds:
             return {}
         there = {file.id: file for file in await self._store.files_by_id(list(kinds))}
-        found = await asyncio.gather(*(self._content(there.get(file_id), kind) for file_id, kind in kinds.items()))
+        found = await asyncio.gather(
+            *(self._content(there.get(file_id), kind, principal) for file_id, kind in kinds.items())
+        )
         return {file_id: content for file_id, content in zip(kinds, found, strict=True) if content is not None}
 
-    async def _content(self, file: File | None, kind: ContentKind) -> FileContent | None:
+    async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        return {file.id for file in await self._store.files_by_id(list(file_ids))}
+
+    async def _content(self, file: File | None, kind: ContentKind, principal: Principal) -> FileContent | None:
         if file is None:
             return Gone()
         place = (file.id, kind)
@@ -269,25 +386,40 @@ class AttachmentReader:
             return self._cache[place]
         async with self._reading:
             try:
-                content = await (self._text(file) if kind == "text" else self._picture(file))
-            except Missing:
+                content = await (self._text(file, principal) if kind == "text" else self._picture(file))
+            except (Missing, NotFound):
                 return Gone()
-        self._keep(place, content)
+            except QueueFull as exc:
+                raise Unavailable(f"The attachments cannot be read now: {exc.detail}") from exc
+        if kind == "picture" or not isinstance(content, Unread):  # a text may be read on another try
+            self._keep(place, content)
         return content
 
-    async def _text(self, file: File) -> TextContent:
-        raw = await self._bag.beginning(file, limit=TEXT_BYTES)
-        return TextContent(decoded(raw), is_cut=len(raw) < file.size)
+    async def _text(self, file: File, principal: Principal) -> TextContent | Unread | None:
+        from turnkeep.knowledge.file_texts import kind_of  # a sandbox runner reads no files here
 
-    async def _picture(self, file: File) -> PictureContent | None:
+        match kind_of(file):
+            case None:
+                return None
+            case "text":
+                raw = await self._bag.beginning(file, limit=4 * TEXT_CHARS)
+                text = decoded(raw)
+                return TextContent(text[:TEXT_CHARS], is_cut=len(text) > TEXT_CHARS or len(raw) < file.size)
+            case _:
+                text_of_file = (await self._texts.of(principal, [file]))[file.id]
+                if text_of_file.problem is not None:
+                    return Unread(text_of_file.problem)
+                return TextContent(text_of_file.text, is_cut=len(text_of_file.text) >= TEXT_CHARS)
+
+    async def _picture(self, file: File) -> PictureContent | Unread:
         from turnkeep.files.images import MAX_BYTES  # loads Pillow, which a sandbox runner does not need
 
         if file.size > MAX_BYTES:
-            return None
+            return Unread("it is too large")
         owner = Owner(file.workspace_id, file.conversation_id or "")
         picture = await self._pictures.for_model(await self._bag.beginning(file, limit=MAX_BYTES), owner)
         if picture is None:
-            return None
+            return Unread("it is broken, or has too many pixels")
         return PictureContent(picture.media_type, base64.b64encode(picture.data).decode())
 
     def _keep(self, place: tuple[FileId, ContentKind], content: FileContent | None) -> None:

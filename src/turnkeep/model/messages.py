@@ -6,11 +6,11 @@ results (internal, role `user`), numbered +1 per row under one turn id.
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, structs
 
 from turnkeep.ids import ConversationId, MessageId, TurnId
-from turnkeep.model.turns import TurnStatus
-from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Part, Role, Usage
+from turnkeep.model.turns import TurnError, TurnReport, TurnStatus
+from turnkeep_client.wire.blocks import Block, FileRef, Finish, JsonObject, JsonValue, Part, Role, Usage
 from turnkeep_client.wire.events import Source
 
 
@@ -60,8 +60,25 @@ class PublicMessage(Struct, frozen=True, kw_only=True):
     usage: Usage | None
     status: TurnStatus
     created_at: int
+    error: TurnError | None = None
+    """Why the turn failed."""
+    model: str | None = None
+    """The model that wrote it; of a question, the model that was asked."""
+    metadata: JsonObject = {}
+    """What the caller gave with the turn."""
+    finish: Finish | None = None
+    """How the answer ended; None for a question, and for an answer that failed or was stopped."""
     siblings: tuple[TurnId, ...] = ()
     """Other turns that start from the same place (this one among them), when there are any."""
+
+    def told_by(self, report: TurnReport) -> "PublicMessage":
+        """The message with what the report of its turn says about it."""
+        if self.role == "assistant":
+            return structs.replace(self, finish=report.finish) if self.status == "succeeded" else self
+        if not report.readings or not self.attachments:
+            return self
+        read = tuple(structs.replace(ref, reading=report.readings.get(ref.file_id, UNSET)) for ref in self.attachments)
+        return structs.replace(self, attachments=read)
 
 
 Order = Literal["asc", "desc"]

@@ -202,7 +202,7 @@ UPDATE turns SET last_seq = ?2 WHERE id = ?1;
 UPDATE turns
    SET status = :status, last_seq = :last_seq, lease_until = NULL, settled_at = :now, error = :error,
        input_tokens = :input, output_tokens = :output, cache_read_tokens = :cache_read,
-       cache_write_tokens = :cache_write, cost = :cost
+       cache_write_tokens = :cache_write, cost = :cost, report = :report
  WHERE id = :turn
 RETURNING {turn_columns}, key_id;
 
@@ -381,9 +381,9 @@ SELECT {turn_columns} FROM my_turns WHERE id = :turn;
 SELECT id, last_seq FROM turns WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: events_after
--- The display of the final row rides on the result, which is stored without it.
+-- The display of the final row rides on the last event, which is stored without it.
 SELECT e.seq, e.payload,
-       CASE WHEN e.type = 'result' THEN
+       CASE WHEN e.type IN ('result', 'error') THEN
            (SELECT m.display FROM messages m WHERE m.turn_id = e.turn_id AND m.internal = 0 AND m.role = 'assistant'
              ORDER BY m.turn_sequence DESC LIMIT 1) END
   FROM turn_events e
@@ -395,17 +395,18 @@ SELECT e.seq, e.payload,
 SELECT {message_columns} FROM messages WHERE turn_id = ?1 ORDER BY turn_sequence;
 
 -- name: window
--- Rows of the newest turns of the visible chain, newest first. Both indexes are walked backwards, nothing is sorted.
--- What most rows lack comes as one column, as each costs.
+-- Rows of the newest turns of the visible chain, before an ordinal, newest first. Both indexes are walked backwards,
+-- nothing is sorted. What most rows lack comes as one column, as each costs.
 SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.blocks, m.usage, m.provider, m.created_at,
        CASE WHEN coalesce(m.attachments, m.sources, m.metadata, m.legacy) IS NOT NULL THEN
            '[' || coalesce(m.attachments, 'null') || ',' || coalesce(m.sources, 'null') || ',' ||
-           coalesce(m.metadata, 'null') || ',' || coalesce(m.legacy, 'null') || ']' END
+           coalesce(m.metadata, 'null') || ',' || coalesce(m.legacy, 'null') || ']' END,
+       t.ordinal, t.report
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
- WHERE t.conversation_id = ?1 AND t.active = 1
+ WHERE t.conversation_id = ?1 AND t.active = 1 AND t.ordinal < ?4
    AND t.ordinal >= (SELECT min(ordinal)
                        FROM (SELECT ordinal FROM turns
-                              WHERE conversation_id = ?1 AND active = 1
+                              WHERE conversation_id = ?1 AND active = 1 AND ordinal < ?4
                               ORDER BY ordinal DESC
                               LIMIT ?2))
  ORDER BY t.ordinal DESC, m.turn_sequence DESC
