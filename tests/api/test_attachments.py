@@ -183,7 +183,7 @@ DOCUMENTS: dict[str, bytes] = {
     "tides.xlsx": an_xlsx("High water at eight."),
     "tides.pptx": a_pptx("High water at eight."),
     "tides.csv": b"what,when\nHigh water at eight.,08:00\n",
-    "tides.html": b"<html><style>p {}</style><body><p>High <b>water</b> at eight.</p><script>x()</script></body></html>",
+    "tides.html": b"<html><style>p {}</style><p>High <b>water</b> at eight.</p><script>x()</script></html>",
     "tides.txt": b"High water at eight.",
 }
 

@@ -58,8 +58,9 @@ class Budget(Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> int:
-        """What is left when the budget was exceeded and turns were dropped."""
-        return self.size * 3 // 4
+        """What is left at most when the budget was exceeded and turns were dropped. A window that is limited to a number
+        of turns moves with every turn anyway, so nothing is gained by dropping more than must be."""
+        return self.size * 3 // 4 if self.turns == ALL_TURNS else self.size
 
 
 UNLIMITED = Budget(size=2**62)
