@@ -76,11 +76,14 @@ class EncodedHistory(Struct, frozen=True, kw_only=True):
     encoding: Encoding
     turns: tuple[EncodedTurn, ...]
     is_cut: bool
+    messages: tuple[Raw, ...]
     byte_count: int
     size: int
     chars: int
     call_names: frozenset[str]
     tool_names: tuple[str, ...]
+    repairs: tuple[Repair, ...]
+    renamed: tuple[str, ...]
     files: dict[FileId, bool]
 
     def then(
@@ -98,11 +101,14 @@ class EncodedHistory(Struct, frozen=True, kw_only=True):
             encoding=self.encoding,
             turns=(*kept.turns, *added.turns),
             is_cut=kept.is_cut,
+            messages=kept.messages + added.messages,
             byte_count=kept.byte_count + added.byte_count,
             size=kept.size + added.size,
             chars=kept.chars + added.chars,
             call_names=kept.call_names | added.call_names,
             tool_names=_joined_names(kept.tool_names, added.tool_names),
+            repairs=kept.repairs + added.repairs,
+            renamed=kept.renamed + added.renamed,
             files=kept.files | added.files,
         )
 
@@ -137,11 +143,14 @@ def _history(encoding: Encoding, turns: tuple[EncodedTurn, ...], *, is_cut: bool
         encoding=encoding,
         turns=turns,
         is_cut=is_cut,
+        messages=tuple(message for turn in turns for message in turn.messages),
         byte_count=sum(turn.byte_count for turn in turns),
         size=sum(turn.size for turn in turns),
         chars=sum(turn.chars for turn in turns),
         call_names=frozenset[str]().union(*(turn.call_names for turn in turns)),
         tool_names=tuple(dict.fromkeys(name for turn in turns for name in turn.tool_names)),
+        repairs=tuple(repair for turn in turns for repair in turn.repairs),
+        renamed=tuple(call_id for turn in turns for call_id in turn.renamed),
         files=files,
     )
 
@@ -191,30 +200,27 @@ def compile_after(
 
 
 def _with_past(own: Compiled, past: EncodedHistory, *, dropped: int) -> Compiled:
-    settled = [message for turn in past.turns for message in turn.messages]
-    messages = own.messages
+    settled, messages = past.messages, own.messages
     if own.target == "openai_chat" and messages[0]["role"] == "system":
-        settled.insert(0, Raw(_encode(messages[0])))
+        settled = (Raw(_encode(messages[0])), *settled)
         messages = messages[1:]
     elif own.target == "anthropic":
         marked = _last_to_mark(settled, messages)
         messages = [*marked, *messages]
-        del settled[len(settled) - len(marked) :]
+        settled = settled[: len(settled) - len(marked)]
         assert isinstance(own.system, list)
         mark_for_cache(own.system, messages, closed=len(marked))
     if not past.turns:
-        return structs.replace(own, settled=tuple(settled), messages=messages, turns_dropped=dropped)
-    repairs = [repair for turn in past.turns for repair in turn.repairs]
-    renamed = [renamed_call(call_id) for turn in past.turns for call_id in turn.renamed]
+        return structs.replace(own, settled=settled, messages=messages, turns_dropped=dropped)
     own_renamed = sum(repair.kind == "call_renamed" for repair in own.repairs)
     own_repairs = own.repairs[: len(own.repairs) - own_renamed]
     return structs.replace(
         own,
-        settled=tuple(settled),
+        settled=settled,
         messages=messages,
         tool_names=_joined_names(past.tool_names, own.tool_names),
         call_names=own.call_names | past.call_names,
-        repairs=(*repairs, *own_repairs, *renamed, *own.repairs[len(own_repairs) :]),
+        repairs=(*past.repairs, *own_repairs, *map(renamed_call, past.renamed), *own.repairs[len(own_repairs) :]),
         turns_included=own.turns_included + len(past.turns),
         turns_dropped=dropped,
         size=own.size + past.size,

@@ -58,8 +58,8 @@ class Budget(Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> int:
-        """What is left at most when the budget was exceeded and turns were dropped. A window that is limited to a number
-        of turns moves with every turn anyway, so nothing is gained by dropping more than must be."""
+        """What is left at most when the budget was exceeded and turns were dropped. A window that is limited to a
+        number of turns moves with every turn anyway, so nothing is gained by dropping more than must be."""
         return self.size * 3 // 4 if self.turns == ALL_TURNS else self.size
 
 
