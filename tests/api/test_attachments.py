@@ -32,7 +32,7 @@ async def loose(client: Client, name: str = "a.txt", data: bytes = b"hello") -> 
     return response.json()
 
 
-def chip(file: Json, reading: str) -> Json:
+def chip(file: Json, reading: str = "text") -> Json:
     """How a message shows a file."""
     return {
         "type": "file",

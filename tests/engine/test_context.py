@@ -124,6 +124,20 @@ def count_rows(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+class TestManyRows:
+    async def test_of_long_turns_are_read_in_pages_of_whole_turns(self, cluster: Cluster) -> None:
+        """One statement returns a limited number of rows, which may end in the middle of a turn."""
+        conversation = await cluster.store.create_conversation(cluster.ann, NewConversation())
+        for n in range(80):
+            between = [f"thought {n}.{each}" for each in range(40)]
+            turn = elsewhere(conversation.id, f"Question {n}.", *between, f"Answer {n}.")
+            await cluster.store.append(cluster.ann, conversation.id, turn)
+        provider = ScriptedProvider([["Yes."]])
+        await cluster.answer(await cluster.enter(provider), "And now?", conversation_id=conversation.id)
+        sent = shown(provider.requests[-1])
+        assert [n for n in range(80) if f"Question {n}." in sent and f"thought {n}.39" in sent] == list(range(80))
+
+
 class TestTheBeginningOfRequests:
     """A provider keeps what it has read. The next request is cheap if it begins with the same words."""
 

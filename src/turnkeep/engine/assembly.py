@@ -69,6 +69,8 @@ CACHED_BYTES = 32 * 1024 * 1024
 HISTORY_BYTES, TURN_BYTES = 500, 800
 """What an encoded history and each of its turns take in memory beside the encoded messages."""
 READ_AT_ONCE = 4
+ROWS_AT_ONCE = 10
+"""Rows of a history whose files are read together."""
 FIRST_TURNS, MOST_TURNS = 20, 1_000
 """How many turns of a history are read at first, and at most at once."""
 
@@ -255,7 +257,7 @@ class Assembly:
         if compiled is None:
             past = await self._past.turns(budget)
             is_cut = past.is_cut
-            all_contents = {**await self._contents(turn, past.rows, can), **contents}
+            all_contents = {**await self._past_contents(turn, past.rows, budget, can), **contents}
             compiled = compile(
                 (*past.rows, *rows),
                 target=self.provider.target,
@@ -282,7 +284,7 @@ class Assembly:
             return None
         if past.encoded is None or past.encoded.encoding != encoding or not await self._has_files_of(past.encoded):
             found = await past.turns(encoding.budget)
-            contents = await self._contents(turn, found.rows, can)
+            contents = await self._past_contents(turn, found.rows, encoding.budget, can)
             past.encoded = encode_turns(found.rows, encoding, contents=contents, is_cut=found.is_cut)
             if past.encoded is None:
                 past.refused = encoding
@@ -311,6 +313,23 @@ class Assembly:
         if last.is_cut and last.first_turn is not None:
             cut = WindowCut(first=last.first_turn, size=last.budget.size)
         return TurnReport(finish=finish, readings=last.readings, cut=cut)
+
+    async def _past_contents(self, turn: Turn, rows: Sequence[Message], budget: Budget, can: Abilities) -> Contents:
+        """The contents of the files of earlier turns, from the newest on. Once their texts exceed the budget, the turns
+        before are not shown, and their files are not read."""
+        found: dict[FileId, FileContent] = {}
+        size = 0
+        with_files = [row for row in reversed(rows) if wanted([row], sees_images=can.sees_images)]
+        for start in range(0, len(with_files), ROWS_AT_ONCE):
+            batch = with_files[start : start + ROWS_AT_ONCE]
+            found.update(await self._contents(turn, batch, can))
+            for row in batch:
+                contents = [found.get(file_id) for file_id in wanted([row], sees_images=can.sees_images)]
+                texts = [content.text for content in contents if isinstance(content, TextContent)]
+                size += min(budget.kept, sum(map(budget.measure, texts)))
+            if size > budget.size:
+                break
+        return found
 
     async def _contents(self, turn: Turn, rows: Sequence[Message], can: Abilities) -> Contents:
         principal = turn.snapshot.principal

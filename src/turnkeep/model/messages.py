@@ -71,14 +71,17 @@ class PublicMessage(Struct, frozen=True, kw_only=True):
     siblings: tuple[TurnId, ...] = ()
     """Other turns that start from the same place (this one among them), when there are any."""
 
-    def told_by(self, report: TurnReport) -> "PublicMessage":
-        """The message with what the report of its turn says about it."""
-        if self.role == "assistant":
-            return structs.replace(self, finish=report.finish) if self.status == "succeeded" else self
-        if not report.readings or not self.attachments:
-            return self
-        read = tuple(structs.replace(ref, reading=report.readings.get(ref.file_id, UNSET)) for ref in self.attachments)
-        return structs.replace(self, attachments=read)
+
+def finish_of(role: Role, status: TurnStatus, report: TurnReport) -> Finish | None:
+    """How a message of this role ended, in a turn of this status."""
+    return report.finish if role == "assistant" and status == "succeeded" else None
+
+
+def read_files(attachments: tuple[FileRef, ...], report: TurnReport) -> tuple[FileRef, ...]:
+    """The attachments with what the report of their turn says of them."""
+    if not report.readings:
+        return attachments
+    return tuple(structs.replace(ref, reading=report.readings.get(ref.file_id, UNSET)) for ref in attachments)
 
 
 Order = Literal["asc", "desc"]

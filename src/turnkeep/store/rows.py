@@ -15,7 +15,7 @@ from turnkeep.model.conversations import Conversation
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
-from turnkeep.model.messages import Legacy, Message, PublicMessage
+from turnkeep.model.messages import Legacy, Message, PublicMessage, finish_of, read_files
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.turns import NO_REPORT, Turn, TurnError, TurnReport
@@ -240,14 +240,14 @@ def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessag
     and report."""
     id_, turn_id, role, blocks, display, attachments, sources, usage, status, created_at, model, facts, *more = row
     error, metadata, report = (None, None, None) if facts is None else _facts(facts)
-    refs = _refs(attachments) if attachments else ()
-    message = PublicMessage(
+    report = report or NO_REPORT
+    return PublicMessage(
         id=id_,
         conversation_id=conversation_id,
         turn_id=turn_id,
         role=role,
         content=to_content(blocks, display),
-        attachments=refs,
+        attachments=read_files(_refs(attachments), report) if attachments else (),
         sources=_sources(sources) if sources else (),
         usage=_usage(usage) if usage else None,
         status=status,
@@ -255,9 +255,9 @@ def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessag
         error=error,
         model=model,
         metadata=metadata or {},
+        finish=finish_of(role, status, report),
         siblings=tuple(more[0]) if more[0] else (),
     )
-    return message.told_by(report or NO_REPORT)
 
 
 def turn_values(turn: Turn) -> dict[str, Any]:

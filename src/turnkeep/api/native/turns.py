@@ -34,7 +34,7 @@ from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.messages import Message, PublicMessage
+from turnkeep.model.messages import Message, PublicMessage, finish_of
 from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
@@ -477,7 +477,7 @@ def _last_visible(turn: Turn, rows: Sequence[Message]) -> PublicMessage | None:
     """The visible message of the assistant, from the rows of the turn."""
     for row in reversed(rows):
         if row.role == "assistant" and not row.internal:
-            message = PublicMessage(
+            return PublicMessage(
                 id=row.id,
                 conversation_id=row.conversation_id,
                 turn_id=row.turn_id,
@@ -491,6 +491,6 @@ def _last_visible(turn: Turn, rows: Sequence[Message]) -> PublicMessage | None:
                 error=turn.error,
                 model=row.provider or turn.model,
                 metadata=row.metadata or turn.metadata,
+                finish=finish_of(row.role, turn.status, turn.report),
             )
-            return message.told_by(turn.report)
     return None
