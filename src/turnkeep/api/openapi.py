@@ -446,6 +446,14 @@ RESPONSES: dict[str, Any] = {
     "FileText": wire.FileText(file_id=FileId(FILE), text="Annual report", unit="page"),
     "Health": wire.Health(status="ok"),
     "Imported": wire.Imported(conversation=_conversation, remarks=["A picture became a line of text."]),
+    "Erasure": wire.Erasure(
+        id=_id("erasure", 12),
+        status="done",
+        counts=wire.ErasedCounts(conversations=18, turns=96, messages=192, files=7, bytes=2_481_152),
+        created_at=_FIELDS["created_at"],
+        done_at=_FIELDS["created_at"] + 4_000,
+    ),
+    "StartedErasure": wire.StartedErasure(erasure_id=_id("erasure", 12)),
     "Key": _made(
         wire.Key,
         id=_id("key", 11),
@@ -466,6 +474,20 @@ RESPONSES: dict[str, Any] = {
         output_tokens=8_240,
         limit=10_000,
         user=_FIELDS["user"],
+        cache_read_tokens=12_000,
+        cost=0.31,
+        group_by="model",
+        rows=[
+            wire.UsageRow(
+                group="openai/gpt-5",
+                messages=42,
+                input_tokens=51_300,
+                output_tokens=8_240,
+                cache_read_tokens=12_000,
+                cache_write_tokens=0,
+                cost=0.31,
+            )
+        ],
     ),
     "NativeTool": wire.NativeTool(
         name="order_status",

@@ -48,7 +48,7 @@ from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Abilities, ModelRequest, Provider, Reply, ToolOffer
 from turnkeep.store.commands import ROW_LIMIT
-from turnkeep.store.ports import FileStore
+from turnkeep.store.ports import FileStore, TurnStore
 from turnkeep.tools.ports import Toolbox
 from turnkeep_client.wire.blocks import Block, ToolUse
 
@@ -71,6 +71,9 @@ class FileReader(Protocol):
     """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone."""
 
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
+
+    async def forget_erased(self) -> None:
+        """Drop what is kept of files that are not in the store any more."""
 
 
 class PastTurns:
@@ -145,6 +148,14 @@ class HistoryCache:
         self._bytes += size
         while self._bytes > self._limit:
             self.take(next(iter(self._histories)))
+
+    async def forget_erased(self, store: TurnStore) -> None:
+        """Drop the histories of turns that are not in the store any more."""
+        held = list(self._histories)
+        there = await store.last_seqs(held)
+        for turn_id in held:
+            if turn_id not in there:
+                self.take(turn_id)
 
 
 class Assembly(Struct, frozen=True, kw_only=True):
@@ -275,6 +286,12 @@ class AttachmentReader:
         there = {file.id: file for file in await self._store.files_by_id(list(kinds))}
         found = await asyncio.gather(*(self._content(there.get(file_id), kind) for file_id, kind in kinds.items()))
         return {file_id: content for file_id, content in zip(kinds, found, strict=True) if content is not None}
+
+    async def forget_erased(self) -> None:
+        held = {file_id for file_id, _ in self._cache}
+        gone = held - {file.id for file in await self._store.files_by_id(sorted(held))}
+        for place in [place for place in self._cache if place[0] in gone]:
+            self._chars -= _weight(self._cache.pop(place))
 
     async def _content(self, file: File | None, kind: ContentKind) -> FileContent | None:
         if file is None:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from msgspec import Struct
 
 from turnkeep.config import EngineSettings
+from turnkeep.engine.erasure import Eraser
 from turnkeep.engine.held_turn import Leases
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import OutboxDelivery
@@ -89,7 +90,13 @@ class Engine:
         self._outbox = OutboxDelivery(services.store, services.outbox_sink, services.observer)
         self._worker = Worker(services, self._leases, self._outbox, name=worker)
         self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
-        self._sweeper = Sweeper(services, self._worker)
+        self.eraser = Eraser(
+            services,
+            stop_turn=self.stop_turn,
+            forget=self._worker.forget_erased,
+            forget_seconds=2 * min(services.settings.sweep_seconds, services.settings.lease_seconds / 4),
+        )
+        self._sweeper = Sweeper(services, self._worker, self.eraser)
         self._background: list[asyncio.Task[None]] = []
         self._waiting: set[Subscription] = set()
         """Subscriptions of the requests that wait for the end of a turn."""
@@ -124,6 +131,7 @@ class Engine:
         await self._outbox.finish()
 
     async def close(self) -> None:
+        await self.eraser.close()
         for task in self._background:
             task.cancel()
         for task in self._background:
@@ -206,13 +214,20 @@ class Engine:
             self._outbox.wake()
             self._hub.publish(turn_id, (await self._store.events(turn_id, after=turn.last_seq - 1))[-1:])
             return turn
+        return await self.stop_turn(turn_id)
+
+    async def stop_turn(self, turn_id: TurnId) -> Turn:
+        """Wait for the end of a turn whose stop was requested in the store. Stops it at once if it runs here, and takes
+        it over if no worker holds it."""
         self._worker.stop(turn_id)
 
         async def take_over() -> None:
             if not self._worker.holds(turn_id):
                 await self._worker.adopt(limit=1, turn_id=turn_id)
 
-        return await self._settled(turn_id, every=CANCEL_POLL_SECONDS, meanwhile=take_over)
+        turn = await self._settled(turn_id, every=CANCEL_POLL_SECONDS, meanwhile=take_over)
+        await self._worker.ending(turn_id)
+        return turn
 
     async def wait(self, turn_id: TurnId) -> Turn:
         """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first.

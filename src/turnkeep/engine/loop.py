@@ -5,13 +5,16 @@ failing provider or a time limit arrives as an exception, and `held_turn.py` set
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Literal, Protocol
 
+import msgspec
 from msgspec import UNSET
 
+from turnkeep.compiler.window import CHARS_PER_TOKEN
 from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import Assembly, GrownHistory
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
@@ -30,7 +33,7 @@ from turnkeep.providers.ports import (
 )
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome
-from turnkeep_client.wire.blocks import Block, Reasoning, ToolUse, text_of
+from turnkeep_client.wire.blocks import Block, Reasoning, ToolUse, Usage, text_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 
@@ -137,6 +140,8 @@ class LocalTurn(HeldTurn):
             self._observer.model_called(
                 request.model, seconds=time.monotonic() - began, usage=None if reply is None else reply.usage
             )
+            if reply is None and self.recorder.previewed_chars:
+                self.usage += usage_of_part(request, self.recorder.previewed_chars)
         self.usage += reply.usage
         return reply
 
@@ -283,6 +288,13 @@ class LocalTurn(HeldTurn):
         if outcome.sources:
             events.append(Sources(sources=outcome.sources))
         await self.recorder.record(rows=[self.result_row(call, outcome)], events=events)
+
+
+def usage_of_part(request: ModelRequest, said: int) -> Usage:
+    """What a call has probably used that was stopped, or failed, after so many characters. Providers count the tokens
+    of a call only at its end, and charge for the part all the same."""
+    asked = len(msgspec.json.encode((request.system, request.all_messages)))
+    return Usage(input_tokens=math.ceil(asked / CHARS_PER_TOKEN), output_tokens=math.ceil(said / CHARS_PER_TOKEN))
 
 
 def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from turnkeep.compiler import EncodedHistory
 from turnkeep.engine.assembly import Assembly, HistoryCache, PastTurns
+from turnkeep.engine.erasure import Eraser
 from turnkeep.engine.held_turn import (
     FileAnnouncer,
     HeldLease,
@@ -203,6 +204,12 @@ class Worker:
         for hold in self._holds.values():
             if hold.held.conversation_id == conversation_id and hold.held.turn_id != before:
                 hold.let_go("cancelled")
+
+    async def forget_erased(self) -> None:
+        """Drop from the caches of this worker what is not in the store any more."""
+        await self._histories.forget_erased(self._store)
+        if self._services.files is not None:
+            await self._services.files.forget_erased()
 
     def holds(self, turn_id: TurnId) -> bool:
         return turn_id in self._holds
@@ -427,16 +434,19 @@ class Sweeper:
     """Does the periodic work of a worker. Every part of it may run on all workers at once.
 
     It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, keeps the search index
-    up to date, and erases what was deleted long ago.
+    up to date, continues erasures, and erases what was deleted long ago.
     """
 
-    def __init__(self, services: Services, worker: Worker) -> None:
+    def __init__(self, services: Services, worker: Worker, eraser: Eraser) -> None:
         self._store = services.store
         self._settings = services.settings
         self._observer = services.observer
         self._clock = services.clock
         self._file_cleanup = services.file_cleanup
         self._worker = worker
+        self._eraser = eraser
+        self._erased_at = 0
+        """When something was last erased, as far as this worker's caches have forgotten it."""
         self._answered_at = time.monotonic()
         """When the database last answered."""
         self._adopt_from = 0.0
@@ -469,6 +479,11 @@ class Sweeper:
         if due.has_unwatched:
             for turn_id in await self._store.cancel_unwatched():
                 self._worker.stop(turn_id)
+        if due.erased_at > self._erased_at:
+            await self._worker.forget_erased()
+            self._erased_at = due.erased_at
+        if due.has_erasures:
+            await self._eraser.continue_open()
         if due.has_unindexed:
             await self._store.index_pending()
 

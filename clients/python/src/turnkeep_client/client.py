@@ -4,7 +4,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from turnkeep_client.account import Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
+from turnkeep_client.account import Erasures, Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents
 from turnkeep_client.conversations import Conversations
 from turnkeep_client.discovery import ServerAddress, find_server
@@ -58,6 +58,7 @@ class AsyncTurnkeep:
         self.keys = Keys(self._transport)
         self.tokens = Tokens(self._transport)
         self.users = Users(self._transport)
+        self.erasures = Erasures(self._transport)
         self.tools = NativeTools(self._transport)
         self.workspaces = Workspaces(self._transport)
         self.usage = UsageResource(self._transport)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from turnkeep_client.account import Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
+from turnkeep_client.account import Erasures, Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
 from turnkeep_client.client import AsyncTurnkeep
 from turnkeep_client.conversations import Conversations
@@ -269,6 +269,7 @@ class SyncConversations(SyncResource[Conversations]):
     rename = _blocking(Conversations.rename)
     update = _blocking(Conversations.update)
     delete = _blocking(Conversations.delete)
+    erase = _blocking(Conversations.erase)
     restore = _blocking(Conversations.restore)
     messages = _iterating(Conversations.messages)
     trace = _iterating(Conversations.trace)
@@ -348,6 +349,11 @@ class SyncUsers(SyncResource[Users]):
     update = _blocking(Users.update)
 
 
+class SyncErasures(SyncResource[Erasures]):
+    start = _blocking(Erasures.start)
+    get = _blocking(Erasures.get)
+
+
 class SyncNativeTools(SyncResource[NativeTools]):
     list = _iterating(NativeTools.list)
 
@@ -407,6 +413,7 @@ class Turnkeep:
         self.keys = SyncKeys(self._loop, inner.keys)
         self.tokens = SyncTokens(self._loop, inner.tokens)
         self.users = SyncUsers(self._loop, inner.users)
+        self.erasures = SyncErasures(self._loop, inner.erasures)
         self.tools = SyncNativeTools(self._loop, inner.tools)
         self.workspaces = SyncWorkspaces(self._loop, inner.workspaces)
         self.usage = SyncUsage(self._loop, inner.usage)

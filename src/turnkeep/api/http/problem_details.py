@@ -150,6 +150,8 @@ def _where(error: TurnkeepError) -> dict[str, Any]:
             }
         case IdempotencyConflict() if error.turn_id is not None:
             return {"turn_id": error.turn_id}
+        case LimitReached() | StorageFull() if error.limit is not None:
+            return {"limit": error.limit}
         case _:
             return {}
 

@@ -12,7 +12,7 @@ from turnkeep.api.identity.authentication import hash_key
 from turnkeep.clock import Clock, system_clock
 from turnkeep.errors import Forbidden, NotFound, OutOfScope
 from turnkeep.ids import KeyId, OrgId, WorkspaceId, new_key_id
-from turnkeep.model.principals import ApiKey, Org, Principal, Scopes, Workspace
+from turnkeep.model.principals import LIMITS, ApiKey, Org, Principal, Scopes, Workspace
 from turnkeep.secret_files import SECRET_KEYS, kept, make_folder, signing_secrets, write_once
 from turnkeep.store.ports import DirectoryStore
 from turnkeep_client import wire
@@ -62,7 +62,7 @@ async def make_key(
         org_id=org_id,
         workspace_id=workspace_id,
         name=asked.name,
-        monthly_message_limit=asked.monthly_message_limit,
+        **{name: getattr(asked, name) for name in LIMITS},
         requests_per_minute=asked.requests_per_minute,
         allowed_tools=None if asked.allowed_tools is None else tuple(asked.allowed_tools),
         created_at=system_clock(),
@@ -96,8 +96,7 @@ async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.
         asked,
         allowed_tools=_tools(maker, asked.allowed_tools),
         scopes=narrowed(maker.scopes, asked.scopes),
-        monthly_message_limit=_limit("monthly_message_limit", own.monthly_message_limit, asked.monthly_message_limit),
-        requests_per_minute=_limit("requests_per_minute", own.requests_per_minute, asked.requests_per_minute),
+        **{name: _limit(name, getattr(own, name), getattr(asked, name)) for name in (*LIMITS, "requests_per_minute")},
     )
 
 
@@ -130,7 +129,7 @@ def _tools(maker: Principal, asked: list[str] | None) -> list[str] | None:
     return asked
 
 
-def _limit(field: str, own: int | None, asked: int | None) -> int | None:
+def _limit(field: str, own: float | None, asked: float | None) -> float | None:
     if own is None:
         return asked
     if asked is not None and asked > own:

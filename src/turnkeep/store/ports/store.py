@@ -4,13 +4,16 @@ from typing import Protocol
 
 from turnkeep.store.ports.conversations import ConversationStore
 from turnkeep.store.ports.directory import DirectoryStore
+from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
 from turnkeep.store.ports.turns import TurnStore
 
 
-class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, OutboxStore, Protocol):
+class Store(
+    TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, OutboxStore, ErasureStore, Protocol
+):
     """One database, all its verbs."""
 
     async def close(self) -> None: ...

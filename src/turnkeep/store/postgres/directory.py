@@ -28,6 +28,7 @@ from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.postgres.io.pool import Rows
 from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rules.claims import user_gone
 from turnkeep.store.rules.directory import (
     DEFAULT_WORKSPACE,
     check_key_is_new,
@@ -48,11 +49,13 @@ from turnkeep.store.rules.directory import (
     no_org,
     no_user,
     no_workspace,
+    usage_query,
+    usage_row,
     usage_scope,
     workspace_record,
 )
 from turnkeep.store.rules.turns import no_turn
-from turnkeep_client.wire.account import MonthlyUsage
+from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
 
 AFTER_EVERY_AGENT = "agent_g"
 """Ids are hexadecimal, so this sorts after all of them."""
@@ -249,6 +252,18 @@ class PostgresDirectory:
         limit = limit_of(scope, found, own[0] if own else None)
         return monthly_usage(month, rows[0] if rows else (0, 0, 0, 0), limit, key[0] if key else None)
 
+    async def usage_rows(
+        self,
+        principal: Principal,
+        *,
+        month: str,
+        group_by: GroupBy,
+        user_id: UserId | None = None,
+        agent_id: AgentId | None = None,
+    ) -> list[UsageRow]:
+        which = usage_query(principal, month, group_by, user_id, agent_id)
+        return [usage_row(row) for row in await self._database.read("usage_rows", *which.values())]
+
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         check_binding(binding)
         check_id(binding.turn_id, "turn")
@@ -273,6 +288,13 @@ class PostgresDirectory:
     async def expire_tokens(self, turn_id: TurnId) -> None:
         check_id(turn_id, "turn")
         await self._database.write("expire_tokens", turn_id)
+
+
+async def check_user(statements: Statements, principal: Principal) -> None:
+    """Raises Forbidden if the principal's user was erased or disabled since the request began. An erasure waits until
+    the transaction has ended."""
+    if principal.user_id is not None and not await statements.fetch("lock_user", principal.org_id, principal.user_id):
+        raise user_gone()
 
 
 def _spec(spec: AgentSpec) -> str:

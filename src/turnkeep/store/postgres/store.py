@@ -8,6 +8,7 @@ from turnkeep.errors import TurnkeepError, Unavailable
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres.conversations import PostgresConversations
 from turnkeep.store.postgres.directory import PostgresDirectory
+from turnkeep.store.postgres.erasures import PostgresErasures
 from turnkeep.store.postgres.files import PostgresFiles
 from turnkeep.store.postgres.io.database import Database
 from turnkeep.store.postgres.io.migrate import check_schema, migrate, renew_login
@@ -32,6 +33,7 @@ class PostgresStore(
     PostgresKnowledge,
     PostgresTables,
     PostgresOutbox,
+    PostgresErasures,
 ):
     """A `Store` on one database. Make it with `open`, and close it: closing finishes what has begun."""
 

@@ -58,7 +58,7 @@ from turnkeep.store.rules.conversations import (
     no_conversation,
 )
 from turnkeep.store.rules.files import imported_files
-from turnkeep.store.sqlite.directory import has_workspace
+from turnkeep.store.sqlite.directory import check_user, has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Row, Session, in_workspace, owner_of
 from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
@@ -71,7 +71,7 @@ LATEST = 2**62
 """Later than every change."""
 INDEXED_BEFORE_SEARCH = 500
 
-_PURGED = (
+PURGED = (
     "purge_tokens_of_search",
     "purge_search",
     "purge_events",
@@ -317,6 +317,7 @@ def _create(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> Conversation:
     check_new(has_workspace=has_workspace(session, principal), has_agent=_has_agent(session, principal, new.agent_id))
+    check_user(session, principal)
     conversation = new_conversation(principal, new, conversation_id, session.now)
     session.run("insert_conversation", insertion(conversation, principal.org_id))
     if new.title is not None:
@@ -377,7 +378,7 @@ def _purge(session: Session, deleted_before: int, limit: int) -> Purged:
     for (conversation_id,) in purged:
         which = {"conversation": conversation_id}
         keys.extend(key for (key,) in session.rows("storage_keys", which))
-        for name in _PURGED:
+        for name in PURGED:
             session.run(name, which)
     alone = session.rows("purge_deleted_files", {"before": deleted_before, "limit": limit})
     keys.extend(key for (key,) in alone)
@@ -544,6 +545,7 @@ def _import_renamed(session: Session, principal: Principal, exported: Exported) 
     """Insert what is given as it is; its ids were made for this database."""
     conversation, org_id = exported.conversation, principal.org_id
     check_new(has_workspace=has_workspace(session, principal), has_agent=True)
+    check_user(session, principal)
     session.run("insert_conversation", imported_conversation(exported, principal))
     if conversation.title is not None:
         refresh_title(session, conversation.id, conversation.title)

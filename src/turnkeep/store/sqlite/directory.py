@@ -24,6 +24,7 @@ from turnkeep.store import checks
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rules.claims import user_gone
 from turnkeep.store.rules.directory import (
     DEFAULT_WORKSPACE,
     check_key_is_new,
@@ -44,13 +45,15 @@ from turnkeep.store.rules.directory import (
     no_org,
     no_user,
     no_workspace,
+    usage_query,
+    usage_row,
     usage_scope,
     workspace_record,
 )
 from turnkeep.store.rules.turns import no_turn
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, in_workspace
-from turnkeep_client.wire.account import MonthlyUsage
+from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
 
 
 class SqliteDirectory(StoreThreads):
@@ -165,6 +168,18 @@ class SqliteDirectory(StoreThreads):
         if user_id is not None:
             check_id(user_id, "user")
         return await self._read(_usage, principal, month, user_id)
+
+    async def usage_rows(
+        self,
+        principal: Principal,
+        *,
+        month: str,
+        group_by: GroupBy,
+        user_id: UserId | None = None,
+        agent_id: AgentId | None = None,
+    ) -> list[UsageRow]:
+        which = usage_query(principal, month, group_by, user_id, agent_id)
+        return await self._read(lambda session: [usage_row(row) for row in session.rows("usage_rows", which)])
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         checks.check_binding(binding)
@@ -343,6 +358,13 @@ def _peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> T
 def _spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("spend_token", {"hash": token_hash, "purpose": purpose, "now": session.now})
     return None if row is None else to_binding(row)
+
+
+def check_user(session: Session, principal: Principal) -> None:
+    """Raises Forbidden if the principal's user was erased or disabled since the request began."""
+    which = {"org": principal.org_id, "user": principal.user_id}
+    if principal.user_id is not None and session.row("user_is_enabled", which) is None:
+        raise user_gone()
 
 
 def has_workspace(session: Session, principal: Principal) -> bool:

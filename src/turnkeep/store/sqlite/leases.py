@@ -90,7 +90,8 @@ def release(session: Session, workers: Sequence[str]) -> None:
 
 def due_work(session: Session) -> DueWork:
     [row] = session.rows("due_work", {"now": session.clock()})
-    return DueWork(*map(bool, row))
+    waiting, expired, unwatched, unindexed, erasures, erased_at = row
+    return DueWork(bool(waiting), bool(expired), bool(unwatched), bool(unindexed), bool(erasures), erased_at)
 
 
 def promote_waiting(session: Session) -> list[TurnId]:

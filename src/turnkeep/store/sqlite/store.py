@@ -13,6 +13,7 @@ from turnkeep.errors import Conflict, Forbidden
 from turnkeep.model.principals import Principal
 from turnkeep.store.sqlite.conversations import SqliteConversations
 from turnkeep.store.sqlite.directory import SqliteDirectory
+from turnkeep.store.sqlite.erasures import SqliteErasures
 from turnkeep.store.sqlite.files import SqliteFiles
 from turnkeep.store.sqlite.io.boundary import close_boundary, install_views
 from turnkeep.store.sqlite.io.executors import Checkpoints, Readers, Statistics, Writer, ours
@@ -24,7 +25,14 @@ from turnkeep.store.sqlite.turns import TurnVerbs
 
 
 class SqliteStore(
-    TurnVerbs, SqliteConversations, SqliteDirectory, SqliteFiles, SqliteKnowledge, SqliteTables, SqliteOutbox
+    TurnVerbs,
+    SqliteConversations,
+    SqliteDirectory,
+    SqliteFiles,
+    SqliteKnowledge,
+    SqliteTables,
+    SqliteOutbox,
+    SqliteErasures,
 ):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
 
@@ -61,6 +69,7 @@ class SqliteStore(
                 session = Session(connection, load_texts(), clock)
                 session.run("abandon_leases")
                 session.run("abandon_imports")
+                session.run("abandon_erasures")
             except Exception:
                 connection.close()
                 raise

@@ -48,6 +48,7 @@ from turnkeep.store.rules.claims import (
     AppendFacts,
     Attachable,
     ClaimFacts,
+    Counted,
     NewIds,
     Repeat,
     call_mark,
@@ -176,7 +177,7 @@ def _claim(session: Session, claim: Claim) -> Claimed:
     if isinstance(decided, Repeat):
         return decided.claimed(_claimed_turn(session, decided.turn_id))
     # No other write comes between, so the limits are checked before anything is written: see `io/executors.py`.
-    check_limits(decided.counters, _messages_with_this(session, claim, decided))
+    check_limits(decided.counters, _counted_with_this(session, claim, decided), session.now)
     _write_claim(session, claim, decided)
     return decided.claimed()
 
@@ -251,15 +252,21 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
     _count_message(session, claim, new)
 
 
-def _messages_with_this(session: Session, claim: Claim, new: AcceptedClaim) -> dict[str, int]:
-    """How many messages there are with the new one, for everything that has a limit."""
-    counted = {}
+def _counted_with_this(session: Session, claim: Claim, new: AcceptedClaim) -> Counted:
+    """How many messages and turns there are with the new one, for everything that has a limit."""
+    messages: dict[str, int] = {}
+    turns: dict[str, int] = {}
     for each in new.counters:
         if each.limit is not None:
             which = (claim.principal.org_id, each.scope, each.scope_id, new.turn.month)
             found = session.row("counted_messages", which)
-            counted[each.scope_id] = 1 if found is None else found[0] + 1
-    return counted
+            messages[each.scope_id] = 1 if found is None else found[0] + 1
+        if each.turns is not None:
+            gone = [turn_id for turn_id in (new.entry.cancels, new.entry.stops) if turn_id is not None]
+            scope = {"scope": each.scope, "scope_id": each.scope_id, "gone": json_text(gone)}
+            [(others,)] = session.rows("open_turns_of", scope)
+            turns[each.scope_id] = others + 1
+    return Counted(messages=messages, turns=turns)
 
 
 def _count_message(session: Session, claim: Claim, new: AcceptedClaim) -> None:
@@ -340,6 +347,7 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
     ended = structs.replace(turn, status=settlement.status, last_seq=last, settled_at=now, error=error, usage=usage)
     write_outbox(session, ended, settlement.status, org_id)
     _count_tokens(session, org_id, ended, key_id, settlement.cost or 0.0)
+    session.run("count_day", (turn.id,))
     if has_tokens:
         session.run("expire_tokens", {"turn": turn.id, "now": now})
     if files_written and settlement.final is not None:

@@ -20,6 +20,7 @@ Feature = Literal["files", "runs", "knowledge", "export"]
 """What scopes can leave out: files and attachments; runs and sandboxes; pages and tables; exports, imports, traces."""
 Tokens = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
 Money = Annotated[float, Meta(ge=0, le=1e12)]
+GroupBy = Literal["user", "agent", "model", "day", "source"]
 
 
 class UserRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,19 +82,46 @@ class Token(Struct, frozen=True, kw_only=True):
     user: UserRef
 
 
-class UserPatch(RequestBody, frozen=True, kw_only=True):
-    """Fields to change; null takes a name or a limit away. A limit of messages replaces that of the workspace for each
-    user."""
+class LimitPatch(RequestBody, frozen=True, kw_only=True):
+    """Limits to change; null takes one away. Messages, tokens and cost are those of one month; parallel turns are those
+    that run or wait at the same time."""
+
+    monthly_message_limit: Count | UnsetType | None = UNSET
+    monthly_token_limit: Tokens | UnsetType | None = UNSET
+    monthly_cost_limit: Money | UnsetType | None = UNSET
+    stored_byte_limit: Tokens | UnsetType | None = UNSET
+    parallel_turn_limit: Count | UnsetType | None = UNSET
+
+
+class NewLimits(RequestBody, frozen=True, kw_only=True):
+    """Limits of something new, as in `LimitPatch`. Null: no limit."""
+
+    monthly_message_limit: Count | None = None
+    monthly_token_limit: Tokens | None = None
+    monthly_cost_limit: Money | None = None
+    stored_byte_limit: Tokens | None = None
+    parallel_turn_limit: Count | None = None
+
+
+class ShownLimits(Struct, frozen=True, kw_only=True):
+    """The limits of a workspace, a user or a key; null: none."""
+
+    monthly_message_limit: int | None
+    monthly_token_limit: int | None = None
+    monthly_cost_limit: float | None = None
+    stored_byte_limit: int | None = None
+    parallel_turn_limit: int | None = None
+
+
+class UserPatch(LimitPatch, frozen=True, kw_only=True):
+    """Fields to change; null takes a name or a limit away. A limit replaces that of the workspace for each user."""
 
     name: Name | UnsetType | None = UNSET
     role: Literal["member", "admin"] | UnsetType = UNSET
     is_disabled: bool | UnsetType = UNSET
-    monthly_message_limit: Count | UnsetType | None = UNSET
-    monthly_token_limit: Tokens | UnsetType | None = UNSET
-    monthly_cost_limit: Money | UnsetType | None = UNSET
 
 
-class User(Struct, frozen=True, kw_only=True):
+class User(ShownLimits, frozen=True, kw_only=True):
     """A user of a workspace. A disabled user can do nothing. Tokens are those that go in and come out; the cost is in
     the currency of the server's prices."""
 
@@ -103,28 +131,23 @@ class User(Struct, frozen=True, kw_only=True):
     name: str | None
     role: Annotated[str, known_words(Literal["member", "admin"])]
     is_disabled: bool
-    monthly_message_limit: int | None
-    monthly_token_limit: int | None
-    monthly_cost_limit: float | None
     created_at: int
 
 
-class NewKey(RequestBody, frozen=True, kw_only=True):
+class NewKey(NewLimits, frozen=True, kw_only=True):
     name: Name
-    monthly_message_limit: Count | None = None
     requests_per_minute: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     allowed_tools: Annotated[list[Name], Meta(max_length=200)] | None = None
     scopes: Scopes | None = None
 
 
-class Key(Struct, frozen=True, kw_only=True):
+class Key(ShownLimits, frozen=True, kw_only=True):
     """A service key. `workspace_id` is the one workspace that it is pinned to; null: it speaks for the whole org. `key`
     is the secret itself, shown once, when it is made."""
 
     id: str
     name: str
     workspace_id: str | None
-    monthly_message_limit: int | None
     requests_per_minute: int | None
     allowed_tools: Sequence[str] | None
     created_at: int
@@ -146,32 +169,43 @@ class Org(Struct, frozen=True, kw_only=True):
     key: str | UnsetType = UNSET
 
 
-class NewWorkspace(RequestBody, frozen=True, kw_only=True):
+class NewWorkspace(NewLimits, frozen=True, kw_only=True):
+    """The limits whose names begin with `user_` are for each user that has no such limit of their own."""
+
     name: Name
     model: Model | None = None
-    monthly_message_limit: Count | None = None
     user_monthly_message_limit: Count | None = None
+    user_monthly_token_limit: Tokens | None = None
+    user_monthly_cost_limit: Money | None = None
+    user_stored_byte_limit: Tokens | None = None
+    user_parallel_turn_limit: Count | None = None
 
 
-class WorkspacePatch(RequestBody, frozen=True, kw_only=True):
+class WorkspacePatch(LimitPatch, frozen=True, kw_only=True):
     """Fields to change; null takes a model or a limit away."""
 
     name: Name | UnsetType = UNSET
     model: Model | UnsetType | None = UNSET
-    monthly_message_limit: Count | UnsetType | None = UNSET
     user_monthly_message_limit: Count | UnsetType | None = UNSET
+    user_monthly_token_limit: Tokens | UnsetType | None = UNSET
+    user_monthly_cost_limit: Money | UnsetType | None = UNSET
+    user_stored_byte_limit: Tokens | UnsetType | None = UNSET
+    user_parallel_turn_limit: Count | UnsetType | None = UNSET
 
 
-class Workspace(Struct, frozen=True, kw_only=True):
-    """A container inside an org, with limits of its own."""
+class Workspace(ShownLimits, frozen=True, kw_only=True):
+    """A container inside an org, with limits of its own, and limits for each user that has no such limit."""
 
     id: str
     name: str
     is_default: bool
     model: str | None
-    monthly_message_limit: int | None
     user_monthly_message_limit: int | None
     created_at: int
+    user_monthly_token_limit: int | None = None
+    user_monthly_cost_limit: float | None = None
+    user_stored_byte_limit: int | None = None
+    user_parallel_turn_limit: int | None = None
 
 
 class ModelName(Struct, frozen=True, kw_only=True):
@@ -201,9 +235,25 @@ class KeyUsage(Struct, frozen=True, kw_only=True):
     limit: int | None
 
 
+class UsageRow(Struct, frozen=True, kw_only=True):
+    """What a group has used. `group` is the id of the user or agent, the model, the day or the source; null for turns
+    without one. `cost` is null if no message of the group has a price; `unpriced_messages` are those without one."""
+
+    group: str | None
+    messages: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost: float | None
+    unpriced_messages: int = 0
+    user: UserRef | None = None
+    """Grouped by user: who that is. Null for a user that was erased."""
+
+
 class MonthlyUsage(Struct, frozen=True, kw_only=True):
     """What one scope has used in one month. `messages` counts POSTs, never rows. `user` is the one whose month it is;
-    null for that of a workspace."""
+    null for that of a workspace. `rows` is empty unless groups are asked for."""
 
     month: str
     messages: int
@@ -214,3 +264,37 @@ class MonthlyUsage(Struct, frozen=True, kw_only=True):
     user: UserRef | None = None
     key: KeyUsage | None = None
     """The service key that asks; None for other callers, and for the operator's own keys, which have no limit."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost: float | None = None
+    group_by: Annotated[str, known_words(GroupBy)] | None = None
+    rows: Sequence[UsageRow] = ()
+
+
+class StartedErasure(Struct, frozen=True, kw_only=True):
+    """A user is being erased. `GET /v1/erasures/{erasure_id}` tells when that is done."""
+
+    erasure_id: str
+
+
+class ErasedCounts(Struct, frozen=True, kw_only=True):
+    """What an erasure has erased."""
+
+    conversations: int = 0
+    turns: int = 0
+    messages: int = 0
+    files: int = 0
+    bytes: int = 0
+    pages: int = 0
+    tables: int = 0
+    table_rows: int = 0
+
+
+class Erasure(Struct, frozen=True, kw_only=True):
+    """How far an erasure has come, and how much it has erased so far."""
+
+    id: str
+    status: Annotated[str, known_words(Literal["running", "done"])]
+    counts: ErasedCounts
+    created_at: int
+    done_at: int | None = None

@@ -43,7 +43,9 @@ _PLAIN: dict[str, type[TurnkeepError]] = {
 
 
 OVER_LIMIT = "TK006"
-"""A counter of messages is over its limit. The verb that counted says so in its own words."""
+"""A counter of messages or turns is over its limit. The verb that counted says so in its own words."""
+USER_GONE = "TK011"
+"""The user of a claim was erased or disabled a moment ago."""
 
 
 class RefusedWrite(Conflict):
@@ -100,11 +102,6 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
     if state in _RETRIED_STATES or state.startswith(("08", "53", "57")):
         return Unavailable(f"The database is not available just now: {message}. Try again.")
     return Defect(f"The database refused what the store asked of it: {message} ({state}).")
-
-
-def counted_of(exc: asyncpg.PostgresError) -> dict[Any, int]:
-    """The counters of messages that came with `OVER_LIMIT`."""
-    return msgspec.json.decode(exc.detail or "{}", type=dict[str, int])
 
 
 def _busy(detail: str | None) -> dict[str, Any]:

@@ -4,8 +4,8 @@
 -- name: insert_page
 -- With its passages. The same id again changes nothing. No row if there is no such workspace.
 WITH made AS (
-    INSERT INTO turnkeep.pages AS p (id, org_id, workspace_id, title, content, created_at, updated_at)
-    SELECT $3, w.org_id, w.id, $8, $9, n.now, n.now
+    INSERT INTO turnkeep.pages AS p (id, org_id, workspace_id, title, content, created_at, updated_at, user_id)
+    SELECT $3, w.org_id, w.id, $8, $9, n.now, n.now, $10
       FROM turnkeep.workspaces w, (SELECT turnkeep.now_ms() AS now) n WHERE w.org_id = $1 AND w.id = $2
     ON CONFLICT (id) DO UPDATE SET title = excluded.title
     RETURNING p.id, p.org_id, p.workspace_id
@@ -78,6 +78,10 @@ INSERT INTO turnkeep.file_texts (org_id, sha256, text, problem, created_at)
 VALUES ($1, $2, $3, $4, turnkeep.now_ms())
 ON CONFLICT (org_id, sha256) DO UPDATE SET text = excluded.text, problem = excluded.problem
 
+-- name: lock_file_of_text
+-- A file with these bytes, which is not erased before the transaction ends.
+SELECT 1 FROM turnkeep.files f WHERE f.org_id = $1 AND f.sha256 = substr($2, 1, 64) LIMIT 1 FOR KEY SHARE
+
 -- name: drop_lost_texts
 -- Erase texts whose last file is gone, with their passages; say which. The column `sha256` holds the hash and the kind by
 -- which the bytes were read. Texts of earlier releases have the hash alone, and are erased.
@@ -95,8 +99,8 @@ RETURNING t.sha256
 -- name: insert_table
 -- The same id again changes nothing. No row if there is no such workspace.
 INSERT INTO turnkeep.tables AS t
-       (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
-SELECT $3, w.org_id, w.id, $4, $5, $6, $7, n.now, n.now
+       (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at, user_id)
+SELECT $3, w.org_id, w.id, $4, $5, $6, $7, n.now, n.now, $8
   FROM turnkeep.workspaces w, (SELECT turnkeep.now_ms() AS now) n WHERE w.org_id = $1 AND w.id = $2
 ON CONFLICT (id) DO UPDATE SET name = excluded.name
 RETURNING {t.table_columns}
@@ -133,11 +137,11 @@ SELECT {t.table_columns} FROM turnkeep.my_tables($1, $2, $3, $4, $5) t
 -- name: add_rows
 -- Rows under the next numbers of a table that is locked, and their batch.
 WITH kept AS (
-    INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at)
-    VALUES ($2, $3, $4, $5, $6, turnkeep.now_ms())
+    INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at, user_id)
+    VALUES ($2, $3, $4, $5, $6, turnkeep.now_ms(), $9)
 ), added AS (
-    INSERT INTO turnkeep.table_rows (table_id, number, org_id, cells, tokens, created_at, updated_at)
-    SELECT $2, $5 + e.n::integer - 1, $1, e.cells::json, e.tokens::tsvector, x.now, x.now
+    INSERT INTO turnkeep.table_rows (table_id, number, org_id, cells, tokens, created_at, updated_at, user_id)
+    SELECT $2, $5 + e.n::integer - 1, $1, e.cells::json, e.tokens::tsvector, x.now, x.now, $9
       FROM unnest($7::text[], $8::text[]) WITH ORDINALITY AS e (cells, tokens, n),
            (SELECT turnkeep.now_ms() AS now) x
 )
@@ -149,8 +153,8 @@ UPDATE turnkeep.tables t
 SELECT b.first, b.count, b.digest FROM turnkeep.row_batches b WHERE b.table_id = $1 AND b.batch = $2
 
 -- name: add_batch_of_rows
-INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at)
-VALUES ($1, $2, $3, $4, $5, turnkeep.now_ms())
+INSERT INTO turnkeep.row_batches (table_id, batch, digest, first, count, created_at, user_id)
+SELECT t.id, $2, $3, $4, $5, turnkeep.now_ms(), t.import_user_id FROM turnkeep.tables t WHERE t.id = $1
 
 -- name: my_table_rows
 SELECT number, cells, created_at, updated_at FROM turnkeep.my_table_rows($1, $2, $3, $4, $5, $6)
@@ -180,7 +184,7 @@ RETURNING t.id
 -- name: begin_import
 UPDATE turnkeep.tables t
    SET import_id = $2, import_first = t.last_row + 1, import_last = t.last_row + $3::integer,
-       last_row = t.last_row + $3::integer, import_at = turnkeep.now_ms()
+       last_row = t.last_row + $3::integer, import_at = turnkeep.now_ms(), import_user_id = $4
  WHERE t.id = $1
 
 -- name: import_rows
@@ -189,10 +193,10 @@ WITH found AS (
     UPDATE turnkeep.tables t SET import_at = turnkeep.now_ms()
      WHERE t.id = $1 AND t.import_id = $2 AND t.deleted_at IS NULL
        AND $3::integer >= t.import_first AND $3::integer + cardinality($4::text[]) - 1 <= t.import_last
-    RETURNING t.id, t.org_id
+    RETURNING t.id, t.org_id, t.import_user_id
 ), added AS (
-    INSERT INTO turnkeep.table_rows (table_id, number, org_id, cells, tokens, created_at, updated_at)
-    SELECT f.id, $3::integer + e.n::integer - 1, f.org_id, e.cells::json, e.tokens::tsvector, x.now, x.now
+    INSERT INTO turnkeep.table_rows (table_id, number, org_id, cells, tokens, created_at, updated_at, user_id)
+    SELECT f.id, $3::integer + e.n::integer - 1, f.org_id, e.cells::json, e.tokens::tsvector, x.now, x.now, f.import_user_id
       FROM found f, unnest($4::text[], $5::text[]) WITH ORDINALITY AS e (cells, tokens, n),
            (SELECT turnkeep.now_ms() AS now) x
     ON CONFLICT (table_id, number) DO NOTHING

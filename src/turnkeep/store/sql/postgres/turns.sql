@@ -101,7 +101,9 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
                     AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
                                      WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
                                     OFFSET 0)))
-         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL
+         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL,
+       EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
+       coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0)
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
 
 -- name: conversations_waiting

@@ -39,6 +39,8 @@ ENGINE_TABLES: Final = frozenset(
         "members",
         "api_keys",
         "usage",
+        "usage_days",
+        "erasures",
         "one_time_tokens",
         "turn_events",
         "turn_logs",

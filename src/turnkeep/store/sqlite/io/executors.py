@@ -52,6 +52,8 @@ class PendingJob(Struct, eq=False):
     future: "asyncio.Future[Any]"
     result: Any = None
     error: Exception | None = None
+    is_bare: bool = False
+    """It runs outside of a transaction."""
 
 
 class Statistics(Struct):
@@ -85,6 +87,14 @@ class Writer:
         self._queue.put(PendingJob(job, future))
         return future
 
+    def ask_bare(self, job: Job[T]) -> "asyncio.Future[T]":
+        """The same for a job that cannot run in a transaction. No other write runs meanwhile."""
+        if self._is_closed:
+            raise Unavailable("The store is closed.")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(PendingJob(job, future, is_bare=True))
+        return future
+
     async def close(self) -> None:
         """Finish what was handed over, then stop."""
         if not self._is_closed:
@@ -112,10 +122,19 @@ class Writer:
     def _run(self, group: list[PendingJob]) -> None:
         self.statistics.jobs += len(group)
         self.statistics.largest_group = max(self.statistics.largest_group, len(group))
-        if len(group) > 1 and self._run_together(group):
+        if len(group) > 1 and not any(asked.is_bare for asked in group) and self._run_together(group):
             return
         for asked in group:
-            self._run_alone(asked)
+            if asked.is_bare:
+                self._run_bare(asked)
+            else:
+                self._run_alone(asked)
+
+    def _run_bare(self, asked: PendingJob) -> None:
+        try:
+            asked.result = asked.job(self._session)
+        except Exception as exc:
+            asked.error = exc
 
     def _run_alone(self, asked: PendingJob) -> None:
         asked.error = None
