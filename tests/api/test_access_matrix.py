@@ -16,7 +16,7 @@ from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.telemetry.metrics import Metrics
 
-ENDPOINTS = all_endpoints(UserTokens(["secret"]), SigninLinks(Path(".")), Metrics())
+ENDPOINTS = all_endpoints(UserTokens(["secret"]), SigninLinks(Path("."), ["secret"]), Metrics())
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]
 
 PUBLIC = {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/signin"}

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import stat
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from turnkeep.api.identity.authentication import (
     Identity,
     IdentityCache,
 )
-from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
+from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks, signing_secrets
 from turnkeep.config import Settings
 from turnkeep.errors import Unauthorized
 from turnkeep.ids import new_org_id, new_workspace_id
@@ -281,7 +282,7 @@ class TestRoles:
 class TestThePage:
     async def sign_in(self, server: ApiServer, settings: Settings) -> Client:
         browser = await server.client(None)
-        token = SigninLinks(settings.data_dir).make()
+        token = SigninLinks.of(settings).make()
         response = await browser.get("/signin", params={"token": token})
         assert response.status_code == 303
         assert response.headers["location"] == "/"
@@ -293,7 +294,7 @@ class TestThePage:
     async def test_the_link_signs_every_browser_in_until_it_expires_or_the_server_starts_again(
         self, server: ApiServer, settings: Settings
     ) -> None:
-        links = SigninLinks(settings.data_dir)
+        links = SigninLinks.of(settings)
         token, expired = links.make(), links.make(seconds=0)
         for _ in range(2):
             browser = await server.client(None)
@@ -304,6 +305,16 @@ class TestThePage:
         assert code_of(await anonymous.get("/signin", params={"token": "guessed"})) == (401, "unauthorized")
         links.forget_all()
         assert code_of(await anonymous.get("/signin", params={"token": token})) == (401, "unauthorized")
+
+    async def test_the_link_of_one_server_works_on_every_server_with_the_same_secrets(
+        self, server: ApiServer, settings: Settings, tmp_path: Path
+    ) -> None:
+        another = SigninLinks(tmp_path / "another", signing_secrets(settings))
+        stranger = SigninLinks(tmp_path / "stranger", ["a secret that no other server has, of forty"])
+        anonymous = await server.client(None)
+        assert (await anonymous.get("/signin", params={"token": another.make()})).status_code == 303
+        for token in (stranger.make(), another.make(seconds=0), another.make() + "x", "a.b.c", "é.1.é", "."):
+            assert code_of(await anonymous.get("/signin", params={"token": token})) == (401, "unauthorized")
 
     async def test_the_link_signs_a_browser_in_as_an_admin(self, server: ApiServer, settings: Settings) -> None:
         browser = await self.sign_in(server, settings)

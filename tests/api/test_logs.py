@@ -92,7 +92,7 @@ class TestSecrets:
         service = await server.tenant()
         user = await server.user(service)
         made = (await service.post("/v1/keys", json={"name": "k"})).json()["key"]
-        link = SigninLinks(settings.data_dir).make()
+        link = SigninLinks.of(settings).make()
         browser = await server.client(None)
         cookie = (await browser.get("/signin", params={"token": link})).headers["set-cookie"].partition(";")[0]
         server.scripts.say("private answer", Fail(RuntimeError(f"Bearer {made} failed at postgresql://me:pw1234@db/x")))

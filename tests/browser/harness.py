@@ -61,7 +61,7 @@ class Harness:
     async def open_page(self, path: str = "/") -> Page:
         """A new tab, signed in with a link like that of `turnkeep serve`."""
         page = await self.context.new_page()
-        token = SigninLinks(self.server.runtime.settings.data_dir).make()
+        token = SigninLinks.of(self.server.runtime.settings).make()
         signin = f"{self.server.url}/signin?token={token}"
         if path == "/":
             await page.goto(signin)

@@ -336,7 +336,7 @@ class TestTheEngine:
             )
             await engine.start()
             stack.push_async_callback(engine.close)
-            stack.push_async_callback(engine.drain, seconds=5)
+            stack.push_async_callback(engine.drain, seconds=0)
             conversation: ConversationId | None = None
             for model in (ANTHROPIC.model, "anthropic/claude-blind", ANTHROPIC.model):
                 question = Question(

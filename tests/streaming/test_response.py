@@ -192,11 +192,14 @@ class TestDraining:
 
     async def test_a_reader_that_comes_during_a_drain_is_ended_too(self, source: ListSource, worker: Worker) -> None:
         class Leaving:
+            def runs_here(self) -> bool:
+                return False
+
+            def look(self, now: float, *, next_look: float) -> None:
+                """Nothing is sent here."""
+
             def end(self, ending: str) -> None:
                 assert ending == "draining"
-
-            def look(self, now: float) -> None:
-                pass
 
         async def never() -> Any:
             await asyncio.Event().wait()

@@ -3,9 +3,9 @@
 Starlette's router is used without its application class, whose two layers for errors would pass on every part of every
 response. Errors are answered where they are raised (`PathEndpoints`), and what is left by `RequestMiddleware`.
 
-On the first SIGTERM or SIGINT the server takes no new requests (503), hands running turns over, ends streams with a
-hint to come back, and answers waiting requests with 202; then it closes the connections. A second signal ends it at
-once.
+On the first SIGTERM or SIGINT the server takes no new questions (503). Calls of models and tools that are under way may
+end. Then their turns are handed over, streams end with a hint to come back, waiting requests are answered with 202, and
+the connections are closed. A second signal ends the server at once.
 """
 
 import socket
@@ -47,7 +47,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
     metrics.watch(runtime)
     settings = runtime.settings
     tokens = UserTokens(signing_secrets(settings))
-    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics, metrics_access=settings.metrics)
+    endpoints = all_endpoints(tokens, SigninLinks.of(settings), metrics, metrics_access=settings.metrics)
     authenticator = Authenticator(
         runtime.store,
         tokens,

@@ -141,7 +141,7 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, miss
 
     port = listener.getsockname()[1]
     address = settings.address(port)
-    links = SigninLinks(settings.data_dir)
+    links = SigninLinks.of(settings)
     links.forget_all()
     remember_server(settings, port)
     say(f"Turnkeep is running at {address}")

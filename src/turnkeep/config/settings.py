@@ -164,6 +164,12 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
         return min(1.0, self.lease_seconds / 3)
 
     @property
+    def command_seconds(self) -> float:
+        """How long the database may take for one statement. It is well below a lease, so that a silent connection is
+        replaced before the lease ends."""
+        return min(30.0, max(2.0, self.lease_seconds * 0.4))
+
+    @property
     def watch_seconds(self) -> float:
         """How often attached readers are reported."""
         return min(5.0, max(0.25, self.disconnect_grace_seconds / 3))
@@ -194,7 +200,8 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Setting(
             parse=url("sqlite", "postgresql", "postgres"),
             allowed="sqlite:///path or postgresql://…",
-            meaning="The database. With SQLite one server owns the file; several workers need PostgreSQL.",
+            meaning="The database. With SQLite one server owns the file; several workers need PostgreSQL. An address "
+            "with several hosts finds the one that takes writes.",
             default="sqlite:///{data_dir}/turnkeep.db",
         ),
     ] = ""
@@ -216,6 +223,17 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             default="1",
         ),
     ] = True
+    database_connections: Annotated[
+        int,
+        Setting(
+            **count(1, 1_000),
+            meaning="PostgreSQL only: maximum number of connections of one worker for running turns and for writing. "
+            "Connections that are not used for a minute are closed.",
+        ),
+    ] = 10
+    database_client_connections: Annotated[
+        int, Setting(**count(1, 1_000), meaning="The same for the connections through which users' reads go.")
+    ] = 10
     files_url: Annotated[
         str,
         Setting(
@@ -390,7 +408,8 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         float,
         Setting(
             **seconds(0, 600),
-            meaning="On SIGTERM running turns are handed over and open responses ended within this time.",
+            meaning="How long calls of models and tools that are under way may take to end after SIGTERM. Then their "
+            "turns are handed over.",
         ),
     ] = 10.0
     metrics: Annotated[

@@ -39,6 +39,7 @@ from turnkeep.compiler import (
 )
 from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
 from turnkeep.config import EngineSettings
+from turnkeep.errors import Unavailable
 from turnkeep.fair_queue import Owner
 from turnkeep.files.ports import Missing
 from turnkeep.ids import FileId, TurnId
@@ -67,8 +68,16 @@ READ_AT_ONCE = 4
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
+class FilesUnavailable(Unavailable):
+    """The files that a model shall be shown cannot be read just now."""
+
+
 class FileReader(Protocol):
-    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone."""
+    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone.
+
+    Raises FilesUnavailable while the bucket is away: an answer without the attachments would look like one that had
+    read them.
+    """
 
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
 
@@ -278,8 +287,7 @@ class AttachmentReader:
         self._chars = 0
 
     async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
-        """The contents that the model can use. Raises Unavailable while the bucket is away: the turn is then tried
-        again, because an answer without the attachments would look like one that had read them."""
+        """The contents that the model can use."""
         kinds = wanted(rows, sees_images=sees_images)
         if not kinds:
             return {}
@@ -305,6 +313,8 @@ class AttachmentReader:
                 content = await (self._text(file) if kind == "text" else self._picture(file))
             except Missing:
                 return Gone()
+            except Unavailable as exc:
+                raise FilesUnavailable("The files of this conversation cannot be read just now.") from exc
         self._keep(place, content)
         return content
 

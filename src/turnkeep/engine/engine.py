@@ -110,6 +110,11 @@ class Engine:
         """Number of turns that this worker holds."""
         return len(self._leases)
 
+    @property
+    def has_leases_in_doubt(self) -> bool:
+        """Whether renewals fail: turns that this worker runs may soon be another worker's."""
+        return self._leases.are_in_doubt
+
     async def start(self) -> None:
         """Start to renew leases, to report readers, to adopt turns that other workers left, to deliver the outbox, and
         to poll the store for readers."""
@@ -122,8 +127,11 @@ class Engine:
         ]
 
     async def drain(self, *, seconds: float = 10.0) -> None:
-        """Stop accepting questions, tell waiting requests, and hand running turns over. After this only `close` is of
-        use."""
+        """Stop accepting questions, let running calls end for `seconds`, and hand the turns over.
+
+        Requests that wait for a turn of another worker are told at once, the others when their turn is handed over.
+        After this only `close` is of use.
+        """
         self.draining.set()
         for subscription in self._waiting:
             subscription.wake()
@@ -242,6 +250,10 @@ class Engine:
         with self.attach(turn_id):
             ended = await self._worker.ending(turn_id)
             return EndedTurn(turn=await self._settled(turn_id)) if ended is None else ended
+
+    def runs(self, turn_id: TurnId) -> bool:
+        """Whether the turn runs on this worker."""
+        return self._worker.holds(turn_id)
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
         """The turn has a reader while this is open."""

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from turnkeep.compiler.window import CHARS_PER_TOKEN
 from turnkeep.config import EngineSettings
-from turnkeep.engine.assembly import Assembly, GrownHistory
+from turnkeep.engine.assembly import Assembly, FilesUnavailable, GrownHistory
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
 from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
 from turnkeep.engine.recorder import Recorder
@@ -37,6 +37,11 @@ from turnkeep_client.wire.blocks import Block, Reasoning, ToolUse, Usage, text_o
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 
+FILES_SECONDS = 600.0
+"""How long a turn waits for files that cannot be read. Then it fails."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
 StopReason = Literal["cancelled", "lost", "handover"]
 
 
@@ -56,6 +61,9 @@ async def run_turn(turn: "LocalTurn") -> None:
 
 class Lease(Protocol):
     """Says whether this worker still holds the turn."""
+
+    async def begin_call(self) -> None:
+        """Return if a call may begin now. Raises HandedOver if the worker is leaving, and what `ensure` raises."""
 
     async def ensure(self) -> None:
         """Return if the lease holds for certain; else wait for a renewal. Raises LeaseLost."""
@@ -130,8 +138,8 @@ class LocalTurn(HeldTurn):
         """One iteration: send the request, preview the reply while it comes in, and return the whole of it."""
         if self.announcer is not None:
             await self.announcer.announce()
-        request = await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
-        await self._lease.ensure()
+        request = await self._request(may_call=may_call)
+        await self._lease.begin_call()
         began = time.monotonic()
         reply: Reply | None = None
         try:
@@ -144,6 +152,23 @@ class LocalTurn(HeldTurn):
                 self.usage += usage_of_part(request, self.recorder.previewed_chars)
         self.usage += reply.usage
         return reply
+
+    async def _request(self, *, may_call: bool) -> ModelRequest:
+        """The request of the next iteration. While its files cannot be read, wait for them with growing pauses.
+
+        Nothing is recorded meanwhile, and the turn is not let go: another worker would not be able to read them either.
+        Raises FilesUnavailable when that lasts too long, and the turn fails.
+        """
+        pause, ends_at = FIRST_PAUSE_SECONDS, time.monotonic() + FILES_SECONDS
+        while True:
+            try:
+                return await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
+            except FilesUnavailable:
+                if time.monotonic() + pause > ends_at:
+                    raise
+            await asyncio.sleep(pause)
+            await self._lease.begin_call()
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
         """Record a complete iteration: its row, and the event that replaces its previews."""
@@ -171,7 +196,7 @@ class LocalTurn(HeldTurn):
         Steps of calls that have `begun` before are not recorded again. That would look like progress, and a tool that
         kills every worker which runs it would be run for ever.
         """
-        await self._lease.ensure()
+        await self._lease.begin_call()
         calls, excess = calls[: self.settings.tool_calls], calls[self.settings.tool_calls :]
         if excess:
             await self._refuse_calls(excess)

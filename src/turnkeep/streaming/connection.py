@@ -2,8 +2,8 @@
 
 `EventStream` knows neither the engine nor the API. It is given batches of frames, an encoder, and a context that is
 held while the stream is open (so that the turn counts as watched). All waiting frames are sent in one write. One
-`OpenStreams` per process watches all streams: it sends the heartbeats, cuts readers that accept nothing, and ends every
-stream when the worker drains.
+`OpenStreams` per process watches all streams: it sends the heartbeats, cuts readers that accept nothing, and, when the
+worker drains, ends every stream whose turn does not run here any more.
 
 `WatchedProtocol` is a uvicorn protocol that gives a response access to its own socket. ASGI alone cannot tell how much
 is still unsent. It can close a connection only after flushing it, which never ends if the reader does not read. And its
@@ -54,6 +54,9 @@ HEADERS: tuple[Header, ...] = (
 
 SHORT_CHARS = 4_096
 """A longer piece of text may be too large for one write, however it is encoded."""
+
+DRAIN_TICK_SECONDS = 0.1
+"""How often a draining worker looks which of its turns are over or handed over."""
 
 Ending = Literal["complete", "gone", "draining", "stalled", "failed"]
 
@@ -204,7 +207,8 @@ _logger = logging.getLogger(__name__)
 
 
 class OpenStreams:
-    """All streams of this process. Create one; the event `draining` ends them all."""
+    """All streams of this process. Create one. After the event `draining` each stream ends as soon as its turn does not
+    run here any more."""
 
     def __init__(
         self,
@@ -227,10 +231,14 @@ class OpenStreams:
         encoder: Encoder,
         *,
         attach: Callable[[], AbstractContextManager[object]] = nullcontext,
+        runs_here: Callable[[], bool] = lambda: False,
         headers: Iterable[Header] = (),
     ) -> "EventStream":
-        """A stream of what `follow` finds. The context `attach` is held while it is open."""
-        return EventStream(self, follow, encoder, attach, (*HEADERS, *headers))
+        """A stream of what `follow` finds. The context `attach` is held while it is open. `runs_here` says whether this
+        worker runs the turn, and so can go on to serve it while it drains."""
+        stream = EventStream(self, follow, encoder, attach, (*HEADERS, *headers))
+        stream.runs_here = runs_here
+        return stream
 
     def __iter__(self) -> "Iterator[EventStream]":
         return iter(tuple(self._open))
@@ -262,8 +270,12 @@ class OpenStreams:
                 await asyncio.wait_for(self.draining.wait(), tick)
             for stream in self:
                 stream.look(now(), next_look=now() + tick)
-        for stream in self:
-            stream.end("draining")
+        while True:  # until the last stream has ended, which cancels this task
+            for stream in self:
+                if not stream.runs_here():
+                    stream.end("draining")
+                stream.look(now(), next_look=now() + DRAIN_TICK_SECONDS)
+            await asyncio.sleep(DRAIN_TICK_SECONDS)
 
 
 class EventStream:
@@ -277,6 +289,7 @@ class EventStream:
         attach: Callable[[], AbstractContextManager[object]],
         headers: Sequence[Header],
     ) -> None:
+        self.runs_here: Callable[[], bool] = lambda: False
         self._streams = streams
         self._follow = follow
         self._encoder = encoder

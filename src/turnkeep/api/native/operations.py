@@ -18,7 +18,7 @@ from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
 from turnkeep.api.native.query_parameters import ListQuery, SigninQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.config import MetricsAccess
-from turnkeep.errors import NotFound, Unauthorized, Unavailable
+from turnkeep.errors import NotFound, SchemaMismatch, Unauthorized, Unavailable
 from turnkeep.files.orphans import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId
 from turnkeep_client import wire
@@ -59,13 +59,18 @@ async def check_alive(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(503,),
 )
 async def check_ready(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Whether questions are taken: the database answers, and the server is not shutting down."""
+    """Whether questions are taken: the database answers, takes writes and has the schema of this release, leases can be
+    renewed, and the server is not shutting down."""
     runtime = call.runtime
     if runtime.engine.is_draining:
         raise Unavailable("This server is shutting down.")
+    if runtime.engine.has_leases_in_doubt:
+        raise Unavailable("This server cannot renew the leases of its turns just now.")
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await runtime.store.workspace(runtime.home_org)
+            await runtime.store.check_ready()
+    except SchemaMismatch as exc:
+        raise Unavailable(exc.detail) from exc
     except TimeoutError as exc:
         raise Unavailable(f"The database did not answer within {READY_SECONDS:g} s.") from exc
     return json_response(wire.Health(status="ready"))

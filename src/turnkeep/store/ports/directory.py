@@ -16,6 +16,9 @@ class DirectoryStore(Protocol):
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
         """A tenant with its default workspace."""
 
+    async def first_org(self, name: str) -> Org:
+        """The oldest org. If there is none, it is made with this name; servers that ask at once get the same one."""
+
     async def orgs(self) -> list[Org]: ...
 
     async def create_workspace(self, org_id: OrgId, name: str, *, model: str | None = None) -> Workspace: ...

@@ -16,4 +16,8 @@ class Store(
 ):
     """One database, all its verbs."""
 
+    async def check_ready(self) -> None:
+        """Return if the database takes writes and has the schema of this release. Raises Unavailable or
+        SchemaMismatch. Cheap, and never repeated for long."""
+
     async def close(self) -> None: ...

@@ -4,7 +4,7 @@ Ids are made before the write begins, so that one whose answer was lost can be r
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from turnkeep.clock import month_of
 from turnkeep.ids import (
@@ -49,6 +49,7 @@ from turnkeep.store.rules.directory import (
     no_org,
     no_user,
     no_workspace,
+    oldest,
     usage_query,
     usage_row,
     usage_scope,
@@ -61,6 +62,18 @@ AFTER_EVERY_AGENT = "agent_g"
 """Ids are hexadecimal, so this sorts after all of them."""
 
 
+def _new_org(name: str) -> Callable[[Statements], Awaitable[tuple[Org, Workspace]]]:
+    """Work that makes an org. Its ids are made now, so that the work can be repeated."""
+    name, org_id, workspace_id = check_name(name), new_org_id(), new_workspace_id()
+
+    async def work(statements: Statements) -> tuple[Org, Workspace]:
+        org = to_org((await statements.fetch("insert_org", org_id, name))[0])
+        rows = await statements.fetch("insert_workspace", workspace_id, org_id, DEFAULT_WORKSPACE, True, None)
+        return org, to_workspace(rows[0])
+
+    return work
+
+
 class PostgresDirectory:
     """Tenants and who may act in them."""
 
@@ -68,12 +81,18 @@ class PostgresDirectory:
         self._database = database
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
-        name, org_id, workspace_id = check_name(name), new_org_id(), new_workspace_id()
+        return await self._database.transact(_new_org(name))
 
-        async def work(statements: Statements) -> tuple[Org, Workspace]:
-            org = to_org((await statements.fetch("insert_org", org_id, name))[0])
-            rows = await statements.fetch("insert_workspace", workspace_id, org_id, DEFAULT_WORKSPACE, True, None)
-            return org, to_workspace(rows[0])
+    async def first_org(self, name: str) -> Org:
+        if orgs := await self.orgs():
+            return oldest(orgs)
+        create = _new_org(name)
+
+        async def work(statements: Statements) -> Org:
+            await statements.fetch("lock_first_org")
+            if rows := await statements.fetch("orgs"):
+                return oldest([to_org(row) for row in rows])
+            return (await create(statements))[0]
 
         return await self._database.transact(work)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from turnkeep.errors import Conflict, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, OrgId, UserId, WorkspaceId, check_id
-from turnkeep.model.principals import LIMITS, ApiKey, Member, Principal, Workspace
+from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_limit, check_text
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
@@ -22,6 +22,11 @@ USAGE_ROWS = 10_000
 """Of more groups than this, those with most messages are shown."""
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+def oldest(orgs: Sequence[Org]) -> Org:
+    """The org that was made first."""
+    return min(orgs, key=lambda org: (org.created_at, org.id))
 
 
 def check_name(value: str) -> str:

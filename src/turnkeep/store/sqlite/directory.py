@@ -45,6 +45,7 @@ from turnkeep.store.rules.directory import (
     no_org,
     no_user,
     no_workspace,
+    oldest,
     usage_query,
     usage_row,
     usage_scope,
@@ -61,6 +62,10 @@ class SqliteDirectory(StoreThreads):
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
         return await self._write(_create_org, check_name(name))
+
+    async def first_org(self, name: str) -> Org:
+        orgs = await self.orgs()
+        return oldest(orgs) if orgs else await self._write(_first_org, check_name(name))
 
     async def orgs(self) -> list[Org]:
         return await self._read(lambda session: [to_org(row) for row in session.rows("orgs")])
@@ -202,6 +207,11 @@ def _create_org(session: Session, name: str) -> tuple[Org, Workspace]:
     org = Org(id=new_org_id(), name=name, created_at=session.now)
     session.run("insert_org", {"id": org.id, "name": name, "now": session.now})
     return org, _insert_workspace(session, org.id, DEFAULT_WORKSPACE, None, is_default=True)
+
+
+def _first_org(session: Session, name: str) -> Org:
+    rows = session.rows("orgs")
+    return oldest([to_org(row) for row in rows]) if rows else _create_org(session, name)[0]
 
 
 def _create_workspace(session: Session, org_id: OrgId, name: str, model: str | None) -> Workspace:

@@ -52,11 +52,20 @@ def _renew(session: Session, held: Held, lease_until: int) -> Renewal:
     )
 
 
-def adopt(session: Session, worker: str, lease_seconds: float, limit: int, turn_id: TurnId | None) -> list[Adopted]:
+def adopt(
+    session: Session,
+    worker: str,
+    lease_seconds: float,
+    limit: int,
+    turn_id: TurnId | None,
+    only_handed_over: bool,
+) -> list[Adopted]:
     if turn_id is not None:
         expired = session.rows("expired_turn", {"turn": turn_id, "now": session.now})
     else:
-        expired = session.rows("expired_turns", {"now": session.now, "limit": limit})
+        expired = session.rows(
+            "expired_turns", {"now": session.now, "limit": limit, "only_handed_over": only_handed_over}
+        )
     lease_until = session.now + int(lease_seconds * 1000)
     return [_adopt(session, ExpiredTurn(*row), worker, lease_until) for row in expired]
 

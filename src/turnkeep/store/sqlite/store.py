@@ -110,6 +110,10 @@ class SqliteStore(
             raise Forbidden("A store on a single connection serves no queries of others.")
         return await self._see(principal, _any_query, sql, values)
 
+    async def check_ready(self) -> None:
+        """The file belongs to this process, so its schema cannot change."""
+        await self.orgs()
+
     async def close(self) -> None:
         """Finish what was asked for, then let the file go. It may be called twice."""
         await self._client.close()

@@ -109,10 +109,16 @@ class TurnVerbs(StoreThreads):
         return await self._write(leases.renew, list(held), lease_seconds)
 
     async def adopt(
-        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
+        self,
+        worker: str,
+        *,
+        lease_seconds: float,
+        limit: int = 10,
+        turn_id: TurnId | None = None,
+        only_handed_over: bool = False,
     ) -> list[Adopted]:
         checks.check_adopt(worker, turn_id)
-        return await self._write(leases.adopt, worker, lease_seconds, limit, turn_id)
+        return await self._write(leases.adopt, worker, lease_seconds, limit, turn_id, only_handed_over)
 
     async def hand_over(self, held: Sequence[Held]) -> None:
         if held:

@@ -19,8 +19,12 @@ from turnkeep.errors import (
     Unavailable,
 )
 
+READ_ONLY = "25006"
+"""A write was sent to a server that takes none: a standby, or a primary that was replaced."""
+
 _RETRIED_STATES = frozenset(
     {
+        READ_ONLY,
         "40001",  # serialization failure
         "40P01",  # deadlock
         "53300",  # too many connections
@@ -66,6 +70,11 @@ def is_retried(exc: BaseException) -> bool:
     return isinstance(exc, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError)
 
 
+def is_of_whole_host(exc: BaseException) -> bool:
+    """Whether other connections to the same host are of no use either: it is silent, or takes no writes."""
+    return isinstance(exc, TimeoutError) or getattr(exc, "sqlstate", None) == READ_ONLY
+
+
 def is_overtaken(exc: BaseException) -> bool:
     return isinstance(exc, asyncpg.UniqueViolationError) and exc.constraint_name in _RETRIED_CONSTRAINTS
 
@@ -89,6 +98,8 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
             return IdempotencyConflict(exc.detail or None)
         case "TK010":
             return RefusedWrite(exc.detail or "null")
+        case "25006":
+            return Unavailable("The database takes no writes just now; reads go on. Try again.")
         case "53100":
             return StorageFull("The database's disk is full. Reads go on; writes work again once there is room.")
         case "42501":

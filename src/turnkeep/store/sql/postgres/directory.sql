@@ -10,6 +10,10 @@ INSERT INTO turnkeep.orgs (id, name, created_at) VALUES ($1, $2, turnkeep.now_ms
 ON CONFLICT (id) DO UPDATE SET name = excluded.name
 RETURNING id, name, created_at
 
+-- name: lock_first_org
+-- One server at a time looks whether there is an org, and makes the first.
+SELECT pg_advisory_xact_lock(hashtextextended('turnkeep first org', 0))
+
 -- name: orgs
 SELECT {o.org_columns} FROM turnkeep.orgs o ORDER BY o.id
 

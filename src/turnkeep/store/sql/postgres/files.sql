@@ -92,10 +92,12 @@ SELECT {f.file_columns} FROM turnkeep.files f
  WHERE f.conversation_id = $1 AND f.status = 'ready' AND f.deleted_at IS NULL ORDER BY f.created_at, f.id
 
 -- name: all_files
+-- slow
 -- Deleted ones too, as long as they can be restored.
 SELECT {f.file_columns} FROM turnkeep.files f WHERE f.id > $1 COLLATE "C" ORDER BY f.id LIMIT $2
 
 -- name: drop_unfinished_files
+-- slow
 -- Uploads that were never completed. What an import named is no upload: its bytes may still come.
 DELETE FROM turnkeep.files f
  WHERE f.id IN (SELECT x.id FROM turnkeep.files x
@@ -104,6 +106,7 @@ DELETE FROM turnkeep.files f
 RETURNING f.id, f.storage_key
 
 -- name: known_storage_keys
+-- slow
 SELECT f.storage_key FROM turnkeep.files f WHERE f.storage_key = ANY ($1::text[])
 
 -- name: stored_bytes
@@ -132,4 +135,5 @@ SELECT l.scope, l.id, l.most,
 SELECT pg_advisory_xact_lock(hashtextextended(a.id, 0)) FROM (SELECT unnest($1::text[]) AS id ORDER BY 1) a
 
 -- name: pending_file_ids
+-- slow
 SELECT f.id FROM turnkeep.files f WHERE f.status = 'pending' AND f.deleted_at IS NULL AND f.id = ANY ($1::text[])

@@ -274,3 +274,42 @@ INSERT INTO turn_events (turn_id, seq, org_id, type, payload) VALUES (:turn_id, 
 -- name: insert_imported_log
 INSERT INTO turn_logs (turn_id, n, org_id, after_seq, level, message, ts)
 VALUES (:turn_id, :n, :org_id, :after_seq, :level, :message, :ts);
+
+-- name: row_counts
+-- How much there is: orgs, conversations, turns, messages and files.
+SELECT (SELECT count(*) FROM orgs), (SELECT count(*) FROM conversations), (SELECT count(*) FROM turns),
+       (SELECT count(*) FROM messages), (SELECT count(*) FROM files);
+
+-- name: row_problems
+-- Rows that contradict each other, as those of an incomplete backup do: what is wrong, how often, and the id of one.
+WITH events AS (
+    SELECT e.turn_id, count(*) AS n, max(e.type IN ('result', 'error')) AS is_ended
+      FROM turn_events e GROUP BY e.turn_id
+), rows_of_turn AS (
+    SELECT m.turn_id, count(*) AS n, max(m.turn_sequence) AS last, count(*) FILTER (WHERE NOT m.internal) AS visible
+      FROM messages m GROUP BY m.turn_id
+), shown AS (
+    SELECT t.conversation_id, count(*) AS turns, coalesce(sum(r.visible), 0) AS messages
+      FROM turns t LEFT JOIN rows_of_turn r ON r.turn_id = t.id WHERE t.active GROUP BY t.conversation_id
+), problems AS (
+    SELECT 'turns without all of their events' AS what, t.id
+      FROM turns t LEFT JOIN events e ON e.turn_id = t.id WHERE t.last_seq <> coalesce(e.n, 0)
+    UNION ALL
+    SELECT 'settled turns without their last event', t.id
+      FROM turns t LEFT JOIN events e ON e.turn_id = t.id
+     WHERE t.settled_at IS NOT NULL AND t.last_seq > 0 AND NOT coalesce(e.is_ended, false)
+    UNION ALL
+    SELECT 'turns without all of their messages', t.id
+      FROM turns t LEFT JOIN rows_of_turn r ON r.turn_id = t.id WHERE coalesce(r.n, 0) <> coalesce(r.last, 0) + 1
+    UNION ALL
+    SELECT 'events without their turn', e.turn_id
+      FROM events e LEFT JOIN turns t ON t.id = e.turn_id WHERE t.id IS NULL
+    UNION ALL
+    SELECT 'messages without their turn', r.turn_id
+      FROM rows_of_turn r LEFT JOIN turns t ON t.id = r.turn_id WHERE t.id IS NULL
+    UNION ALL
+    SELECT 'conversations without all of their turns or messages', c.id
+      FROM conversations c LEFT JOIN shown s ON s.conversation_id = c.id
+     WHERE c.turn_count <> coalesce(s.turns, 0) OR c.message_count <> coalesce(s.messages, 0)
+)
+SELECT p.what, count(*), min(p.id) FROM problems p GROUP BY p.what ORDER BY p.what;

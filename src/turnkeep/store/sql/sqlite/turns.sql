@@ -334,12 +334,12 @@ UPDATE turns INDEXED BY turns_single_flight SET lease_until = 0 WHERE status = '
 
 -- name: expired_turns
 -- Turns to adopt: running, and their leases have ended. The longest abandoned come first. The columns are those of
--- `rules.turns.ExpiredTurn`, in its order.
+-- `rules.turns.ExpiredTurn`, in its order. Turns that were handed over have no lease.
 SELECT t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
        t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
   FROM turns t INDEXED BY turns_single_flight
- WHERE t.status = 'running' AND t.lease_until < :now
+ WHERE t.status = 'running' AND t.lease_until < :now AND (NOT :only_handed_over OR t.lease_until = 0)
  ORDER BY t.lease_until, t.id
  LIMIT :limit;
 
