@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Request, expect
 
 from tests.api.harness import ApiServer, Client, Scripts
 from turnkeep.api.identity.authentication import COOKIE, hash_key
@@ -51,9 +51,10 @@ class Harness:
         self.lookup_allowed = lookup_allowed or asyncio.Event()
         """The tool `lookup` waits for this event."""
         self.console_errors: list[str] = []
+        self.known_servers = [server.url]
         self.foreign_requests: list[str] = []
-        """Requests to any server but this one."""
-        context.on("request", lambda request: self._check_request(request.url))
+        """Requests to any server but the known ones."""
+        context.on("request", self._check_request)
         context.on("weberror", lambda error: self.console_errors.append(str(error.error)))
         context.on("console", self._check_console)
         context.set_default_timeout(TIMEOUT_MS)
@@ -89,9 +90,11 @@ class Harness:
         operator = await self.server.operator()
         return await self.server.client(operator.key, turnkeep_user="local")
 
-    def _check_request(self, url: str) -> None:
-        if not url.startswith((self.server.url, "blob:", "data:")):
-            self.foreign_requests.append(url)
+    def _check_request(self, request: Request) -> None:
+        is_known = request.url.startswith((*self.known_servers, "blob:", "data:"))
+        # What the page of another known server asks for is its own matter.
+        if not is_known and request.frame.url.startswith((self.server.url, "about:")):
+            self.foreign_requests.append(request.url)
 
     def _check_console(self, message: Any) -> None:
         if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
