@@ -15,10 +15,12 @@ from turnkeep_client.wire.base import (
     CallId,
     ConversationId,
     FileId,
+    InviteId,
     KeyId,
     MessageId,
     OrgId,
     PageId,
+    SessionId,
     TableId,
     TurnId,
     UserId,
@@ -32,11 +34,13 @@ __all__ = [
     "ConversationId",
     "ErasureId",
     "FileId",
+    "InviteId",
     "KeyId",
     "MessageId",
     "OrgId",
     "OutboxId",
     "PageId",
+    "SessionId",
     "TableId",
     "TurnId",
     "UserId",
@@ -47,11 +51,13 @@ __all__ = [
     "new_conversation_id",
     "new_erasure_id",
     "new_file_id",
+    "new_invite_id",
     "new_key_id",
     "new_message_id",
     "new_org_id",
     "new_outbox_id",
     "new_page_id",
+    "new_session_id",
     "new_table_id",
     "new_turn_id",
     "new_user_id",
@@ -74,6 +80,8 @@ PREFIXES = (
     "call",
     "evt",
     "erasure",
+    "session",
+    "invite",
 )
 
 OutboxId = NewType("OutboxId", str)
@@ -126,6 +134,14 @@ def new_page_id() -> PageId:
 
 def new_table_id() -> TableId:
     return TableId(_new("table"))
+
+
+def new_session_id() -> SessionId:
+    return SessionId(_new("session"))
+
+
+def new_invite_id() -> InviteId:
+    return InviteId(_new("invite"))
 
 
 def new_call_id() -> CallId:

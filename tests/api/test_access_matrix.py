@@ -19,7 +19,19 @@ from turnkeep.api.telemetry.metrics import Metrics
 ENDPOINTS = all_endpoints(UserTokens(["secret"]), SigninLinks(Path("."), ["secret"]), Metrics())
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.PUBLIC]
 
-PUBLIC = {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/signin"}
+PUBLIC = {
+    "/",
+    "/healthz",
+    "/metrics",
+    "/openapi.json",
+    "/readyz",
+    "/signin",
+    "/signin/oidc",
+    "/signin/oidc/callback",
+    "/v1/signin",
+    "/v1/signin/invite",
+    "/v1/signout",
+}
 """Routes that need no key. A new route in this set needs a good reason."""
 
 BODIES: dict[str, Any] = {
@@ -29,6 +41,7 @@ BODIES: dict[str, Any] = {
     "create_key": {"name": "k"},
     "create_key_of_org": {"name": "k"},
     "create_token": {"user": "u"},
+    "create_invite": {"user": "u"},
     "create_workspace": {"name": "w"},
     "create_org": {"name": "o"},
     "create_agent": {"name": "a"},
@@ -75,6 +88,8 @@ async def things(service: Client, user: Client) -> dict[str, str]:
         "org_id": fake_id("org"),
         "user": "nobody-here",
         "erasure_id": fake_id("erasure"),
+        "session_id": fake_id("session"),
+        "invite_id": (await service.post("/v1/invites", json={"user": "guest"})).json()["id"],
     }
 
 

@@ -23,10 +23,23 @@ from turnkeep.api.http.endpoints import Dispatcher, Endpoint
 from turnkeep.api.http.middleware import Cors, PageMiddleware, RequestMiddleware
 from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.identity.authentication import Authenticator
+from turnkeep.api.identity.oidc import IdentityProviderClient, provider_of
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
 from turnkeep.api.identity.tokens import UserTokens
-from turnkeep.api.native import account, agents, conversations, files, knowledge, operations, sandbox, skills, turns
+from turnkeep.api.native import (
+    account,
+    agents,
+    conversations,
+    files,
+    knowledge,
+    operations,
+    people,
+    sandbox,
+    signin,
+    skills,
+    turns,
+)
 from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
 from turnkeep.api.telemetry.metrics import Metrics
@@ -46,8 +59,15 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
     metrics = metrics or Metrics()
     metrics.watch(runtime)
     settings = runtime.settings
-    tokens = UserTokens(signing_secrets(settings))
-    endpoints = all_endpoints(tokens, SigninLinks.of(settings), metrics, metrics_access=settings.metrics)
+    signing = signing_secrets(settings)
+    tokens = UserTokens(signing)
+    endpoints = all_endpoints(
+        tokens,
+        SigninLinks.of(settings),
+        metrics,
+        provider=provider_of(settings, signing),
+        metrics_access=settings.metrics,
+    )
     authenticator = Authenticator(
         runtime.store,
         tokens,
@@ -86,7 +106,12 @@ async def answer_unknown_path(scope: Scope, receive: Receive, send: Send) -> Non
 
 
 def all_endpoints(
-    tokens: UserTokens, links: SigninLinks, metrics: Metrics, *, metrics_access: MetricsAccess = "public"
+    tokens: UserTokens,
+    links: SigninLinks,
+    metrics: Metrics,
+    *,
+    provider: IdentityProviderClient | None = None,
+    metrics_access: MetricsAccess = "public",
 ) -> tuple[Endpoint, ...]:
     """All endpoints, sorted by path."""
     made: list[Endpoint] = []
@@ -106,9 +131,12 @@ def all_endpoints(
         chat_completions.endpoints,
         account.endpoints,
         account.token_endpoints(tokens),
+        people.endpoints,
         operations.endpoints,
         operations.health_endpoints,
-        operations.signin_endpoints(tokens, links),
+        signin.endpoints,
+        signin.link_endpoints(links),
+        signin.provider_endpoints(provider),
         operations.openapi_endpoints(openapi),
         *([] if metrics_access == "off" else [operations.metrics_endpoints(metrics.text, metrics_access)]),
     )

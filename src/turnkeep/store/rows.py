@@ -18,6 +18,7 @@ from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
+from turnkeep.model.sessions import Invite, PageSession, SignedIn
 from turnkeep.model.turns import Turn, TurnError
 from turnkeep.store.commands import ErasureJob, TokenBinding
 from turnkeep_client.wire.account import ErasedCounts
@@ -57,6 +58,8 @@ WORKSPACE_COLUMNS = ", ".join(Workspace.__struct_fields__)
 KEY_COLUMNS = ", ".join(ApiKey.__struct_fields__)
 MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
 AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
+SESSION_COLUMNS = ", ".join(PageSession.__struct_fields__)
+INVITE_COLUMNS = ", ".join(Invite.__struct_fields__)
 OUTBOX_COLUMNS = ", ".join(OutboxEntry.__struct_fields__)
 ERASURE_COLUMNS = ", ".join(ErasureJob.__struct_fields__)
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
@@ -78,6 +81,8 @@ COLUMNS = {
     "member": MEMBER_COLUMNS,
     "agent": AGENT_COLUMNS,
     "table": TABLE_COLUMNS,
+    "session": SESSION_COLUMNS,
+    "invite": INVITE_COLUMNS,
     "outbox": OUTBOX_COLUMNS,
     "erasure": ERASURE_COLUMNS,
     "limit": ", ".join(LIMITS),
@@ -382,6 +387,28 @@ def to_member(row: Row) -> Member:
     """A member from the values of `MEMBER_COLUMNS`."""
     values = dict(zip(Member.__struct_fields__, row, strict=True))
     return Member(**values | {"is_disabled": bool(values["is_disabled"])})
+
+
+def to_session(row: Row) -> PageSession:
+    """A session from the values of `SESSION_COLUMNS`."""
+    return PageSession(**dict(zip(PageSession.__struct_fields__, row, strict=True)))
+
+
+def to_signed_in(row: Row) -> SignedIn:
+    """A session, its user and its workspace, from the values of their columns one after the other."""
+    user = len(PageSession.__struct_fields__)
+    workspace = user + len(Member.__struct_fields__)
+    end = workspace + len(Workspace.__struct_fields__)
+    return SignedIn(
+        session=to_session(row[:user]),
+        member=to_member(row[user:workspace]),
+        workspace=to_workspace(row[workspace:end]),
+    )
+
+
+def to_invite(row: Row) -> Invite:
+    """An invite from the values of `INVITE_COLUMNS`."""
+    return Invite(**dict(zip(Invite.__struct_fields__, row, strict=True)))
 
 
 def to_key(row: Row) -> ApiKey:

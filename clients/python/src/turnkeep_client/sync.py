@@ -21,6 +21,7 @@ from turnkeep_client.conversations import Conversations
 from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.files import FileResource
 from turnkeep_client.knowledge import Pages, Tables
+from turnkeep_client.people import Invites, Sessions
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, Event, TurnStream, TurnView
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
@@ -354,6 +355,18 @@ class SyncErasures(SyncResource[Erasures]):
     get = _blocking(Erasures.get)
 
 
+class SyncInvites(SyncResource[Invites]):
+    list = _iterating(Invites.list)
+    create = _blocking(Invites.create)
+    delete = _blocking(Invites.delete)
+
+
+class SyncSessions(SyncResource[Sessions]):
+    list = _iterating(Sessions.list)
+    end = _blocking(Sessions.end)
+    end_all = _blocking(Sessions.end_all)
+
+
 class SyncNativeTools(SyncResource[NativeTools]):
     list = _iterating(NativeTools.list)
 
@@ -414,6 +427,8 @@ class Turnkeep:
         self.tokens = SyncTokens(self._loop, inner.tokens)
         self.users = SyncUsers(self._loop, inner.users)
         self.erasures = SyncErasures(self._loop, inner.erasures)
+        self.invites = SyncInvites(self._loop, inner.invites)
+        self.sessions = SyncSessions(self._loop, inner.sessions)
         self.tools = SyncNativeTools(self._loop, inner.tools)
         self.workspaces = SyncWorkspaces(self._loop, inner.workspaces)
         self.usage = SyncUsage(self._loop, inner.usage)

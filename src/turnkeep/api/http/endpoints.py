@@ -89,6 +89,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     errors: tuple[int, ...] = ()
     limits_itself: bool = False
     """The handler applies the rate limit itself, after it has looked for a repeated idempotency key."""
+    has_foreign_query: bool = False
+    """The query was written by another server, so the handler reads it, and passes over what it does not know."""
     is_described: bool = True
     """Whether the OpenAPI document lists it."""
     feature: Feature | None = None
@@ -233,8 +235,7 @@ class Dispatcher:
             request=request,
             identity=identity,
             body=await self._body(endpoint, request),
-            # The query of a signed address is the signature, which the handler checks.
-            query=Nothing() if endpoint.policy is Policy.SIGNED else parse_query(endpoint.query, scope["query_string"]),
+            query=_query(endpoint, scope["query_string"]),
             over_limit=over_limit,
         )
         try:
@@ -310,6 +311,13 @@ class PathEndpoints:
         if method == "OPTIONS":
             return Response(status_code=204, headers=self._allow)
         raise HTTPException(405, headers=self._allow)
+
+
+def _query(endpoint: Endpoint, query_string: bytes) -> Any:
+    """The query, unless the handler reads it: that of a signed address is the signature."""
+    if endpoint.policy is Policy.SIGNED or endpoint.has_foreign_query:
+        return Nothing()
+    return parse_query(endpoint.query, query_string)
 
 
 def parse_query(kind: Any, query_string: bytes) -> Any:

@@ -21,16 +21,23 @@ from msgspec import Struct
 from starlette.datastructures import Headers
 
 from turnkeep.api.http.requests import known_id
-from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
+from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
+from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, OutOfScope, Unauthorized
 from turnkeep.ids import AgentId, KeyId, OrgId, WorkspaceId
 from turnkeep.model.principals import ApiKey, Feature, Member, Principal, Workspace
-from turnkeep.store.ports import DirectoryStore
+from turnkeep.model.sessions import PageSession
+from turnkeep.store.ports import Store
 from turnkeep_client.wire.account import TurnSource
 
 COOKIE = "turnkeep_session"
-COOKIE_SECONDS = 7 * 24 * 3600
 COOKIE_CHARS = 4_096
+PAGE_COOKIE = "tkp_"
+"""How the value of that cookie begins."""
+INVITE = "tki_"
+"""How the secret of an invite begins."""
+USE_SECONDS = 300
+"""How exact the time of the last use of a session is: noting it costs a write."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_CHARS = 255
 KEYS_REMEMBERED = 10_000
@@ -53,6 +60,8 @@ class Identity(Struct, frozen=True, kw_only=True):
     """The workspace as it was read to identify the caller, if it was read."""
     is_operator: bool = False
     """The key comes from the server's own configuration (the local key, the bootstrap key). It may manage tenants."""
+    session: PageSession | None = None
+    """The session of a browser on the bundled page."""
 
 
 class Policy(StrEnum):
@@ -119,7 +128,7 @@ class Authenticator:
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: Store,
         tokens: UserTokens,
         *,
         home_org: OrgId,
@@ -143,9 +152,9 @@ class Authenticator:
             if scheme.lower() != "bearer" or not secret:
                 raise Unauthorized("Send the key as `Authorization: Bearer …`.")
             if secret.startswith(USER_TOKEN):
-                return await self._user(self._tokens.verify(USER_TOKEN, secret), headers)
+                return await self._user(self._tokens.verify(secret), headers)
             return await self._service(secret, headers)
-        if cookie := _cookie(headers):
+        if cookie := cookie_of(headers, COOKIE):
             return await self._page(cookie, method, headers)
         raise Unauthorized("This needs a key. Send it as `Authorization: Bearer …`.")
 
@@ -185,10 +194,7 @@ class Authenticator:
         )
 
     async def _user(self, claims: Claims, headers: Headers) -> Identity:
-        if "turnkeep-user" in headers:
-            raise Forbidden("Only a service key may act for a user. This token speaks for its own user.")
-        if headers.get("turnkeep-workspace", claims.ws) != claims.ws:
-            raise NotFound("No such workspace.")
+        _check_user_headers(headers, claims.ws)
         return await self.cache.find(claims, lambda: self._user_identity(claims))
 
     async def _user_identity(self, claims: Claims) -> Identity:
@@ -214,12 +220,24 @@ class Authenticator:
         return Identity(principal=principal, source=claims.src, requests_per_minute=claims.rpm, workspace=workspace)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
-        claims = self._tokens.verify(PAGE_COOKIE, cookie)
-        origin = headers.get("origin", "").lower()
-        if method not in SAFE_METHODS and origin not in page_origins(headers, self._public_url):
-            raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
-        identity = await self._user(claims, headers)
-        return Identity(principal=identity.principal, source="ui", workspace=identity.workspace)
+        found = await self._store.signed_in(hash_key(cookie))
+        if found is None:
+            raise Unauthorized("Your session has ended. Sign in again.")
+        if method not in SAFE_METHODS:
+            check_origin(headers, self._public_url)
+        session, member, workspace = found.session, found.member, found.workspace
+        _check_user_headers(headers, workspace.id)
+        check_enabled(member)
+        if system_clock() - session.last_used_at > USE_SECONDS * 1000:
+            await self._store.use_session(session.id)
+        principal = Principal(
+            org_id=workspace.org_id,
+            workspace_id=workspace.id,
+            user_id=member.id,
+            role=member.role,
+            user=member.shown,
+        )
+        return Identity(principal=principal, source="ui", workspace=workspace, session=session)
 
     async def _key(self, org_id: OrgId, key_id: KeyId) -> ApiKey | None:
         """The key behind a token; None for an unknown one. Cached, because what tokens inherit of it never changes."""
@@ -237,6 +255,14 @@ class Authenticator:
             member = await self._store.ensure_member(org_id, workspace_id, external_id)
         check_enabled(member)
         return member
+
+
+def _check_user_headers(headers: Headers, workspace_id: WorkspaceId) -> None:
+    """A user acts for nobody else, in no other workspace."""
+    if "turnkeep-user" in headers:
+        raise Forbidden("Only a service key may act for a user. This token speaks for its own user.")
+    if headers.get("turnkeep-workspace", workspace_id) != workspace_id:
+        raise NotFound("No such workspace.")
 
 
 def _bounds_of_token(claims: Claims, key: ApiKey | None) -> dict[str, Any]:
@@ -297,18 +323,22 @@ def hash_key(key: str) -> bytes:
 def refuse_key_in_query(query_string: bytes) -> None:
     """Raises Unauthorized for a key in the query, even a valid one: addresses end up in logs and browser histories."""
     for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
-        if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE)):
+        if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE, INVITE)):
             raise Unauthorized("A key does not belong into a query string. Send it as `Authorization: Bearer …`.")
 
 
-def page_origins(headers: Headers, public_url: str | None) -> frozenset[str]:
-    """The origins of the bundled page: the public address, and the Host of the request."""
+def check_origin(headers: Headers, public_url: str | None) -> None:
+    """Raises Forbidden unless the request comes from the bundled page, which has the public address, or that of Host.
+
+    The browser adds its cookie to requests of any page, and says in `Origin` which page it was.
+    """
     host = headers.get("host", "").lower()
     origins = {f"http://{host}", f"https://{host}"} if host else set()
     if public_url:
         parts = urlsplit(public_url)
         origins.add(f"{parts.scheme}://{parts.netloc}".lower())
-    return frozenset(origins)
+    if headers.get("origin", "").lower() not in origins:
+        raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
 
 
 def header_text(value: str) -> str:
@@ -322,12 +352,12 @@ def header_text(value: str) -> str:
     return text
 
 
-def _cookie(headers: Headers) -> str | None:
-    """The cookie of the bundled page, found by splitting: it has no quotes, and `http.cookies` needs quadratic time for
-    cookies of others. A value that is too long to be ours is ignored."""
+def cookie_of(headers: Headers, wanted: str) -> str | None:
+    """A cookie of ours, found by splitting: it has no quotes, and `http.cookies` needs quadratic time for cookies of
+    others. A value that is too long to be ours is ignored."""
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.partition("=")
-        if name.strip() == COOKIE:
+        if name.strip() == wanted:
             value = value.strip()
-            return value if len(value) <= COOKIE_CHARS else None
+            return value if 0 < len(value) <= COOKIE_CHARS else None
     return None

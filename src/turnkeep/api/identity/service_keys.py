@@ -25,6 +25,7 @@ __all__ = [
     "LOCAL_KEY",
     "SECRET_KEYS",
     "SigninLinks",
+    "check_unlimited",
     "local_key",
     "make_folder",
     "make_key",
@@ -103,6 +104,18 @@ async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.
         scopes=narrowed(maker.scopes, asked.scopes),
         **{name: _limit(name, getattr(own, name), getattr(asked, name)) for name in (*LIMITS, "requests_per_minute")},
     )
+
+
+async def check_unlimited(store: DirectoryStore, maker: Principal) -> None:
+    """Raises Forbidden for a caller whose own key has limits: what it makes here would not have them."""
+    if maker.key_id is None:
+        return
+    own = next((key for key in await store.keys(maker.org_id) if key.id == maker.key_id), None)
+    if own is None or any(
+        bound is not None
+        for bound in (own.monthly_message_limit, own.requests_per_minute, own.allowed_tools, own.scopes, maker.scopes)
+    ):
+        raise Forbidden("A key with limits, allowed tools or scopes cannot invite. Use a key without, or the page.")
 
 
 def narrowed(own: Scopes | None, asked: Scopes | None) -> Scopes | None:

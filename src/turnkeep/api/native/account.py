@@ -14,7 +14,7 @@ from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, Res
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.identity.authentication import USER_CHARS, check_enabled
 from turnkeep.api.identity.service_keys import make_key, narrowed, within_limits_of
-from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
+from turnkeep.api.identity.tokens import Claims, UserTokens
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, UsersQuery, page_of
 from turnkeep.clock import system_clock
@@ -70,7 +70,7 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             scopes=scopes,
             src=body.source,
         )
-        signed = tokens.sign(USER_TOKEN, claims)
+        signed = tokens.sign(claims)
         return json_response(wire.Token(token=signed, expires_at=expires_at, user=member.shown), status=201)
 
     return endpoints
@@ -87,7 +87,7 @@ endpoints = Endpoints("account")
 )
 async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Who the caller is, and the limits that a page explains before anything is uploaded."""
-    principal, settings = call.principal, call.runtime.settings
+    principal, settings, session = call.principal, call.runtime.settings, call.identity.session
     workspace = await call.runtime.store.workspace(principal.org_id, principal.workspace_id)
     shown = wire.Me(
         user=principal.user,
@@ -98,6 +98,7 @@ async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         max_file_bytes=settings.max_file_bytes,
         max_files_per_message=settings.max_files_per_message,
         scopes=views.scopes_of(principal.scopes),
+        session=None if session is None else views.session_of(session, is_current=True),
     )
     return json_response(shown)
 
@@ -360,21 +361,22 @@ async def list_users(call: ApiCall[Nothing, UsersQuery]) -> ASGIApp:
 @endpoints.add("GET", "/v1/users/{user}", policy=Policy.ADMIN, responses=(USER,), errors=(404,))
 async def read_user(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """One user, by id or by the host's id."""
-    return json_response(views.user_of(await _user_of_path(call)))
+    return json_response(views.user_of(await user_of_path(call)))
 
 
 @endpoints.add(
     "PATCH", "/v1/users/{user}", policy=Policy.ADMIN, body=wire.UserPatch, responses=(USER,), errors=(404, 507)
 )
 async def change_user(call: ApiCall[wire.UserPatch, Nothing]) -> ASGIApp:
-    """Change name, role or limits of a user, or disable them. A disabled user can do nothing from now on, and their
-    turns are stopped."""
-    member = await _user_of_path(call)
+    """Change name, role or limits of a user, or disable them. A disabled user can do nothing from now on, is
+    signed out of the page, and their turns are stopped."""
+    member = await user_of_path(call)
     changes = {name: value for name, value in msgspec.structs.asdict(call.body).items() if value is not UNSET}
     if member.id == call.principal.user_id and (changes.get("is_disabled") or changes.get("role") == "member"):
         raise Forbidden("You cannot take your own rights away. Ask another admin, or use a service key.")
     changed = await call.runtime.store.change_member(call.principal.org_id, msgspec.structs.replace(member, **changes))
     if changed.is_disabled:
+        await call.runtime.store.end_sessions(call.principal.org_id, changed.id)
         await _stop_turns(call.runtime, call.principal.org_id, changed)
     return json_response(views.user_of(changed))
 
@@ -420,7 +422,7 @@ async def _stop_turns(runtime: Runtime, org_id: OrgId, member: Member) -> None:
             await runtime.engine.cancel(user, turn_id)
 
 
-async def _user_of_path(call: ApiCall[Any, Any]) -> Member:
+async def user_of_path(call: ApiCall[Any, Any]) -> Member:
     """The user with this id, or with this id of the host, in the caller's workspace."""
     name = call.path("user")
     if len(name) > USER_CHARS:

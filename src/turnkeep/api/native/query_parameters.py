@@ -69,7 +69,13 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
     format: Literal["json", "csv"] = "json"
 
 
-class SigninQuery(Struct, frozen=True, kw_only=True):
+class ReturnQuery(Struct, frozen=True, kw_only=True):
+    """Where a person returns to after the sign-in."""
+
+    return_to: str = "/"
+
+
+class SigninQuery(ReturnQuery, frozen=True, kw_only=True):
     token: Annotated[str, Meta(max_length=200)] = ""
 
 

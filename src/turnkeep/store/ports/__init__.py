@@ -15,6 +15,7 @@ from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.store import Store
 from turnkeep.store.ports.turns import TurnStore
 
@@ -25,6 +26,7 @@ __all__ = [
     "FileStore",
     "KnowledgeStore",
     "OutboxStore",
+    "SessionStore",
     "Store",
     "TurnStore",
 ]

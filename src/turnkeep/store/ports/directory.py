@@ -36,9 +36,16 @@ class DirectoryStore(Protocol):
         until purged), and for the default one."""
 
     async def ensure_member(
-        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        external_id: str,
+        *,
+        role: str | None = None,
+        name: str | None = None,
     ) -> Member:
-        """The member with that host id, created when it is first seen (role `member`); a given role is stored."""
+        """The member with that host id, created when it is first seen (role `member`). A given role or name is
+        stored."""
 
     async def members(
         self,

@@ -8,11 +8,20 @@ from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.turns import TurnStore
 
 
 class Store(
-    TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, OutboxStore, ErasureStore, Protocol
+    TurnStore,
+    ConversationStore,
+    DirectoryStore,
+    SessionStore,
+    FileStore,
+    KnowledgeStore,
+    OutboxStore,
+    ErasureStore,
+    Protocol,
 ):
     """One database, all its verbs."""
 

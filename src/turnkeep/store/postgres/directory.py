@@ -139,12 +139,19 @@ class PostgresDirectory:
         await self._database.transact(work)
 
     async def ensure_member(
-        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        external_id: str,
+        *,
+        role: str | None = None,
+        name: str | None = None,
     ) -> Member:
         check_workspace(org_id, workspace_id)
         check_text(external_id, "user", limit=KEY_CHARS)
         check_role(role)
-        rows = await self._database.write("ensure_member", new_user_id(), org_id, workspace_id, external_id, role)
+        given = (role, None if name is None else check_name(name))
+        rows = await self._database.write("ensure_member", new_user_id(), org_id, workspace_id, external_id, *given)
         if not rows:
             raise no_workspace()
         return to_member(rows[0])

@@ -20,6 +20,7 @@ from turnkeep.store.postgres.io.statements import statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
 from turnkeep.store.postgres.outbox import PostgresOutbox
+from turnkeep.store.postgres.sessions import PostgresSessions
 from turnkeep.store.postgres.turns import PostgresTurns
 
 POOL_SIZE = 10
@@ -32,6 +33,7 @@ class PostgresStore(
     PostgresLeases,
     PostgresConversations,
     PostgresDirectory,
+    PostgresSessions,
     PostgresFiles,
     PostgresKnowledge,
     PostgresTables,

@@ -91,12 +91,19 @@ class SqliteDirectory(StoreThreads):
         await self._write(_delete_workspace, check_id(org_id, "org"), check_id(workspace_id, "ws"))
 
     async def ensure_member(
-        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        external_id: str,
+        *,
+        role: str | None = None,
+        name: str | None = None,
     ) -> Member:
         check_workspace(org_id, workspace_id)
         checks.check_text(external_id, "user", limit=checks.KEY_CHARS)
         check_role(role)
-        return await self._write(_ensure_member, org_id, workspace_id, external_id, role)
+        given = {"role": role, "name": None if name is None else check_name(name)}
+        return await self._write(_ensure_member, org_id, workspace_id, external_id, given)
 
     async def members(
         self,
@@ -251,11 +258,11 @@ def _delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId
 
 
 def _ensure_member(
-    session: Session, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, role: str | None
+    session: Session, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, given: dict[str, str | None]
 ) -> Member:
     workspace(session, org_id, workspace_id)
     values = {"id": new_user_id(), "org": org_id, "workspace": workspace_id, "external": external_id}
-    return to_member(session.rows("ensure_member", values | {"role": role, "now": session.now})[0])
+    return to_member(session.rows("ensure_member", values | given | {"now": session.now})[0])
 
 
 def _member(session: Session, which: dict[str, str]) -> Member:

@@ -21,6 +21,7 @@ from turnkeep.store.sqlite.io.migrate import migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox
+from turnkeep.store.sqlite.sessions import SqliteSessions
 from turnkeep.store.sqlite.turns import TurnVerbs
 
 
@@ -28,6 +29,7 @@ class SqliteStore(
     TurnVerbs,
     SqliteConversations,
     SqliteDirectory,
+    SqliteSessions,
     SqliteFiles,
     SqliteKnowledge,
     SqliteTables,

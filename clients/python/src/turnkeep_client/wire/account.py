@@ -1,4 +1,4 @@
-"""The account on the wire: the caller, tokens, service keys, orgs, workspaces, models, usage, health."""
+"""The account on the wire: the caller, sessions, invites, tokens, keys, orgs, workspaces, models, usage, health."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -11,6 +11,9 @@ TurnSource = Literal["ui", "api"]
 """Where a turn was asked from: a page that users see, or the API."""
 
 CallerRole = Literal["member", "admin", "service"]
+
+SigninMethod = Literal["link", "oidc", "invite"]
+"""How a person signed in to the page: by the link that the server prints, at the identity provider, by an invite."""
 
 Scope = Literal["workspace", "user", "key"]
 """What a monthly limit is set on."""
@@ -49,9 +52,67 @@ class GrantedScopes(Struct, frozen=True, kw_only=True):
     features: Sequence[str] | str
 
 
+class PageSession(Struct, frozen=True, kw_only=True):
+    """A browser that is signed in to the page. `browser` is how it calls itself; `is_current` marks that of the
+    caller."""
+
+    id: str
+    method: Annotated[str, known_words(SigninMethod)]
+    browser: str
+    created_at: int
+    last_used_at: int
+    expires_at: int
+    is_current: bool = False
+
+
+class NewInvite(RequestBody, frozen=True, kw_only=True):
+    """`user` is the host's id of the person, who is made a user if there is none of that id. A role or name that is
+    left out stays as it is; that of a new user is `member`, and `user`."""
+
+    user: UserName
+    name: Name | None = None
+    role: Literal["member", "admin"] | UnsetType = UNSET
+    ttl_seconds: Annotated[int, Meta(ge=60, le=2_592_000)] = 259_200
+
+
+class Invite(Struct, frozen=True, kw_only=True):
+    """A link that signs one user in, once. `url` is the link itself, shown once, when it is made."""
+
+    id: str
+    user: UserRef
+    created_at: int
+    expires_at: int
+    url: str | UnsetType = UNSET
+
+
+class InviteSecret(RequestBody, frozen=True, kw_only=True):
+    """What follows `#` in the link of an invite."""
+
+    token: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class IdentityProvider(Struct, frozen=True, kw_only=True):
+    """Where people sign in elsewhere: a name to show, and the address that begins a sign-in."""
+
+    name: str
+    url: str
+
+
+class SigninWays(Struct, frozen=True, kw_only=True):
+    """The ways to sign in to the page of this server. Links and invites always are."""
+
+    provider: IdentityProvider | None
+
+
+class SignedOut(Struct, frozen=True, kw_only=True):
+    """`provider_url` leads to the sign-out of the identity provider, if the person came from one that has it."""
+
+    provider_url: str | None
+
+
 class Me(Struct, frozen=True, kw_only=True):
     """The caller, and what a page must know before it sends a message: the default model, the limits of files, and the
-    scopes of the token or key (null: all that its role may)."""
+    scopes of the token or key (null: all that its role may). `session` is that of a browser on the page."""
 
     user: UserRef | None
     user_id: str | None
@@ -61,6 +122,7 @@ class Me(Struct, frozen=True, kw_only=True):
     max_file_bytes: int
     max_files_per_message: int
     scopes: GrantedScopes | None = None
+    session: PageSession | None = None
 
 
 class NewToken(RequestBody, frozen=True, kw_only=True):

@@ -61,11 +61,12 @@ DELETE FROM turnkeep.api_keys WHERE workspace_id = $1
 DELETE FROM turnkeep.workspaces WHERE id = $1
 
 -- name: ensure_member
--- The member with that host id. A role that is given is stored, one that is not leaves the old one.
-INSERT INTO turnkeep.members AS m (id, org_id, workspace_id, external_id, role, created_at)
-SELECT $1, w.org_id, w.id, $4, coalesce($5::text, 'member'), turnkeep.now_ms()
+-- The member with that host id. A role or name that is given is stored, one that is not leaves the old one.
+INSERT INTO turnkeep.members AS m (id, org_id, workspace_id, external_id, role, name, created_at)
+SELECT $1, w.org_id, w.id, $4, coalesce($5::text, 'member'), $6::text, turnkeep.now_ms()
   FROM turnkeep.workspaces w WHERE w.org_id = $2 AND w.id = $3
-ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce($5::text, m.role)
+ON CONFLICT (workspace_id, external_id) DO UPDATE
+   SET role = coalesce($5::text, m.role), name = coalesce($6::text, m.name)
 RETURNING {m.member_columns}
 
 -- name: members

@@ -48,10 +48,10 @@ DELETE FROM api_keys WHERE workspace_id = :workspace;
 DELETE FROM workspaces WHERE id = :workspace;
 
 -- name: ensure_member
--- The member with that host id. A role that is given is stored, one that is not leaves the old one.
-INSERT INTO members (id, org_id, workspace_id, external_id, role, created_at)
-VALUES (:id, :org, :workspace, :external, coalesce(:role, 'member'), :now)
-ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce(:role, role)
+-- The member with that host id. A role or name that is given is stored, one that is not leaves the old one.
+INSERT INTO members (id, org_id, workspace_id, external_id, role, name, created_at)
+VALUES (:id, :org, :workspace, :external, coalesce(:role, 'member'), :name, :now)
+ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce(:role, role), name = coalesce(:name, name)
 RETURNING {member_columns};
 
 -- name: members

@@ -413,3 +413,32 @@ CREATE TABLE erasures (
 ) STRICT;
 CREATE INDEX erasures_open ON erasures (not_before) WHERE done_at IS NULL;
 CREATE INDEX erasures_erased ON erasures (erased_at) WHERE erased_at IS NOT NULL;
+-- Sign-in to the page: a session for each browser, and links that invite a person.
+CREATE TABLE sessions (
+    id           text PRIMARY KEY,
+    org_id       text NOT NULL,
+    workspace_id text NOT NULL,
+    user_id      text NOT NULL REFERENCES members ON DELETE CASCADE,
+    secret_hash  blob NOT NULL UNIQUE,
+    method       text NOT NULL,  -- link, oidc, invite
+    browser      text NOT NULL,  -- how the browser calls itself
+    created_at   integer NOT NULL,
+    last_used_at integer NOT NULL,
+    expires_at   integer NOT NULL
+) STRICT;
+CREATE INDEX sessions_of_user ON sessions (user_id);
+CREATE INDEX sessions_by_end ON sessions (expires_at);
+
+CREATE TABLE invites (
+    id           text PRIMARY KEY,
+    org_id       text NOT NULL,
+    workspace_id text NOT NULL,
+    user_id      text NOT NULL REFERENCES members ON DELETE CASCADE,
+    secret_hash  blob NOT NULL UNIQUE,
+    created_at   integer NOT NULL,
+    expires_at   integer NOT NULL,
+    used_at      integer
+) STRICT;
+CREATE INDEX invites_of_user ON invites (user_id);
+CREATE INDEX invites_of_workspace ON invites (workspace_id);
+CREATE INDEX invites_by_end ON invites (expires_at);

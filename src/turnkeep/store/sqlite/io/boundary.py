@@ -38,6 +38,8 @@ ENGINE_TABLES: Final = frozenset(
         "workspaces",
         "members",
         "api_keys",
+        "sessions",
+        "invites",
         "usage",
         "usage_days",
         "erasures",
