@@ -15,7 +15,7 @@ from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.identity.service_keys import make_key, make_org
 from turnkeep.api.native.query_parameters import ListQuery, page_of
 from turnkeep.config import MetricsAccess
-from turnkeep.errors import NotFound, SchemaMismatch, Unauthorized, Unavailable
+from turnkeep.errors import NotFound, SchemaMismatch, Unavailable
 from turnkeep.files.orphans import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId
 from turnkeep_client import wire

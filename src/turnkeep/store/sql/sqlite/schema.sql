@@ -413,6 +413,7 @@ CREATE TABLE erasures (
 ) STRICT;
 CREATE INDEX erasures_open ON erasures (not_before) WHERE done_at IS NULL;
 CREATE INDEX erasures_erased ON erasures (erased_at) WHERE erased_at IS NOT NULL;
+
 -- Sign-in to the page: a session for each browser, and links that invite a person.
 CREATE TABLE sessions (
     id           text PRIMARY KEY,
