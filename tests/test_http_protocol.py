@@ -14,7 +14,7 @@ import uvicorn
 from msgspec import structs
 
 from turnkeep.api.http.problem_details import status_of
-from turnkeep.http_server.sockets import raise_open_files
+from turnkeep.http_server.sockets import SharedListener, raise_open_files
 from turnkeep.http_server.uvicorn_server import (
     STATUSES,
     BoundedProtocol,
@@ -789,3 +789,49 @@ class TestPieces:
         assert end_of_piece(data, 18, 100, is_head=True) == len(data)
         assert end_of_piece(data, 0, 10, is_head=True) == 10
         assert end_of_piece(data, 0, 100, is_head=False) == len(data)
+
+
+class TestWorkersThatShareASocket:
+    async def test_take_connections_in_turn(self) -> None:
+        taken: list[str] = []
+
+        def make(name: str) -> Callable[[], asyncio.Protocol]:
+            class Taking(asyncio.Protocol):
+                def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                    taken.append(name)
+                    transport.close()
+
+            return Taking
+
+        with socket.create_server(("127.0.0.1", 0), backlog=100) as listening, listening.dup() as other:
+            clients = [socket.create_connection(listening.getsockname()) for _ in range(40)]
+            listening.setblocking(False)
+            listeners = [SharedListener(each, make(name)) for name, each in (("a", listening), ("b", other))]
+            async with asyncio.timeout(DEADLINE):
+                while len(taken) < 40:  # noqa: ASYNC110 - the system has no event for it
+                    await asyncio.sleep(0.01)
+            for listener in listeners:
+                listener.close()
+            for client in clients:
+                client.close()
+        assert min(taken.count("a"), taken.count("b")) >= 10
+
+    async def test_accept_nothing_after_they_were_closed(self) -> None:
+        taken: list[asyncio.BaseTransport] = []
+
+        class Taking(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                taken.append(transport)
+
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.setblocking(False)
+            listener = SharedListener(listening, Taking)
+            with socket.create_connection(listening.getsockname()):
+                async with asyncio.timeout(DEADLINE):
+                    while not taken:  # noqa: ASYNC110 - the same
+                        await asyncio.sleep(0.01)
+            listener.close()
+            with socket.create_connection(listening.getsockname()):
+                await asyncio.sleep(0.05)
+            assert len(taken) == 1
+            taken[0].close()

@@ -6,16 +6,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
 from tests.server_process import SECONDS, clean_environment, serving
 from turnkeep.client import Turnkeep
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.tools.vault import SecretUnreadable, Vault
+from turnkeep_client import AsyncTurnkeep
 
 MANUAL = Path(__file__).parents[1] / "docs"
 SECRET = "a credential of the tests"
@@ -97,3 +100,41 @@ class TestAProviderOfYourOwn:
             with Turnkeep(address, key) as turnkeep:
                 assert turnkeep.ask("Polly?", model="parrot/grey").text == "Polly?"
                 assert {"demo", "parrot/grey"} <= {model.id for model in turnkeep.models.list()}
+
+
+class TestPutItBeforeYourCustomers:
+    PAGE = "howto/put-it-before-your-customers.md"
+
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> Iterator[dict[str, str]]:
+        """What the host's programs are told: the server, its key and the agent for customers."""
+        with serving(tmp_path, environment(), "--sandbox-url", "off") as server:
+            key = (tmp_path / ".turnkeep" / "local.key").read_text()
+            with Turnkeep(server.url, key) as turnkeep:
+                agent = turnkeep.agents.create("Shop", instructions="Be kind.").id
+            yield {"TURNKEEP_URL": server.url, "TURNKEEP_KEY": key, "AGENT": agent}
+
+    def test_a_customer_is_refused_whatever_the_check_tries(self, tmp_path: Path, backend: dict[str, str]) -> None:
+        run = [sys.executable, "-c", program(self.PAGE, "refused = 0")]
+        told = subprocess.run(
+            run, cwd=tmp_path, env=environment(**backend), check=True, timeout=SECONDS, capture_output=True, text=True
+        ).stdout
+        assert "ALLOWED" not in told
+        tried = told.count("refused (")
+        assert told.endswith(f"instructions: hidden\n{tried} of {tried} refused\n")
+
+    async def test_the_backend_gives_tokens_to_those_who_are_signed_in(
+        self, backend: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in backend.items():
+            monkeypatch.setenv(name, value)
+        names: dict[str, Any] = {}
+        exec(program(self.PAGE, "turnkeep-token"), names)
+        async with names["turnkeep"], TestClient(TestServer(names["app"])) as browser:
+            made = await (await browser.post("/turnkeep-token", cookies={"session": "session-of-ann"})).json()
+            assert (await browser.post("/turnkeep-token", cookies={"session": "of nobody"})).status == 500
+        async with AsyncTurnkeep(backend["TURNKEEP_URL"], made["token"]) as customer:
+            answer = await customer.ask("Hello", agent_id=backend["AGENT"])
+            found = await customer.conversations.get(answer.conversation_id)
+        assert found.user is not None
+        assert found.user.external_id == "customer-1"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
+from turnkeep.api.identity.tokens import Claims, UserTokens
 from turnkeep.engine.sandbox.runner_client import GatewayTokens
 from turnkeep.files.signed_urls import UrlSigner
 from turnkeep.ids import KeyId, OrgId, TurnId, UserId, WorkspaceId
@@ -28,12 +28,11 @@ ENCODED_CLAIMS = (
 
 
 class TestFormats:
-    def test_user_tokens_and_page_cookies(self) -> None:
+    def test_user_tokens(self) -> None:
         tokens = UserTokens(SECRETS)
         token = f"tku_{ENCODED_CLAIMS}.pXT8ZuEnNS4ZP3Za7nR6FzuP1aJiFL1MdFFUVPOX7XQ"
-        assert tokens.sign(USER_TOKEN, CLAIMS) == token
-        assert tokens.verify(USER_TOKEN, token) == CLAIMS
-        assert tokens.sign(PAGE_COOKIE, CLAIMS) == f"tkp_{ENCODED_CLAIMS}.jYCBWN_pPvkUKwJPXiF0HKmHjO-bu3lgGsdwQRC5Up4"
+        assert tokens.sign(CLAIMS) == token
+        assert tokens.verify(token) == CLAIMS
 
     def test_addresses(self) -> None:
         path = "/v1/files/file_1/content"

@@ -1,7 +1,11 @@
 """The time, as an integer of Unix epoch milliseconds, from a source that tests can replace."""
 
+import calendar
 import time
 from collections.abc import Callable
+from functools import lru_cache
+
+_DAY_MS = 24 * 60 * 60 * 1000
 
 Clock = Callable[[], int]
 """Returns the present as Unix epoch milliseconds."""
@@ -13,7 +17,18 @@ def system_clock() -> int:
 
 def month_of(at: int) -> str:
     """The billing month (UTC) of a moment: `2026-11`."""
-    return time.strftime("%Y-%m", time.gmtime(at / 1000))
+    return _month_of_day(at // _DAY_MS)
+
+
+@lru_cache(maxsize=100)
+def _month_of_day(day: int) -> str:
+    return time.strftime("%Y-%m", time.gmtime(day * _DAY_MS // 1000))
+
+
+def next_month(at: int) -> int:
+    """The moment at which the month after that of `at` begins."""
+    now = time.gmtime(at / 1000)
+    return calendar.timegm((now.tm_year, now.tm_mon + 1, 1, 0, 0, 0)) * 1000
 
 
 class FakeClock:

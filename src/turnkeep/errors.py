@@ -5,6 +5,7 @@
     ├── WorldError …           something outside failed; a retry may help
     ├── Fenced                 this worker no longer holds the turn; stop quietly
     │   ├── LeaseLost
+    │   │   └── HandedOver
     │   └── TurnSettled
     └── Defect                 a bug or a broken installation; an operator must look
         ├── SchemaMismatch
@@ -31,6 +32,7 @@ from turnkeep_client.wire.errors import (
     QueueFull,
     QuotaExceeded,
     RateLimited,
+    ReachedLimit,
     RequestTimeout,
     SandboxUnavailable,
     StorageFull,
@@ -53,6 +55,7 @@ __all__ = [
     "Fenced",
     "FileTooLarge",
     "Forbidden",
+    "HandedOver",
     "HeadersTooLarge",
     "IdempotencyConflict",
     "InvalidRequest",
@@ -63,6 +66,7 @@ __all__ = [
     "QueueFull",
     "QuotaExceeded",
     "RateLimited",
+    "ReachedLimit",
     "RequestTimeout",
     "SandboxUnavailable",
     "SchemaMismatch",
@@ -88,6 +92,10 @@ class LeaseLost(Fenced):
     """Another worker has taken the turn over (its attempt is higher than ours)."""
 
     code = "lease_lost"
+
+
+class HandedOver(LeaseLost):
+    """This worker shuts down, and another one goes on with the turn."""
 
 
 class TurnSettled(Fenced):

@@ -15,10 +15,12 @@ from turnkeep_client.wire.base import (
     CallId,
     ConversationId,
     FileId,
+    InviteId,
     KeyId,
     MessageId,
     OrgId,
     PageId,
+    SessionId,
     TableId,
     TurnId,
     UserId,
@@ -30,12 +32,15 @@ __all__ = [
     "AgentId",
     "CallId",
     "ConversationId",
+    "ErasureId",
     "FileId",
+    "InviteId",
     "KeyId",
     "MessageId",
     "OrgId",
     "OutboxId",
     "PageId",
+    "SessionId",
     "TableId",
     "TurnId",
     "UserId",
@@ -44,12 +49,15 @@ __all__ = [
     "new_agent_id",
     "new_call_id",
     "new_conversation_id",
+    "new_erasure_id",
     "new_file_id",
+    "new_invite_id",
     "new_key_id",
     "new_message_id",
     "new_org_id",
     "new_outbox_id",
     "new_page_id",
+    "new_session_id",
     "new_table_id",
     "new_turn_id",
     "new_user_id",
@@ -57,10 +65,29 @@ __all__ = [
     "random_bytes",
 ]
 
-PREFIXES = ("org", "ws", "user", "key", "agent", "conv", "turn", "msg", "file", "page", "table", "call", "evt")
+PREFIXES = (
+    "org",
+    "ws",
+    "user",
+    "key",
+    "agent",
+    "conv",
+    "turn",
+    "msg",
+    "file",
+    "page",
+    "table",
+    "call",
+    "evt",
+    "erasure",
+    "session",
+    "invite",
+)
 
 OutboxId = NewType("OutboxId", str)
 """An entry of the outbox. It is not part of the API."""
+
+ErasureId = NewType("ErasureId", str)
 
 _PATTERN = re.compile(rf"({'|'.join(PREFIXES)})_[0-9a-f]{{32}}")
 
@@ -109,12 +136,24 @@ def new_table_id() -> TableId:
     return TableId(_new("table"))
 
 
+def new_session_id() -> SessionId:
+    return SessionId(_new("session"))
+
+
+def new_invite_id() -> InviteId:
+    return InviteId(_new("invite"))
+
+
 def new_call_id() -> CallId:
     return CallId(_new("call"))
 
 
 def new_outbox_id() -> OutboxId:
     return OutboxId(_new("evt"))
+
+
+def new_erasure_id() -> ErasureId:
+    return ErasureId(_new("erasure"))
 
 
 def check_id(value: object, prefix: str) -> str:
@@ -133,18 +172,12 @@ RANDOM_BYTES = 1_024
 
 
 def _new(prefix: str) -> str:
-    return f"{prefix}_{_uuid7():032x}"
-
-
-def _uuid7() -> int:
     """RFC 9562, method 3: the sub-millisecond part of the clock fills rand_a, so that ids of one process rise."""
     global _last_tick  # noqa: PLW0603 - guarded by the lock
     with _lock:
-        tick = time.time_ns() * 4096 // 1_000_000
-        tick = _last_tick = max(tick, _last_tick + 1)
-    milliseconds, fraction = tick >> 12, tick & 0xFFF
-    chance = int.from_bytes(random_bytes(8)) >> 2
-    return milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | chance
+        tick = _last_tick = max(time.time_ns() * 4096 // 1_000_000, _last_tick + 1)
+        chance = int.from_bytes(_taken(8))
+    return f"{prefix}_{tick >> 12:012x}7{tick & 0xFFF:03x}{chance >> 2 | 1 << 63:016x}"
 
 
 def random_bytes(count: int) -> bytes:
@@ -152,12 +185,16 @@ def random_bytes(count: int) -> bytes:
 
     They are fetched many at a time: each call of `os.urandom` lets another thread run, and then waits for it.
     """
-    global _random  # noqa: PLW0603 - guarded by the lock
     with _lock:
-        if len(_random) < count:
-            _random = os.urandom(max(RANDOM_BYTES, count))
-        taken, _random = _random[:count], _random[count:]
-        return taken
+        return _taken(count)
+
+
+def _taken(count: int) -> bytes:
+    global _random  # noqa: PLW0603 - guarded by the lock
+    if len(_random) < count:
+        _random = os.urandom(max(RANDOM_BYTES, count))
+    taken, _random = _random[:count], _random[count:]
+    return taken
 
 
 def _forget_random() -> None:

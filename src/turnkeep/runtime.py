@@ -139,7 +139,10 @@ async def open_store(settings: Settings) -> Store:
         settings.database_url,
         client_url=settings.database_client_url,
         client_password=client_password(settings.database_url),
+        pool_size=settings.database_connections,
+        client_pool_size=settings.database_client_connections,
         prepared_statements=settings.database_prepared_statements,
+        command_seconds=settings.command_seconds,
     )
 
 
@@ -156,12 +159,8 @@ def client_password(database_url: str) -> str | None:
 
 
 async def home_org(store: Store) -> OrgId:
-    """The oldest org, created if there is none."""
-    orgs = await store.orgs()
-    if orgs:
-        return min(orgs, key=lambda org: (org.created_at, org.id)).id
-    org, _ = await store.create_org(HOME_ORG)
-    return org.id
+    """The oldest org, created if there is none. Servers that start at the same time agree on it."""
+    return (await store.first_org(HOME_ORG)).id
 
 
 def default_providers(settings: Settings, environ: Mapping[str, str]) -> ProviderRegistry:

@@ -149,7 +149,7 @@ def settings_for(data_dir: Path, **changes: Json) -> Settings:
         "bootstrap_key": OPERATOR_KEY,
         "model": "scripted",
         "lease_seconds": 5.0,
-        "drain_seconds": 2.0,
+        "drain_seconds": 0.0,
     }
     return Settings(**(usual | changes))
 

@@ -529,6 +529,8 @@ class TestSecrets:
             assert response.status_code == 200, (path, response.text)
             shown.append(response.text)
         stored = repr(await free.runtime.store.agent(await _tenant(free), agent))
+        for handler in logging.getLogger().handlers:
+            handler.flush()
         for text in (*shown, stored, log.getvalue(), repr(free.scripts.requests), repr(free.runtime.settings)):
             assert SECRET not in text
         assert "tks1." in stored

@@ -119,6 +119,8 @@ class TestTheList:
             "monthly_message_limit": None,
             "monthly_token_limit": None,
             "monthly_cost_limit": None,
+            "stored_byte_limit": None,
+            "parallel_turn_limit": None,
             "created_at": by_id["created_at"],
         }
         other = await server.tenant("another")

@@ -1,7 +1,10 @@
 """Operation: liveness, readiness, metrics, OpenAPI, HEAD, the front page."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -10,11 +13,24 @@ from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id,
 from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_files import a_conversation, upload
 from tests.api.test_turns import ModelPause
+from tests.servers import create_database, drop_database, execute, of_this_worker, shared_postgres_uri
 from turnkeep.api import app
 from turnkeep.api.telemetry import metrics
 from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
 from turnkeep.errors import LeaseLost, Unavailable
 from turnkeep.ids import new_turn_id
+
+OTHERS_ENDED = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+@pytest.fixture
+async def own_database() -> AsyncIterator[str]:
+    """A database that the test may break."""
+    name = of_this_worker("health")
+    yield await create_database(shared_postgres_uri(), name)
+    await drop_database(shared_postgres_uri(), name)
 
 
 class TestHealth:
@@ -29,10 +45,56 @@ class TestHealth:
         async def away(*_: object, **__: object) -> None:
             raise Unavailable("The database is away.")
 
-        monkeypatch.setattr(type(server.runtime.store), "workspace", away)
+        monkeypatch.setattr(type(server.runtime.store), "check_ready", away)
         anonymous = await server.client(None)
         assert code_of(await anonymous.get("/readyz")) == (503, "unavailable")
         assert (await anonymous.get("/healthz")).status_code == 200
+
+    async def test_not_ready_while_leases_cannot_be_renewed(
+        self, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def away(*_: object, **__: object) -> None:
+            raise Unavailable("The database is away.")
+
+        pause = ModelPause()
+        server.scripts.say(pause(), "Done.")
+        await user.ask(background=True)
+        await pause.reached.wait()
+        monkeypatch.setattr(type(server.runtime.store), "renew", away)
+        anonymous = await server.client(None)
+        async with asyncio.timeout(60):
+            while (refused := await anonymous.get("/readyz")).status_code == 200:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.1)
+        assert code_of(refused) == (503, "unavailable")
+        assert "renew the leases" in refused.json()["detail"]
+        monkeypatch.undo()
+        async with asyncio.timeout(60):
+            while (await anonymous.get("/readyz")).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        pause.opened.set()
+
+    @pytest.mark.parametrize(
+        "change, said",
+        [
+            ("ALTER DATABASE {name} SET default_transaction_read_only = on", "takes no writes"),
+            ("UPDATE turnkeep.migrations_of_functions SET checksum = 'of another release'", "another release"),
+            ("INSERT INTO turnkeep.migrations VALUES (9999, 'later', 'x')", "another release"),
+        ],
+    )
+    async def test_not_ready_on_a_database_that_takes_no_writes_or_has_another_schema(
+        self, tmp_path: Path, own_database: str, change: str, said: str
+    ) -> None:
+        settings = settings_for(tmp_path, database_url=own_database, database_connections=1)
+        async with ApiServer.start(settings) as server:
+            anonymous = await server.client(None)
+            assert (await anonymous.get("/readyz")).status_code == 200
+            name = urlsplit(own_database).path.strip("/")
+            await execute(own_database, change.format(name=name))
+            await execute(own_database, OTHERS_ENDED)
+            refused = await anonymous.get("/readyz")
+            assert code_of(refused) == (503, "unavailable")
+            assert said in refused.json()["detail"]
+            assert (await anonymous.get("/healthz")).status_code == 200
 
     async def test_the_numbers_are_prometheus_text(self, server: ApiServer, user: Client) -> None:
         await user.ask()

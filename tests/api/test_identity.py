@@ -1,17 +1,100 @@
 """Authentication: who may call, and as whom. Hosts, CORS and sign-in."""
 
+import asyncio
 import re
 import stat
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
-from turnkeep.api.identity.authentication import COOKIE
-from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
+from turnkeep.api.identity.authentication import (
+    COOKIE,
+    IDENTITIES_REMEMBERED,
+    IDENTITY_SECONDS,
+    Identity,
+    IdentityCache,
+)
+from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks, signing_secrets
 from turnkeep.config import Settings
+from turnkeep.errors import Unauthorized
+from turnkeep.ids import new_org_id, new_workspace_id
+from turnkeep.model.principals import Principal
 
+_IDENTITY = Identity(
+    principal=Principal(org_id=new_org_id(), workspace_id=new_workspace_id(), user_id=None, role="service")
+)
 OLD_SECRET, NEW_SECRET = "o" * 32, "n" * 32
+
+
+class TestRememberedIdentities:
+    """That a change counts at once on the worker that makes it, is tested where the change is."""
+
+    @both
+    async def test_a_key_that_another_worker_revokes_dies_soon(self, server: ApiServer, service: Client) -> None:
+        made = (await service.post("/v1/keys", json={"name": "backend"})).json()
+        other = await server.client(made["key"])
+        assert (await other.get("/v1/conversations")).status_code == 200
+        org = (await server.runtime.store.orgs())[-1]
+        await server.runtime.store.revoke_key(org.id, made["id"])
+        async with asyncio.timeout(30):
+            while (response := await other.get("/v1/conversations")).status_code == 200:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.05)
+        assert code_of(response) == (401, "unauthorized")
+
+    @both
+    async def test_a_user_whom_another_worker_disables_is_refused_soon(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        me = (await user.read("/v1/me"))["user"]["id"]
+        org, store = (await server.runtime.store.orgs())[-1], server.runtime.store
+        (member,) = await store.members_by_id(org.id, [me])
+        await store.change_member(org.id, msgspec.structs.replace(member, is_disabled=True))
+        async with asyncio.timeout(30):
+            while (response := await user.get("/v1/me")).status_code == 200:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.05)
+        assert code_of(response) == (403, "forbidden")
+
+    async def test_an_identity_is_read_again_when_its_time_is_over(self) -> None:
+        clock, reads = [0.0], 0
+        cache = IdentityCache(now=lambda: clock[0])
+
+        async def read() -> Identity:
+            nonlocal reads
+            reads += 1
+            return _IDENTITY
+
+        for clock[0] in (0.0, IDENTITY_SECONDS * 0.99, IDENTITY_SECONDS):
+            assert await cache.find("key", read) == _IDENTITY
+        assert reads == 2
+        await cache.find("another key", read)
+        assert reads == 3
+
+    async def test_one_that_was_being_read_while_something_changed_is_not_remembered(self) -> None:
+        cache = IdentityCache()
+
+        async def read_slowly() -> Identity:
+            cache.forget()
+            return _IDENTITY
+
+        async def refuse() -> Identity:
+            raise Unauthorized("revoked")
+
+        assert await cache.find("key", read_slowly) == _IDENTITY
+        with pytest.raises(Unauthorized):
+            await cache.find("key", refuse)
+
+    async def test_they_are_not_too_many(self) -> None:
+        cache = IdentityCache()
+
+        async def read() -> Identity:
+            return _IDENTITY
+
+        for number in range(IDENTITIES_REMEMBERED + 5):
+            await cache.find(number, read)
+        assert len(cache._entries) == 5
 
 
 class TestServiceKeys:
@@ -199,7 +282,7 @@ class TestRoles:
 class TestThePage:
     async def sign_in(self, server: ApiServer, settings: Settings) -> Client:
         browser = await server.client(None)
-        token = SigninLinks(settings.data_dir).make()
+        token = SigninLinks.of(settings).make()
         response = await browser.get("/signin", params={"token": token})
         assert response.status_code == 303
         assert response.headers["location"] == "/"
@@ -211,7 +294,7 @@ class TestThePage:
     async def test_the_link_signs_every_browser_in_until_it_expires_or_the_server_starts_again(
         self, server: ApiServer, settings: Settings
     ) -> None:
-        links = SigninLinks(settings.data_dir)
+        links = SigninLinks.of(settings)
         token, expired = links.make(), links.make(seconds=0)
         for _ in range(2):
             browser = await server.client(None)
@@ -222,6 +305,16 @@ class TestThePage:
         assert code_of(await anonymous.get("/signin", params={"token": "guessed"})) == (401, "unauthorized")
         links.forget_all()
         assert code_of(await anonymous.get("/signin", params={"token": token})) == (401, "unauthorized")
+
+    async def test_the_link_of_one_server_works_on_every_server_with_the_same_secrets(
+        self, server: ApiServer, settings: Settings, tmp_path: Path
+    ) -> None:
+        another = SigninLinks(tmp_path / "another", signing_secrets(settings))
+        stranger = SigninLinks(tmp_path / "stranger", ["a secret that no other server has, of forty"])
+        anonymous = await server.client(None)
+        assert (await anonymous.get("/signin", params={"token": another.make()})).status_code == 303
+        for token in (stranger.make(), another.make(seconds=0), another.make() + "x", "a.b.c", "é.1.é", "."):
+            assert code_of(await anonymous.get("/signin", params={"token": token})) == (401, "unauthorized")
 
     async def test_the_link_signs_a_browser_in_as_an_admin(self, server: ApiServer, settings: Settings) -> None:
         browser = await self.sign_in(server, settings)

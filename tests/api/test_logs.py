@@ -1,8 +1,10 @@
 """Logs: JSON lines with turn ids and without secrets. Traces: spans, if an exporter is configured."""
 
+import asyncio
 import io
 import json
 import logging
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +32,49 @@ def log() -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
+def written_to(log: io.StringIO) -> str:
+    """All lines so far, also those that wait for others."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    return log.getvalue()
+
+
+def messages(log: io.StringIO) -> list[str]:
+    """What this server has written so far."""
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    return [line["message"] for line in lines if line["logger"].startswith("turnkeep")]
+
+
+class TestLinesThatWaitForOthers:
+    async def test_are_written_together_and_soon(self, log: io.StringIO) -> None:
+        for number in range(3):
+            logging.getLogger("turnkeep.http").info("request %d", number)
+        assert messages(log) == []
+        async with asyncio.timeout(30):
+            while not messages(log):  # noqa: ASYNC110 - a stream of text has only its text
+                await asyncio.sleep(0.01)
+        assert messages(log) == ["request 0", "request 1", "request 2"]
+
+    @pytest.mark.parametrize("name, level", [("turnkeep.http", logging.ERROR), ("turnkeep.audit", logging.INFO)])
+    async def test_are_written_before_one_that_must_not_be_lost(self, log: io.StringIO, name: str, level: int) -> None:
+        logging.getLogger("turnkeep.http").info("first")
+        logging.getLogger(name).log(level, "second")
+        assert messages(log) == ["first", "second"]
+
+    async def test_are_not_too_many(self, log: io.StringIO) -> None:
+        logging.getLogger("turnkeep.http").info("x" * 70_000)
+        assert messages(log) == ["x" * 70_000]
+
+    async def test_are_written_when_the_process_ends(self, log: io.StringIO) -> None:
+        logging.getLogger("turnkeep.http").info("last words")
+        logging.shutdown([weakref.ref(handler) for handler in logging.getLogger().handlers])
+        assert messages(log) == ["last words"]
+
+    def test_do_not_exist_outside_of_an_event_loop(self, log: io.StringIO) -> None:
+        logging.getLogger("turnkeep.http").info("at once")
+        assert messages(log) == ["at once"]
+
+
 class TestALineThatCannotBeWritten:
     def test_is_dropped_but_raises_if_it_is_of_the_audit_log(self, log: io.StringIO) -> None:
         log.close()
@@ -47,7 +92,7 @@ class TestSecrets:
         service = await server.tenant()
         user = await server.user(service)
         made = (await service.post("/v1/keys", json={"name": "k"})).json()["key"]
-        link = SigninLinks(settings.data_dir).make()
+        link = SigninLinks.of(settings).make()
         browser = await server.client(None)
         cookie = (await browser.get("/signin", params={"token": link})).headers["set-cookie"].partition(";")[0]
         server.scripts.say("private answer", Fail(RuntimeError(f"Bearer {made} failed at postgresql://me:pw1234@db/x")))
@@ -55,7 +100,7 @@ class TestSecrets:
         await service.get("/v1/conversations", params={"key": service.key})
         await (await server.client(made + "x")).get("/v1/conversations")
         await browser.post("/v1/turns", json={"message": "?"}, headers={"origin": server.url})
-        written = log.getvalue()
+        written = written_to(log)
         secrets = {
             "operator": OPERATOR_KEY,
             "service": service.key,
@@ -86,7 +131,7 @@ class TestLines:
     async def test_each_line_is_json_and_turns_are_named(self, log: io.StringIO, server: ApiServer) -> None:
         user = await server.user(await server.tenant())
         answer = await user.ask()
-        lines = [json.loads(line) for line in log.getvalue().splitlines()]
+        lines = [json.loads(line) for line in written_to(log).splitlines()]
         assert all({"ts", "level", "logger", "message"} <= set(line) for line in lines)
         about = [line for line in lines if line.get("turn_id") == answer["turn"]["id"]]
         assert {"turn began", "turn ended", "request"} <= {line["message"] for line in about}

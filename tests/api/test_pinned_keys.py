@@ -59,7 +59,7 @@ class TestWhoMakesWhat:
 
     async def test_so_is_one_made_with_the_cookie_of_the_page(self, server: ApiServer, settings: Settings) -> None:
         browser = await server.client(None, origin=server.url)
-        await browser.get("/signin", params={"token": SigninLinks(settings.data_dir).make()})
+        await browser.get("/signin", params={"token": SigninLinks.of(settings).make()})
         made = await new_key(browser)
         assert made["workspace_id"] == (await browser.read("/v1/me"))["workspace_id"]
 

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.api.harness import ApiServer, settings_for
 from tests.property_tests import examples
 from tests.sandbox.scripted_runner import scripted_runner
+from turnkeep.config import Settings
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = examples(3, at_night=25)
@@ -32,8 +32,8 @@ EXAMPLES = examples(3, at_night=25)
 class ThreadedServer:
     """The server in a loop of its own, since schemathesis calls it from the test's thread."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -57,7 +57,7 @@ class ThreadedServer:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with (
             scripted_runner() as runner,
-            ApiServer.start(settings_for(self._folder), runner_url=runner.url) as server,
+            ApiServer.start(self._settings, runner_url=runner.url) as server,
         ):
             user = await server.user(await server.tenant(), role="admin")
             answer = await user.ask()
@@ -85,9 +85,10 @@ class ThreadedServer:
             await self._stop.wait()
 
 
-@pytest.fixture(scope="module")
-def threaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
-    with ThreadedServer(tmp_path_factory.mktemp("schema")) as server:
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def threaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
+    own = {"database_url": request.getfixturevalue("api_database")} if request.param == "postgres" else {}
+    with ThreadedServer(settings_for(tmp_path_factory.mktemp("schema"), **own)) as server:
         yield server
 
 

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Request, expect
 
 from tests.api.harness import ApiServer, Client, Scripts
+from turnkeep.api.identity.authentication import COOKIE, hash_key
 from turnkeep.api.identity.service_keys import SigninLinks
+from turnkeep.api.native.signin import new_cookie
+from turnkeep.ids import UserId
+from turnkeep.model.sessions import NewSession
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import Outcome
 from turnkeep.tools.registry import ToolRegistry
@@ -47,9 +51,10 @@ class Harness:
         self.lookup_allowed = lookup_allowed or asyncio.Event()
         """The tool `lookup` waits for this event."""
         self.console_errors: list[str] = []
+        self.known_servers = [server.url]
         self.foreign_requests: list[str] = []
-        """Requests to any server but this one."""
-        context.on("request", lambda request: self._check_request(request.url))
+        """Requests to any server but the known ones."""
+        context.on("request", self._check_request)
         context.on("weberror", lambda error: self.console_errors.append(str(error.error)))
         context.on("console", self._check_console)
         context.set_default_timeout(TIMEOUT_MS)
@@ -61,7 +66,7 @@ class Harness:
     async def open_page(self, path: str = "/") -> Page:
         """A new tab, signed in with a link like that of `turnkeep serve`."""
         page = await self.context.new_page()
-        token = SigninLinks(self.server.runtime.settings.data_dir).make()
+        token = SigninLinks.of(self.server.runtime.settings).make()
         signin = f"{self.server.url}/signin?token={token}"
         if path == "/":
             await page.goto(signin)
@@ -72,14 +77,24 @@ class Harness:
             await page.goto(f"{self.server.url}{path}")
         return page
 
+    async def sign_in(self, user_id: UserId) -> str:
+        """Give the browser a session of this user of the operator's org, and return the cookie."""
+        runtime, cookie = self.server.runtime, new_cookie()
+        session = NewSession(secret_hash=hash_key(cookie), method="link", browser="A test", seconds=600)
+        await runtime.store.add_session(runtime.home_org, user_id, session)
+        await self.context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.server.url}])
+        return cookie
+
     async def api(self) -> Client:
         """The API, as the same user."""
         operator = await self.server.operator()
         return await self.server.client(operator.key, turnkeep_user="local")
 
-    def _check_request(self, url: str) -> None:
-        if not url.startswith((self.server.url, "blob:", "data:")):
-            self.foreign_requests.append(url)
+    def _check_request(self, request: Request) -> None:
+        is_known = request.url.startswith((*self.known_servers, "blob:", "data:"))
+        # What the page of another known server asks for is its own matter.
+        if not is_known and request.frame.url.startswith((self.server.url, "about:")):
+            self.foreign_requests.append(request.url)
 
     def _check_console(self, message: Any) -> None:
         if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:

@@ -128,7 +128,7 @@ class TestNothingToShow:
         page = await harness.context.new_page()
         await page.goto(harness.server.url)
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        token = SigninLinks(harness.server.runtime.settings.data_dir).make()
+        token = SigninLinks.of(harness.server.runtime.settings).make()
         await page.get_by_label("Or paste the link here").fill(f"{harness.server.url}/signin?token={token}")
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.get_by_label("Message", exact=True)).to_be_visible()

@@ -7,10 +7,6 @@ import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
 
 from tests.browser.harness import ChatPage, Harness
-from turnkeep.api.identity.authentication import COOKIE
-from turnkeep.api.identity.service_keys import signing_secrets
-from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
-from turnkeep.clock import system_clock
 
 
 async def settings_of(harness: Harness, section: str) -> Page:
@@ -177,11 +173,7 @@ class TestMembers:
         runtime = harness.server.runtime
         workspace = await runtime.store.workspace(runtime.home_org)
         user = await runtime.store.ensure_member(runtime.home_org, workspace.id, "ann", role="member")
-        claims = Claims(
-            org=runtime.home_org, ws=workspace.id, user=user.id, role="member", exp=system_clock() + 600_000
-        )
-        cookie = UserTokens(signing_secrets(runtime.settings)).sign(PAGE_COOKIE, claims)
-        await harness.context.add_cookies([{"name": COOKIE, "value": cookie, "url": harness.server.url}])
+        await harness.sign_in(user.id)
         return await harness.context.new_page()
 
     async def test_see_agents_without_keys_or_buttons_of_admins(self, harness: Harness, member: Page) -> None:

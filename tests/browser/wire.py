@@ -11,7 +11,7 @@ from turnkeep.api.telemetry.metrics import Metrics
 
 
 def write_document(file: Path) -> None:
-    endpoints = all_endpoints(UserTokens(["a secret that signs nothing"]), SigninLinks(Path()), Metrics())
+    endpoints = all_endpoints(UserTokens(["a secret that signs nothing"]), SigninLinks(Path(), ["secret"]), Metrics())
     file.write_bytes(document(endpoints))
 
 

@@ -251,7 +251,7 @@ class TestAChat:
 
     def test_download_fetches_a_file_that_an_answer_shows(self, shell: Shell) -> None:
         async def upload() -> str:
-            async with shell.site.client() as client:
+            async with shell.site.client(user="local") as client:
                 return (await client.files.upload(b"a,b\n1,2\n", name="table.csv")).id
 
         file_id = shell.on_server(upload)

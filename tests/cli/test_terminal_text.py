@@ -236,6 +236,7 @@ WORKING: dict[str, Use] = {
     "users list": lambda house: ("users", "list", "Name"),
     "users show": lambda house: ("users", "show", house.user()),
     "users update": lambda house: ("users", "update", house.user(), "--name", house.name()),
+    "users invite": lambda house: ("users", "invite", "guest", "--name", house.name()),
     "doctor": lambda house: ("doctor", house.transcript()),
     "orgs create": lambda house: ("orgs", "create", house.name()),
     "orgs list": lambda house: ("orgs", "list"),

@@ -199,8 +199,8 @@ class TestAServerThatGoesAway:
         async with site.client(patience_seconds=0.5) as client, client.stream("Count!", background=True) as stream:
             while not stream.text:
                 await anext(stream)
-            gate.set()
             await site.stop()
+            gate.set()
             with pytest.raises(ConnectionLost) as lost:
                 await stream.result()
             assert lost.value.turn_id == stream.turn_id

@@ -80,7 +80,7 @@ class Cluster:
         if start:
             await engine.start()
         self._stack.push_async_callback(engine.close)
-        self._stack.push_async_callback(engine.drain, seconds=5)
+        self._stack.push_async_callback(engine.drain, seconds=0)
         return engine
 
     async def ask(self, engine: Engine, text: str = "Hello", **fields: Any) -> Claimed:

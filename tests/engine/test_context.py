@@ -1,5 +1,8 @@
 """What a turn's model is shown: as much of the past, and of the turn itself, as the settings say."""
 
+import gc
+import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +15,7 @@ from tests.engine.harness import QUICK, Cluster, FailOnDefect, Latch
 from tests.store.factories import elsewhere
 from turnkeep.compiler import Budget, Encoding, encode_turns
 from turnkeep.engine import EngineSettings, Options
-from turnkeep.engine.assembly import HistoryCache
+from turnkeep.engine.assembly import GrownHistory, HistoryCache
 from turnkeep.engine.loop import LocalTurn
 from turnkeep.errors import NotFound
 from turnkeep.ids import ConversationId, TurnId
@@ -248,15 +251,37 @@ class TestThePastInMemory:
         assert shown_in_turn[3] == ["First?", "One.", "Second?", "Two again.", "Third?"]
 
     def test_is_bounded(self) -> None:
-        encoding = Encoding(target="openai_chat", reasoning_of=None, sees_images=True, budget=Budget())
-        histories = [encode_turns([asked(f"turn_{n}", "x" * 5_000), said(f"turn_{n}", 1)], encoding) for n in range(9)]
         cache = HistoryCache(limit=30_000)
-        for n, history in enumerate(histories):
-            assert history is not None
-            cache.keep(TurnId(f"turn_{n}"), history)
+        for n in range(9):
+            cache.keep(TurnId(f"turn_{n}"), grown(n, words="x" * 5_000))
         kept = [n for n in range(9) if cache.take(TurnId(f"turn_{n}")) is not None]
         assert kept == [5, 6, 7, 8]
         assert cache.take(TurnId("turn_8")) is None, "its turn keeps a longer one"
+
+    @pytest.mark.parametrize("chars", [10, 1_000, 50_000])
+    def test_is_measured_by_what_it_takes_in_memory(self, chars: int) -> None:
+        def taken(make: Callable[[int], Any]) -> tuple[float, list[Any]]:
+            gc.collect()
+            tracemalloc.start()
+            made = [make(n) for n in range(50)]
+            size, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            return size / len(made), made
+
+        for make in (
+            lambda n: grown(n, words=f"{n}".ljust(chars, "x")),
+            lambda n: grown(n, words=f"{n}".ljust(chars, "x")).encoded(),
+        ):
+            size, made = taken(make)
+            assert 0.5 * size <= made[0].byte_count <= 2 * size
+
+
+def grown(n: int, *, words: str) -> GrownHistory:
+    """A history of one turn."""
+    past = encode_turns((), Encoding(target="openai_chat", reasoning_of=None, sees_images=True, budget=Budget()))
+    assert past is not None
+    rows = (asked(f"turn_{n}", words), said(f"turn_{n}", 1))
+    return GrownHistory(past=past, rows=rows, first_turn=None)
 
 
 class TestTheTurnItself:

@@ -93,7 +93,7 @@ class TestTelling:
         claimed = await cluster.ask(engine, background=True)
         turn_id = claimed.turn.id
         await latch.reached.wait()
-        await engine.drain(seconds=5)
+        await engine.drain(seconds=0)
         other = await cluster.enter([[Until(second.pass_through), "Done."]], tools=[make])
         await second.reached.wait()
         await write_back(cluster, turn_id, "second.csv", attempt=2)

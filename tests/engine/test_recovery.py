@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.engine.harness import QUICK, Cluster, Latch, kinds
+from tests.engine.harness import DYING, QUICK, Cluster, Latch, kinds
 from turnkeep.engine import Draining, Engine, Observer, Options
 from turnkeep.engine.held_turn import open_calls
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
-from turnkeep.store.commands import Settlement
+from turnkeep.store.commands import DueWork, Settlement
 from turnkeep.tools.functions import tool
 from turnkeep_client.wire.blocks import Text, ToolResult, Usage
 from turnkeep_client.wire.events import Reset, TurnBegan
@@ -167,13 +167,36 @@ class TestADatabaseThatWasAway:
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
         assert kinds(await cluster.events(turn.id)) == ["turn", "reset", "result"]
 
+    async def test_lets_living_workers_renew_first_but_not_what_was_handed_over(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        patient = structs.replace(DYING, provider_timeout_seconds=60.0)
+        dead = await cluster.enter([["Half", Until(Latch().pass_through)]], settings=patient, start=False)
+        left = await cluster.enter([["Half", Until(Latch().pass_through)]], settings=patient, start=False)
+        silent, handed_over = await cluster.ask(dead), await cluster.ask(left)
+        real, away = cluster.store.due_work, True
+
+        async def due_work() -> DueWork:
+            if away:
+                raise Unavailable("away")
+            return await real()
+
+        monkeypatch.setattr(cluster.store, "due_work", due_work)
+        heir = await cluster.enter([["Whole."], ["Whole."]])
+        await asyncio.sleep(QUICK.lease_seconds / 2 + 0.5)  # by then the lease of the dead one has ended too
+        await left.drain(seconds=0)
+        away = False
+        assert (await heir.wait(handed_over.turn.id)).status == "succeeded"
+        assert (await cluster.store.turn(cluster.ann, silent.turn.id)).attempt == 1
+        assert (await heir.wait(silent.turn.id)).attempt == 2
+
     async def test_has_an_adoption_taken_back_whose_answer_was_lost(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settings = structs.replace(QUICK, lease_seconds=600.0)
         leaving = await cluster.enter([["Never", Until(Latch().pass_through)]], settings=settings, start=False)
         claimed = await cluster.ask(leaving)
-        await leaving.drain(seconds=5)
+        await leaving.drain(seconds=0)
         monkeypatch.setattr(cluster.store, "adopt", away_once(cluster.store.adopt, after=True))
         heir = await cluster.enter([["Hello."]], settings=settings)
         turn = await heir.wait(claimed.turn.id)
@@ -325,11 +348,71 @@ class TestDraining:
         leaving = await cluster.enter([["Half", Until(latch.pass_through)]])
         claimed = await cluster.ask(leaving)
         await latch.reached.wait()
-        await leaving.drain(seconds=5)
+        await leaving.drain(seconds=0)
         heir = await cluster.enter([["Whole."]])
         turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
         assert (await cluster.events(turn.id))[1] == Reset(attempt=2, reason="handover")
+
+    async def test_lets_a_model_call_end_and_the_turn_with_it(self, cluster: Cluster) -> None:
+        latch = Latch()
+        leaving = await cluster.enter([["Half ", Until(latch.pass_through), "and half."]])
+        claimed = await cluster.ask(leaving)
+        await latch.reached.wait()
+        waiting = asyncio.create_task(leaving.wait(claimed.turn.id))
+        draining = asyncio.create_task(leaving.drain(seconds=60))
+        await asyncio.sleep(0)
+        with pytest.raises(Draining):
+            await cluster.ask(leaving)
+        latch.open()
+        await draining
+        turn = await waiting
+        assert (turn.status, turn.attempt) == ("succeeded", 1)
+        assert kinds(await cluster.events(turn.id)) == ["turn", "result"]
+
+    async def test_lets_a_tool_call_end_and_begins_no_other(self, cluster: Cluster) -> None:
+        latch, paid = Latch(), []
+
+        @tool
+        async def pay(amount: int) -> str:
+            """Pay."""
+            paid.append(amount)
+            await latch.pass_through()
+            return "Paid."
+
+        leaving = await cluster.enter([[Call("pay", {"amount": 1})]], tools=[pay])
+        claimed = await cluster.ask(leaving)
+        await latch.reached.wait()
+        draining = asyncio.create_task(leaving.drain(seconds=60))
+        await asyncio.sleep(0)
+        latch.open()
+        await draining
+        assert kinds(await cluster.events(claimed.turn.id)) == ["turn", "tool_calls", "step running", "step succeeded"]
+        heir = await cluster.enter([["All paid."]], tools=[pay])
+        turn = await heir.wait(claimed.turn.id)
+        assert (turn.status, turn.attempt, turn.failures, paid) == ("succeeded", 2, 0, [1])
+        assert "outcome_unknown" not in str(await cluster.rows(turn.id))
+
+    async def test_hands_a_turn_over_before_the_tools_that_its_model_asks_for(self, cluster: Cluster) -> None:
+        latch, paid = Latch(), []
+
+        @tool
+        async def pay(amount: int) -> str:
+            """Pay."""
+            paid.append(amount)
+            return "Paid."
+
+        leaving = await cluster.enter([[Until(latch.pass_through), Call("pay", {"amount": 1})]], tools=[pay])
+        claimed = await cluster.ask(leaving)
+        await latch.reached.wait()
+        draining = asyncio.create_task(leaving.drain(seconds=60))
+        await asyncio.sleep(0)
+        latch.open()
+        await draining
+        assert (kinds(await cluster.events(claimed.turn.id)), paid) == (["turn", "tool_calls"], [])
+        heir = await cluster.enter([["All paid."]], tools=[pay])
+        turn = await heir.wait(claimed.turn.id)
+        assert (turn.status, turn.attempt, paid) == ("succeeded", 2, [1])
 
     async def test_refuses_questions_and_tells_those_who_wait(self, cluster: Cluster) -> None:
         latch = Latch()
@@ -338,7 +421,7 @@ class TestDraining:
         await latch.reached.wait()
         waiting = asyncio.create_task(leaving.wait(claimed.turn.id))
         await asyncio.sleep(0)
-        await leaving.drain(seconds=5)
+        await leaving.drain(seconds=0)
         with pytest.raises(Draining):
             await waiting
         with pytest.raises(Draining):
@@ -365,7 +448,7 @@ class TestDraining:
         await first.reached.wait()
         with monkeypatch.context() as patched:
             patched.setattr(cluster.store, "adopt", held_back(cluster.store.adopt, latch))
-            await before.drain(seconds=5)
+            await before.drain(seconds=0)
             leaving = await cluster.enter([["Never."]])
             await latch.reached.wait()
         assert await is_drained_once(latch, leaving)

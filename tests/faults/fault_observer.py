@@ -6,8 +6,9 @@ import sys
 
 from tests.faults.worker_protocol import Adopted, Ended, Fault, LetGo, Report, Unexpected, line
 from turnkeep.engine import Boundary, Observer
+from turnkeep.engine.observer import ErasureStep
 from turnkeep.errors import TurnkeepError
-from turnkeep.ids import TurnId
+from turnkeep.ids import ErasureId, TurnId
 from turnkeep.model.turns import Turn
 
 
@@ -34,6 +35,9 @@ class FaultObserver(Observer):
         if boundary == "adopted":
             report(Adopted(turn_id=turn_id))
         self.arrive(boundary)
+
+    def erasure_reached(self, step: ErasureStep, erasure_id: ErasureId) -> None:
+        self.arrive(step)
 
     def turn_ended(self, turn: Turn) -> None:
         report(Ended(turn_id=turn.id, status=turn.status))

@@ -55,7 +55,9 @@ class Site:
         await worker.ready()
         return worker
 
-    async def serve(self, *, fault: Fault | None = None, pace: float = 0.0, redis_url: str = "") -> WorkerProcess:
+    async def serve(
+        self, *, fault: Fault | None = None, pace: float = 0.0, drain_seconds: float = 5.0, redis_url: str = ""
+    ) -> WorkerProcess:
         """A worker with the HTTP API in front of it, that is ready."""
         settings = {
             "TURNKEEP_DATABASE_URL": self.url,
@@ -66,7 +68,7 @@ class Site:
             "TURNKEEP_REDIS_URL": redis_url,
             "TURNKEEP_MODEL": "scripted",
             "TURNKEEP_LEASE_SECONDS": "1",
-            "TURNKEEP_DRAIN_SECONDS": "5",
+            "TURNKEEP_DRAIN_SECONDS": f"{drain_seconds:g}",
         }
         server = await self._spawn("server", fault=fault, pace=pace, settings=settings)
         await server.serving()

@@ -133,8 +133,9 @@ class TestAReaderOfATurnThatMoves:
     async def test_has_the_same_when_its_worker_left_in_order(
         self, postgres_site: Site, redis_server: RedisServer
     ) -> None:
+        # Long before the model has ended, it is out of time.
         leaving, heir = await asyncio.gather(
-            *(postgres_site.serve(pace=0.02, redis_url=redis_server.url) for _ in range(2))
+            *(postgres_site.serve(pace=0.02, redis_url=redis_server.url, drain_seconds=0.1) for _ in range(2))
         )
         turn_id = await post(postgres_site, leaving, question("w100"))
         reading = Reading(turn_id)

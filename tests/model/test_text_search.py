@@ -1,4 +1,4 @@
-"""Passages and excerpts: long texts in pieces that lose nothing, and the piece of a text that a query is about."""
+"""Tokens; and passages and excerpts: long texts in pieces that lose nothing, and the piece that a query is about."""
 
 import unicodedata
 
@@ -7,9 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeep.model import text_search
-from turnkeep.model.text_search import excerpt, loosened, parse_query, snippet, split_passages
+from turnkeep.model.text_search import all_tokens_of, excerpt, loosened, parse_query, snippet, split_passages, tokens_of
 
 WORDS = st.text(alphabet=st.sampled_from("ab \n#\f東é"), max_size=400)
+
+
+class TestTokens:
+    @given(st.text(alphabet=st.characters(max_codepoint=127), max_size=400))
+    def test_of_an_english_text_are_the_same_beside_a_foreign_word(self, text: str) -> None:
+        assert all_tokens_of(text + " Straße") == [*all_tokens_of(text), "strasse"]
+
+    def test_are_folded_and_cut(self) -> None:
+        assert tokens_of("The e-mail of THE snake_case " + "x" * 100) == [
+            *("the", "e", "mail", "of", "snake", "case"),
+            "x" * 64,
+        ]
 
 
 class TestSplitting:

@@ -318,6 +318,8 @@ class TestTheEngine:
             async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
                 return set(file_ids) - {lost.file_id}
 
+            async def forget_erased(self) -> None: ...
+
         async with AsyncExitStack() as stack:
             store = await SqliteStore.open(tmp_path / "turnkeep.db")
             stack.push_async_callback(store.close)
@@ -338,7 +340,7 @@ class TestTheEngine:
             )
             await engine.start()
             stack.push_async_callback(engine.close)
-            stack.push_async_callback(engine.drain, seconds=5)
+            stack.push_async_callback(engine.drain, seconds=0)
             conversation: ConversationId | None = None
             for model in (ANTHROPIC.model, "anthropic/claude-blind", ANTHROPIC.model):
                 question = Question(

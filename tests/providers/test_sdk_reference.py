@@ -350,7 +350,7 @@ class TestRequests:
     async def _request_of_sdk(self, vendor: Vendor) -> Request:
         async with connected(vendor, brain=lambda body: [Say("Hi")]) as line:
             request = await request_for(line)
-            body = await line.provider._body(request)
+            body = msgspec.json.decode(msgspec.json.encode(await line.provider._body(request)))
             if vendor is ANTHROPIC:
                 claude = anthropic.AsyncAnthropic(api_key="sk-ant-test-key", base_url=line.server.url)
                 resource: Any = claude.messages

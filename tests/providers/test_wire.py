@@ -20,9 +20,9 @@ from tests.tools.certificates import make_certificate
 from turnkeep.errors import InvalidRequest
 from turnkeep.providers import wire
 from turnkeep.providers.failures import StreamFailed
-from turnkeep.providers.http_provider import HttpProvider
+from turnkeep.providers.http_provider import OFFERS_REMEMBERED, EncodedOffers, HttpProvider
 from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider
-from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, ProviderTimedOut, Reply
+from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, ProviderTimedOut, Reply, ToolOffer
 from turnkeep.providers.registry import configured_providers
 from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.wire import Account, EventSplitter
@@ -272,6 +272,31 @@ class TestEncodings:
     async def test_messages_that_are_encoded_already_are_sent_as_they_are(self) -> None:
         body = await _body([msgspec.Raw(b'{"role": "user",  "content": "Hi"}')])
         assert b'[{"role": "user",  "content": "Hi"}]' in body
+
+    def test_tools_are_encoded_again_only_when_one_of_them_has_changed(self) -> None:
+        written: list[str] = []
+
+        def write(offer: ToolOffer) -> dict[str, Any]:
+            written.append(offer.description)
+            return {"name": offer.name, "description": offer.description}
+
+        def offer(description: str, **fields: Any) -> ToolOffer:
+            return ToolOffer(name="search", description=description, input_schema={"type": "object", **fields})
+
+        offers = EncodedOffers()
+        for each in (
+            offer("old"),
+            offer("old"),
+            offer("new"),
+            offer("new", properties={}),
+            offer("new", properties={}),
+        ):
+            encoded = offers.encode((each,), write)
+            assert msgspec.json.decode(encoded) == [{"name": "search", "description": each.description}]
+        assert written == ["old", "new", "new"]
+        for number in range(2 * OFFERS_REMEMBERED):
+            offers.encode((msgspec.structs.replace(offer("many"), name=f"tool_{number}"),), write)
+        assert len(offers._encoded) == OFFERS_REMEMBERED
 
 
 async def _body(messages: list[Any]) -> bytes:

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 import redis
 
 from tests.redis_server import RedisServer
+from tests.silent_proxy import SilentProxy
 from tests.streaming.turns import ListSource, NativeReader, Worker, polled
 from turnkeep.ids import TurnId
 from turnkeep.streaming import redis_hub
@@ -357,6 +360,32 @@ class TestLosingRedis:
         here.publish(worker.turn_id, [worker.answer()])
         await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
         assert reading.reader.has_all_of(worker.recorded)
+
+    async def test_silent_it_is_left_and_found_again(self, server: RedisServer, worker: Worker) -> None:
+        async with SilentProxy(Path(server.url.removeprefix("unix://"))) as network:
+            url = f"redis://127.0.0.1:{network.port}"
+            here, there = await RedisHub.open(url), await RedisHub.open(url)
+            reading = Reading(there, worker)
+            await speak_until_heard(here, worker, reading)
+            before = network.accepted
+            network.fall_silent()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while network.accepted < before + 3:
+                    here.preview(worker.say("word "))
+                    await asyncio.sleep(0.1)
+            network.speak_again()
+            await speak_until_heard(here, worker, reading)
+            await reading.stop()
+            await here.close()
+            await there.close()
+
+    async def test_over_tcp_the_kernel_notices_a_silent_server_too(self, server: RedisServer) -> None:
+        async with SilentProxy(Path(server.url.removeprefix("unix://"))) as network:
+            hub = await RedisHub.open(f"redis://127.0.0.1:{network.port}")
+            options = hub._redis.connection_pool.connection_kwargs["socket_keepalive_options"]
+            assert options[socket.TCP_USER_TIMEOUT] == 5_000
+            await hub._redis.ping()
+            await hub.close()
 
     async def test_flushed_nothing_is_missing(
         self, server: RedisServer, here: RedisHub, there: RedisHub, worker: Worker

@@ -61,6 +61,37 @@ class TestTheStream:
             assert [json.loads(frame.data)["text"] for frame in frames] == ["0 ", worker.spoken[1][2:]]
             client.close()
 
+    async def test_the_head_comes_with_the_first_event_and_the_end_with_the_last(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        writes: list[bytes] = []
+
+        class Recorded(BoundedProtocol):
+            def connection_made(self, transport: Any) -> None:
+                write = transport.write
+
+                def record(data: bytes) -> None:
+                    writes.append(bytes(data))
+                    write(data)
+
+                transport.write = record
+                super().connection_made(transport)
+
+        hub = LocalHub()
+        hub.publish(worker.turn_id, worker.recorded)
+        async with served(Site(source=source, hub=hub), http=Recorded) as site:
+            client = await Client.get(site.port, worker.turn_id)
+            await client.body()
+            hub.publish(worker.turn_id, [worker.answer()])
+            await client.whole()
+            assert client.is_complete
+            client.close()
+        first, last = writes
+        assert first.startswith(b"HTTP/1.1 200")
+        assert b"event: turn" in first
+        assert b"event: result" in last
+        assert last.endswith(b"\r\n0\r\n\r\n")
+
     @pytest.mark.parametrize("http", [BoundedProtocol, "httptools"])
     async def test_a_comment_is_sent_while_nothing_happens(self, source: ListSource, worker: Worker, http: Any) -> None:
         async with served(Site(source=source, streams=OpenStreams(heartbeat_seconds=0.4)), http=http) as site:
@@ -161,11 +192,14 @@ class TestDraining:
 
     async def test_a_reader_that_comes_during_a_drain_is_ended_too(self, source: ListSource, worker: Worker) -> None:
         class Leaving:
+            def runs_here(self) -> bool:
+                return False
+
+            def look(self, now: float, *, next_look: float) -> None:
+                """Nothing is sent here."""
+
             def end(self, ending: str) -> None:
                 assert ending == "draining"
-
-            def look(self, now: float) -> None:
-                pass
 
         async def never() -> Any:
             await asyncio.Event().wait()

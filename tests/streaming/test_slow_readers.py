@@ -183,6 +183,9 @@ class Transport:
     def unsent_bytes(self) -> int:
         return self.unsent
 
+    def when_gone(self, tell: object) -> bool:
+        raise AssertionError
+
     def abort(self) -> None:
         raise AssertionError
 

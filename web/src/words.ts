@@ -22,11 +22,84 @@ export const words = {
     starting: "One moment…",
     unreachable: "The server cannot be reached. Trying again…",
     title: "Sign in",
-    explanation: "This page opens with the link that the server prints when it starts.",
-    steps: "In the terminal where the server runs, look for the line “sign in” and open its address. Each start prints a new link, which is valid for one day.",
+    with: (name: string) => `Sign in with ${name}`,
+    other: "Sign in with a link",
+    explanation: "Open the link of your invite, or the one that the server prints when it starts: in its terminal, look for the line “sign in”.",
     paste: "Or paste the link here",
     go: "Sign in",
     notALink: "That is not a sign-in link of this server.",
+    ended: "Your session has ended",
+    endedHint: "Sign in again to go on. What you typed is kept, and you come back to this place.",
+    endedNewTab: "Sign in again in another tab, then come back to this one. What you typed stays here.",
+    signedOut: "You are signed out.",
+    providerSignOut: "Sign out at the identity provider too",
+  },
+
+  invite: {
+    title: "You are invited",
+    explanation: "This link signs you in to Turnkeep with this browser. It works once.",
+    empty: "This link is not complete. Copy the whole link from the message that you got, or ask for a new one.",
+    replaces: (name: string) => `You are signed in as ${name}. The invite signs you in as the invited person instead.`,
+    accept: "Accept and sign in",
+  },
+
+  account: {
+    title: "You",
+    name: "Name",
+    externalId: "Id",
+    role: "Role",
+    key: "Service key",
+    signedInAs: (name: string) => `Signed in as ${name}`,
+    signOut: "Sign out",
+    sessions: "Sessions",
+    sessionsIntro: "The browsers in which you are signed in. If you do not know one, end it.",
+    noSessions: "No browser is signed in.",
+    thisBrowser: "this browser",
+    methods: { link: "with the link of the server", oidc: "at the identity provider", invite: "with an invite" },
+    since: (time: string, method: string) => `Signed in ${time}, ${method}`,
+    until: (used: string, end: string) => `Last used ${used}. Ends ${end}`,
+    end: "End",
+    endNamed: (browser: string) => `End the session of ${browser}`,
+    endSure: "Sign out there?",
+    endOthers: "Sign out everywhere else",
+    endOthersSure: "End all other sessions?",
+  },
+
+  people: {
+    intro: "Who can use this workspace. An invite is a link that signs one person in, once.",
+    list: "People",
+    invite: "Invite a person",
+    id: "E-mail address or another id",
+    idHint: "An id that exists already gets a new link for that person.",
+    name: "Name",
+    role: "Role",
+    roles: { member: "Member", admin: "Admin" },
+    validity: "The link is valid for",
+    validities: ["4 hours", "3 days", "30 days"],
+    makeLink: "Make a link",
+    linkFor: (name: string) => `Link for ${name}`,
+    linkMade: (end: string) => `Send this link to the person. It is shown only once, works once, and is valid until ${end}.`,
+    copyLink: "Copy the link",
+    open: "Open invites",
+    openUntil: (end: string) => `not used yet, valid until ${end}`,
+    takeBack: "Take back",
+    takeBackNamed: (name: string) => `Take the invite of ${name} back`,
+    takeBackSure: "The link will not work any more.",
+    search: "Search by name or id",
+    none: "Nobody is found.",
+    more: "More people",
+    you: "you",
+    disabled: "disabled",
+    roleOf: (name: string) => `Role of ${name}`,
+    sessions: "Sessions",
+    sessionsOf: (name: string) => `Sessions of ${name}`,
+    disable: "Disable",
+    disableNamed: (name: string) => `Disable ${name}`,
+    disableSure: "They are signed out, and their answers stop.",
+    enable: "Enable",
+    enableNamed: (name: string) => `Enable ${name}`,
+    endAll: "Sign out everywhere",
+    endAllSure: "End all sessions of this person?",
   },
 
   connection: {
@@ -185,7 +258,7 @@ export const words = {
 
   settings: {
     title: "Settings",
-    sections: { usage: "Usage and limits", agents: "Agents", keys: "API keys", pages: "Pages", tables: "Tables" },
+    sections: { usage: "Usage and limits", agents: "Agents", keys: "API keys", pages: "Pages", tables: "Tables", people: "People", account: "You" },
     loading: "Loading…",
 
     usageMonth: (month: string) => `Your usage in ${month}`,
@@ -316,6 +389,14 @@ export function durationInWords(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`;
   return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1_000)} s`;
+}
+
+/** A browser as people call it: "Firefox on Linux". Browsers name each other in what they send, so the order matters. */
+export function browserInWords(userAgent: string): string {
+  const name = [["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]].find(([mark]) => userAgent.includes(mark ?? ""))?.[1];
+  const system = [["Android", "Android"], ["iPhone", "iPhone"], ["iPad", "iPad"], ["Windows", "Windows"], ["Mac OS", "macOS"], ["Linux", "Linux"]].find(([mark]) => userAgent.includes(mark ?? ""))?.[1];
+  if (!name) return userAgent.slice(0, 60) || "Unknown browser";
+  return system ? `${name} on ${system}` : name;
 }
 
 export const dateInWords = (ms: number): string => new Date(ms).toLocaleDateString("en", { dateStyle: "medium" });

@@ -1,17 +1,20 @@
 """The application: every endpoint as a Starlette route, the middleware around them, and the process that serves it.
 
-On the first SIGTERM or SIGINT the server takes no new requests (503), hands running turns over, ends streams with a
-hint to come back, and answers waiting requests with 202; then it closes the connections. A second signal ends it at
-once.
+Starlette's router is used without its application class, whose two layers for errors would pass on every part of every
+response. Errors are answered where they are raised (`PathEndpoints`), and what is left by `RequestMiddleware`.
+
+On the first SIGTERM or SIGINT the server takes no new questions (503). Calls of models and tools that are under way may
+end. Then their turns are handed over, streams end with a hint to come back, waiting requests are answered with 202, and
+the connections are closed. A second signal ends the server at once.
 """
 
 import socket
 from collections.abc import Callable
 from functools import cache
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,16 +23,29 @@ from turnkeep.api.http.endpoints import Dispatcher, Endpoint
 from turnkeep.api.http.middleware import Cors, PageMiddleware, RequestMiddleware
 from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.identity.authentication import Authenticator
+from turnkeep.api.identity.oidc import IdentityProviderClient, provider_of
 from turnkeep.api.identity.rate_limits import RateLimiter
 from turnkeep.api.identity.service_keys import SigninLinks, local_key, signing_secrets
 from turnkeep.api.identity.tokens import UserTokens
-from turnkeep.api.native import account, agents, conversations, files, knowledge, operations, sandbox, skills, turns
+from turnkeep.api.native import (
+    account,
+    agents,
+    conversations,
+    files,
+    knowledge,
+    operations,
+    people,
+    sandbox,
+    signin,
+    skills,
+    turns,
+)
 from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import MetricsAccess, Settings
-from turnkeep.errors import NotFound, TurnkeepError
+from turnkeep.errors import NotFound
 from turnkeep.http_server.sockets import listen
 from turnkeep.http_server.uvicorn_server import ConnectionCounts, GracefulServer
 from turnkeep.runtime import Runtime
@@ -38,13 +54,20 @@ CLOSE_SECONDS = 5
 BACKLOG = 2_048
 
 
-def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> Starlette:
+def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> ASGIApp:
     """The whole HTTP API of this runtime."""
     metrics = metrics or Metrics()
     metrics.watch(runtime)
     settings = runtime.settings
-    tokens = UserTokens(signing_secrets(settings))
-    endpoints = all_endpoints(tokens, SigninLinks(settings.data_dir), metrics, metrics_access=settings.metrics)
+    signing = signing_secrets(settings)
+    tokens = UserTokens(signing)
+    endpoints = all_endpoints(
+        tokens,
+        SigninLinks.of(settings),
+        metrics,
+        provider=provider_of(settings, signing),
+        metrics_access=settings.metrics,
+    )
     authenticator = Authenticator(
         runtime.store,
         tokens,
@@ -53,14 +76,12 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
         public_url=settings.public_url,
     )
     dispatcher = Dispatcher(runtime, authenticator, RateLimiter())
-    app = Starlette(
+    return Router(
         routes=dispatcher.routes(endpoints),
+        redirect_slashes=False,
+        default=answer_unknown_path,
         middleware=_middleware(runtime, metrics, tracing),
-        exception_handlers={TurnkeepError: answer_error, HTTPException: answer_error},
     )
-    app.router.redirect_slashes = False
-    app.router.default = UnknownPath(app.router)
-    return app
 
 
 def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> list[Middleware]:
@@ -74,21 +95,23 @@ def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> 
     return layers
 
 
-class UnknownPath:
-    """Requests that match no route. A path with odd slashes is not read as another path: a proxy in front, which closes
-    some paths, would let it pass."""
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and ("//" in scope["path"] or scope["path"].endswith("/")):
-            raise NotFound("There is nothing here. Write the path without doubled or trailing slashes.")
-        await self._router.not_found(scope, receive, send)
+async def answer_unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that matches no route. A path with odd slashes is not read as another path: a proxy in front,
+    which closes some paths, would let it pass."""
+    error: Exception = HTTPException(404)
+    if "//" in scope["path"] or scope["path"].endswith("/"):
+        error = NotFound("There is nothing here. Write the path without doubled or trailing slashes.")
+    response = answer_error(Request(scope, receive), error)
+    await response(scope, receive, send)
 
 
 def all_endpoints(
-    tokens: UserTokens, links: SigninLinks, metrics: Metrics, *, metrics_access: MetricsAccess = "public"
+    tokens: UserTokens,
+    links: SigninLinks,
+    metrics: Metrics,
+    *,
+    provider: IdentityProviderClient | None = None,
+    metrics_access: MetricsAccess = "public",
 ) -> tuple[Endpoint, ...]:
     """All endpoints, sorted by path."""
     made: list[Endpoint] = []
@@ -108,9 +131,12 @@ def all_endpoints(
         chat_completions.endpoints,
         account.endpoints,
         account.token_endpoints(tokens),
+        people.endpoints,
         operations.endpoints,
         operations.health_endpoints,
-        operations.signin_endpoints(tokens, links),
+        signin.endpoints,
+        signin.link_endpoints(links),
+        signin.provider_endpoints(provider),
         operations.openapi_endpoints(openapi),
         *([] if metrics_access == "off" else [operations.metrics_endpoints(metrics.text, metrics_access)]),
     )

@@ -20,6 +20,7 @@ from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.knowledge import KnowledgePage, KnowledgeTable, PageSummary, Row
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Scopes, UserRef, Workspace
+from turnkeep.model.sessions import Invite, PageSession
 from turnkeep.model.turns import Turn
 from turnkeep_client import wire
 from turnkeep_client.wire.events import Files, Recorded, Result
@@ -89,6 +90,14 @@ def scopes_of(scopes: Scopes | None) -> wire.GrantedScopes | None:
 
 def user_of(member: Member) -> wire.User:
     return _view(wire.User, member)
+
+
+def session_of(session: PageSession, *, is_current: bool) -> wire.PageSession:
+    return _view(wire.PageSession, session, is_current=is_current)
+
+
+def invite_of(invite: Invite, user: UserRef) -> wire.Invite:
+    return _view(wire.Invite, invite, user=user)
 
 
 def workspace_of(stored: Workspace) -> wire.Workspace:

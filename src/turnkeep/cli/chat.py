@@ -32,6 +32,7 @@ from turnkeep.cli.output import (
 )
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest, NotFound, TurnkeepError
+from turnkeep_client.discovery import LOCAL_USER
 from turnkeep_client.errors import failed
 from turnkeep_client.retry import Trouble
 from turnkeep_client.stream import Delta, Files, Result, Step, ToolCalls
@@ -98,7 +99,8 @@ def chat(
         raise InvalidRequest("--json and --events are for one question: give the message, or pipe it in.")
     if message is None and not is_interactive:
         message = sys.stdin.read()
-    with server.connected(patience_seconds=CHAT_PATIENCE_SECONDS) as turnkeep:
+    as_operator = _is_operators(server, conversation)
+    with server.connected(patience_seconds=CHAT_PATIENCE_SECONDS, as_operator=as_operator) as turnkeep:
         conversation_id = _conversation(turnkeep, conversation)
         wanted = ChatOptions(
             conversation_id=conversation_id,
@@ -189,6 +191,15 @@ def _line(event: object, cursor: str) -> JsonObject:
 
 def _report_trouble(trouble: Trouble) -> None:
     remark(f"{trouble.reason} Trying again in {trouble.pause_seconds:.1f} s.")
+
+
+def _is_operators(server: ServerOptions, conversation: str | None) -> bool:
+    """Whether the local key acts for the operator. A conversation of another owner is continued as the key itself."""
+    if conversation is None or conversation == "last":
+        return True
+    with server.connected() as turnkeep:
+        owner = turnkeep.conversations.get(conversation).user
+    return owner is not None and owner.external_id == LOCAL_USER
 
 
 def _conversation(turnkeep: Turnkeep, wanted: str | None) -> str | None:

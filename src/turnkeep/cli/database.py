@@ -63,6 +63,9 @@ def status(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: 
 
 def migrate(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; fail if a migration is needed.")] = False,
+    roles: Annotated[
+        bool, typer.Option("--roles", help="Only make the roles of PostgreSQL that a backup needs to be restored.")
+    ] = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -75,11 +78,31 @@ def migrate(
     - `turnkeep migrate --check --database-url postgresql://localhost/turnkeep`
     """
     settings = settings_of(data_dir, database_url)
+    if roles:
+        _make_roles(settings)
+        return
     if check:
         check_schema(settings)
     else:
         with_store(settings, _nothing)
     say(f"{mask_url(settings.database_url)} is at the version of this release.")
+
+
+def _make_roles(settings: Settings) -> None:
+    from turnkeep.runtime import client_password
+
+    if settings.is_sqlite:
+        raise InvalidRequest("--roles is for PostgreSQL: SQLite has no roles.")
+    from turnkeep.store.postgres.io.migrate import make_roles
+
+    asyncio.run(
+        make_roles(
+            settings.database_url,
+            client_password=client_password(settings.database_url),
+            make_login=settings.database_client_url is None,
+        )
+    )
+    say(f"{mask_url(settings.database_url)} has the roles of Turnkeep. Restore the backup into it now.")
 
 
 def check_schema(settings: Settings) -> None:

@@ -70,6 +70,9 @@ def doctor(
         str | None,
         typer.Option(help="anthropic, openai_chat, openai_responses or plain, if it cannot be detected."),
     ] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Also compare all rows with each other, as after a restore. Reads them all.")
+    ] = False,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
@@ -84,6 +87,8 @@ def doctor(
 
     - `turnkeep doctor`
 
+    - `turnkeep doctor --rows`
+
     - `turnkeep doctor --json | jq -r '.checks[] | select(.state == "fail").todo'`
 
     - `turnkeep doctor chat.json --output fixed.json`
@@ -91,7 +96,7 @@ def doctor(
     if file is None:
         if output is not None or form is not None:
             raise InvalidRequest("--output and --form are about a transcript: name its file.")
-        _examine_installation(url, key, data_dir, database_url, as_json=as_json)
+        _examine_installation(url, key, data_dir, database_url, as_json=as_json, rows=rows)
         return
     diagnosis = diagnose(_parse(file), form=_form(form))
     written: Path | None = None
@@ -109,13 +114,13 @@ def doctor(
 
 
 def _examine_installation(
-    url: str | None, key: str | None, data_dir: str | None, database_url: str | None, *, as_json: bool
+    url: str | None, key: str | None, data_dir: str | None, database_url: str | None, *, as_json: bool, rows: bool
 ) -> None:
     from turnkeep.cli.doctor_checks import check_up
 
     settings = settings_of(data_dir, database_url)
     place = find_server(url, key, data_dir=data_dir)
-    findings = asyncio.run(check_up(settings, place, is_remote=not place.is_loopback))
+    findings = asyncio.run(check_up(settings, place, is_remote=not place.is_loopback, rows=rows))
     is_well = all(finding.state != "fail" for finding in findings)
     if as_json:
         print_json({"ok": is_well, "checks": findings})

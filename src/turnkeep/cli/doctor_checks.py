@@ -8,11 +8,11 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,7 @@ from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
 from turnkeep.knowledge.extraction import EXTRA, PARSERS
+from turnkeep.store.queries import load_queries
 from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.wire import ModelName, Page
 
@@ -54,8 +55,9 @@ class CheckFailed(Exception):
         self.state = state
 
 
-async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool) -> list[Finding]:
-    """All findings, in the order in which an operator would look. A remote server is only asked over HTTP."""
+async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool, rows: bool = False) -> list[Finding]:
+    """All findings, in the order in which an operator would look. A remote server is only asked over HTTP. With `rows`
+    the rows of the database are compared too, which may take long."""
     server = ServerChecks(place)
     findings = [await run_check("server", server.is_ready)]
     is_up = findings[0].state == "ok"
@@ -66,6 +68,7 @@ async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool)
         findings += [
             await run_check("database", local.database),
             await run_check("roles", local.roles),
+            *([await run_check("rows", local.rows, seconds=None)] if rows else []),
             await run_check("bucket", local.bucket),
             await run_check("files", server.files if is_up else local.files),
             await run_check("redis", local.redis),
@@ -80,17 +83,17 @@ async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool)
     return findings
 
 
-async def run_check(name: str, check: Callable[[], Awaitable[str | None]]) -> Finding:
+async def run_check(
+    name: str, check: Callable[[], Awaitable[str | None]], *, seconds: float | None = 2 * SECONDS
+) -> Finding:
     """Run a check. It returns a text if the part works, None if the part is not used, or raises CheckFailed."""
     try:
-        async with asyncio.timeout(2 * SECONDS):
+        async with asyncio.timeout(seconds):
             says = await check()
     except CheckFailed as failed:
         return Finding(name=name, state=failed.state, says=failed.says, todo=failed.todo)
     except TimeoutError:
-        return Finding(
-            name=name, state="fail", says=f"gave no answer within {2 * SECONDS:g} s", todo="Is it overloaded?"
-        )
+        return Finding(name=name, state="fail", says=f"gave no answer within {seconds:g} s", todo="Is it overloaded?")
     except TurnkeepError as exc:
         return Finding(name=name, state="fail", says=exc.detail)
     if says is None:
@@ -139,12 +142,13 @@ class LocalChecks:
             return "SQLite guards users' reads with an authorizer inside the server"
         import asyncpg
 
+        from turnkeep.store.postgres.io.address import DatabaseAddress
         from turnkeep.store.postgres.io.roles import client_login
         from turnkeep.store.postgres.io.statements import statements
 
         try:
-            connection = await asyncpg.connect(self._settings.database_url, timeout=SECONDS, statement_cache_size=0)
-        except (OSError, asyncpg.PostgresError) as exc:
+            connection = await DatabaseAddress(self._settings.database_url).connect(statement_cache_size=0)
+        except (OSError, asyncpg.InternalClientError, asyncpg.PostgresError) as exc:
             raise CheckFailed("could not be looked at: the database is away", "See above.") from exc
         try:
             own = self._settings.database_client_url
@@ -159,6 +163,50 @@ class LocalChecks:
         if problems:
             raise CheckFailed("; ".join(problems), "Take these rights away; the server does not start until then.")
         return f"{login} sees only what a user may see"
+
+    async def rows(self) -> str:
+        """Compare the rows of all tenants, on a connection without a time limit. A server may use the database
+        meanwhile: what is read is of one moment."""
+        try:
+            await check_schema_now(self._settings)
+            counts, problems = await (self._rows_of_sqlite() if self._settings.is_sqlite else self._rows_of_postgres())
+        except (OSError, TurnkeepError) as exc:
+            raise CheckFailed(f"could not be compared: {reason_of(exc)}", "See above.") from exc
+        orgs, conversations, turns, messages, files = counts
+        if problems:
+            raise CheckFailed(
+                "; ".join(f"{count:,} {what}, such as {example}" for what, count, example in problems),
+                "The backup was not complete. Restore another one; docs/howto/back-up.md says how to make them.",
+            )
+        if not orgs:
+            raise CheckFailed("the database is empty", "Restore the backup into it. A new server begins like this.")
+        return f"{conversations:,} conversations with {turns:,} turns, {messages:,} messages and {files:,} files"
+
+    async def _rows_of_postgres(self) -> tuple[Sequence[int], list[Sequence[Any]]]:
+        from turnkeep.store.postgres.io.address import DatabaseAddress
+        from turnkeep.store.postgres.io.statements import statements
+
+        connection = await DatabaseAddress(self._settings.database_url).connect(statement_cache_size=0)
+        try:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                [counts] = await connection.fetch(statements()["row_counts"])
+                return tuple(counts), [tuple(row) for row in await connection.fetch(statements()["row_problems"])]
+        finally:
+            await connection.close()
+
+    async def _rows_of_sqlite(self) -> tuple[Sequence[int], list[Sequence[Any]]]:
+        import apsw
+
+        def read() -> tuple[Sequence[int], list[Sequence[Any]]]:
+            queries = load_queries("sqlite")
+            connection = apsw.Connection(str(self._settings.sqlite_path), flags=apsw.SQLITE_OPEN_READONLY)
+            try:
+                [counts] = connection.execute(queries["row_counts"])
+                return counts, list(connection.execute(queries["row_problems"]))
+            finally:
+                connection.close()
+
+        return await asyncio.to_thread(read)
 
     async def bucket(self) -> str:
         settings = self._settings

@@ -54,7 +54,7 @@ COMMANDS = (
     ),
     CliCommand("models", "List the models that the server can reach.", "turnkeep.cli.account", "models", BUILD),
     CliCommand("tools", "List the tools that agents can name.", "turnkeep.cli.account", "tools", BUILD),
-    CliCommand("users", "List, show, limit and disable users.", "turnkeep.cli.users", "users", BUILD),
+    CliCommand("users", "List, show, invite, limit and disable users.", "turnkeep.cli.users", "users", BUILD),
     CliCommand("usage", "Show what a month has used.", "turnkeep.cli.account", "usage", BUILD),
     CliCommand("serve", "Run the server.", "turnkeep.cli.serve", "serve", OPERATE),
     CliCommand(

@@ -141,7 +141,7 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, miss
 
     port = listener.getsockname()[1]
     address = settings.address(port)
-    links = SigninLinks(settings.data_dir)
+    links = SigninLinks.of(settings)
     links.forget_all()
     remember_server(settings, port)
     say(f"Turnkeep is running at {address}")
@@ -162,9 +162,14 @@ def is_in_the_open(settings: Settings) -> bool:
 
 
 def _run(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: RunnerAccess | None
+    settings: Settings,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    sandbox: RunnerAccess | None,
+    *,
+    is_shared: bool = False,
 ) -> None:
-    """Run one worker in this process until a signal stops it."""
+    """Run one worker in this process until a signal stops it. `is_shared`: other workers use the same socket."""
     try:
         import uvloop
 
@@ -172,11 +177,16 @@ def _run(
     except ImportError:
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_work(settings, listener, on_ready, sandbox))
+        runner.run(_work(settings, listener, on_ready, sandbox, is_shared=is_shared))
 
 
 async def _work(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], sandbox: RunnerAccess | None
+    settings: Settings,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    sandbox: RunnerAccess | None,
+    *,
+    is_shared: bool,
 ) -> None:
     from turnkeep.api.app import Server, create_app
     from turnkeep.api.identity.service_keys import make_folder
@@ -195,7 +205,9 @@ async def _work(
             # Modules and routes live as long as the process. A full collection that walks them stops all streams for
             # some 100 ms.
             gc.freeze()
-            await Server(app, runtime, on_ready=on_ready).serve([listener])
+            server = Server(app, runtime, on_ready=on_ready)
+            server.shares_sockets = is_shared
+            await server.serve([listener])
     finally:
         forget_server(settings)
         if tracing is not None:
@@ -297,7 +309,7 @@ def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbo
 
     threading.Thread(target=_leave_with_supervisor, name="supervisor watch", daemon=True).start()
     try:
-        _run(settings, listener, ready.set, sandbox)
+        _run(settings, listener, ready.set, sandbox, is_shared=True)
     except TurnkeepError as exc:
         remark(f"turnkeep: {exc.detail}")
         sys.exit(2)

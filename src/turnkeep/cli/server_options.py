@@ -10,7 +10,7 @@ import typer
 from msgspec import Struct
 
 from turnkeep.errors import Unauthorized, Unavailable
-from turnkeep_client.discovery import DEFAULT, find_server
+from turnkeep_client.discovery import DEFAULT, LOCAL_USER, find_server
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.sync import Turnkeep
 from turnkeep_client.transport import PATIENCE_SECONDS
@@ -53,9 +53,17 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def connected(
-        self, *, patience_seconds: float = PATIENCE_SECONDS, on_trouble: OnTrouble | None = None
+        self,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        on_trouble: OnTrouble | None = None,
+        as_operator: bool = False,
     ) -> Iterator[Turnkeep]:
-        """A client of that server. Raises Unavailable if no server is known, and Unauthorized if no key is known."""
+        """A client of that server. With `as_operator` and the local key it acts for the operator: the same user as in
+        the browser that the sign-in link signs in, so what it makes is visible there.
+
+        Raises Unavailable if no server is known, and Unauthorized if no key is known.
+        """
         place = find_server(self.url, self.key, data_dir=self.data_dir)
         if place.key is None and place.found_in == DEFAULT:
             raise Unavailable(
@@ -66,10 +74,11 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
                 f"There is no key for {place.url}. Set TURNKEEP_KEY, or run this where `turnkeep serve` keeps its data "
                 "(--data-dir)."
             )
+        is_operator = as_operator and place.has_local_key and self.workspace is None
         with Turnkeep(
             place.url,
             place.key,
-            user=self.user,
+            user=self.user or (LOCAL_USER if is_operator else None),
             workspace_id=self.workspace,
             patience_seconds=patience_seconds,
             on_trouble=on_trouble,

@@ -95,7 +95,7 @@ def import_(
     Anthropic messages, OpenAI chat messages, OpenAI Responses items and plain `{role, content}` lists are known, alone
     or inside a request body. Leading system and developer messages are kept, and a message without content is refused.
     A conversation that a provider refused elsewhere can be continued here. With a service key, `--user` says whom the
-    conversations belong to.
+    conversations belong to; with the local key they are the operator's own, and visible on the page.
 
     **Examples**
 
@@ -109,7 +109,7 @@ def import_(
     if title is not None and len(documents) > 1:
         raise InvalidRequest(f"--title fits one conversation, and these are {len(documents)}.")
     made: list[Conversation] = []
-    with server.connected() as turnkeep:
+    with server.connected(as_operator=True) as turnkeep:
         for place, (path, document) in enumerate(documents, start=1):
             try:
                 imported = turnkeep.conversations.import_(document, title=title, form=form)

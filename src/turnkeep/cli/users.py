@@ -1,16 +1,18 @@
-"""`turnkeep users`: the users of a workspace, with their roles and limits."""
+"""`turnkeep users`: the users of a workspace, with their roles and limits, and invites to the page."""
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
-from turnkeep.cli.output import print_json, print_lines, print_table, say
+from turnkeep.cli.output import moment, print_json, print_lines, print_table, remark, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest
+from turnkeep.http_server.sockets import is_loopback
 from turnkeep_client.account import UserChanges
 from turnkeep_client.wire import User
 
-users = typer.Typer(no_args_is_help=True, help="List, show, limit and disable users.")
+users = typer.Typer(no_args_is_help=True, help="List, show, invite, limit and disable users.")
 
 Named = Annotated[str, typer.Argument(metavar="USER", help="user_…, or the id that your application gave.")]
 Limit = Annotated[str | None, typer.Option(help="A number, or `none`.")]
@@ -93,6 +95,39 @@ def update(
         raise InvalidRequest("Say what to change: `turnkeep users update --help` lists it.")
     with server.connected() as turnkeep:
         _print(turnkeep.users.update(which, **changes), as_json=as_json)
+
+
+@users.command()
+@asks_a_server
+def invite(
+    server: ServerOptions,
+    name: Annotated[
+        str, typer.Argument(help="The id of the person, such as an e-mail address. A new id makes a user.")
+    ],
+    full_name: Annotated[str | None, typer.Option("--name", help="A name for people; by default the id.")] = None,
+    role: Annotated[Literal["member", "admin"] | None, typer.Option(help="What the user may do.")] = None,
+    hours: Annotated[float, typer.Option(min=0.02, max=720, help="How long the link is valid.")] = 72,
+    as_json: AsJson = False,
+) -> None:
+    """Print a link that signs a person in to the page, once. Send it to them; it is shown only now.
+
+    Invite the same person again for another browser, or when their session has expired.
+
+    **Examples**
+
+    - `turnkeep users invite ann@example.com`
+
+    - `turnkeep users invite ann@example.com --name Ann --role admin --hours 4`
+    """
+    with server.connected() as turnkeep:
+        made = turnkeep.invites.create(name, name=full_name, role=role, ttl_seconds=round(hours * 3600))
+    if as_json:
+        print_json(made)
+        return
+    say(str(made.url))
+    if is_loopback(urlsplit(str(made.url)).hostname or ""):
+        remark("Only this machine can open it. Set TURNKEEP_PUBLIC_URL on the server for links that others can open.")
+    remark(f"It signs {made.user.name or made.user.external_id} in, once, until {moment(made.expires_at)}.")
 
 
 def _print(user: User, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ Decision: docs/decisions/0301
 """
 
 from collections.abc import Sequence
+from sys import getsizeof
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -38,6 +39,10 @@ from turnkeep.ids import FileId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep_client.wire.blocks import JsonObject
 
+_TURN_BYTES = 200
+"""The struct of an encoded turn itself, with what Python adds to it, and its numbers."""
+_HISTORY_BYTES = 200
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JsonObject).decode
 
@@ -57,6 +62,7 @@ class EncodedTurn(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
     messages: tuple[Raw, ...]
     byte_count: int
+    """What the turn takes in memory."""
     row_count: int
     size: int
     chars: int
@@ -77,7 +83,8 @@ class EncodedHistory(Struct, frozen=True, kw_only=True):
     turns: tuple[EncodedTurn, ...]
     is_cut: bool
     messages: tuple[Raw, ...]
-    byte_count: int
+    turn_bytes: int
+    """What the turns take in memory."""
     size: int
     chars: int
     call_names: frozenset[str]
@@ -85,6 +92,11 @@ class EncodedHistory(Struct, frozen=True, kw_only=True):
     repairs: tuple[Repair, ...]
     renamed: tuple[str, ...]
     files: dict[FileId, bool]
+
+    @property
+    def byte_count(self) -> int:
+        """What the history takes in memory."""
+        return _HISTORY_BYTES + getsizeof(self.turns) + getsizeof(self.messages) + self.turn_bytes
 
     def then(
         self, rows: Sequence[Message], *, first_turn: TurnId | None, contents: Contents | None = None
@@ -102,7 +114,7 @@ class EncodedHistory(Struct, frozen=True, kw_only=True):
             turns=(*kept.turns, *added.turns),
             is_cut=kept.is_cut,
             messages=kept.messages + added.messages,
-            byte_count=kept.byte_count + added.byte_count,
+            turn_bytes=kept.turn_bytes + added.turn_bytes,
             size=kept.size + added.size,
             chars=kept.chars + added.chars,
             call_names=kept.call_names | added.call_names,
@@ -144,7 +156,7 @@ def _history(encoding: Encoding, turns: tuple[EncodedTurn, ...], *, is_cut: bool
         turns=turns,
         is_cut=is_cut,
         messages=tuple(message for turn in turns for message in turn.messages),
-        byte_count=sum(turn.byte_count for turn in turns),
+        turn_bytes=sum(turn.byte_count for turn in turns),
         size=sum(turn.size for turn in turns),
         chars=sum(turn.chars for turn in turns),
         call_names=frozenset[str]().union(*(turn.call_names for turn in turns)),
@@ -257,10 +269,10 @@ def _encoded(group: Group, encoding: Encoding, contents: Contents) -> EncodedTur
     names = CallNames(ID_CHARS[encoding.target])
     messages = [_encode(message) for message in write_lines(encoding.target, lines, names)]
     size = size_of(exchange, budget)
-    return EncodedTurn(
+    turn = EncodedTurn(
         turn_id=group.turn_id,
         messages=tuple(map(Raw, messages)),
-        byte_count=sum(map(len, messages)),
+        byte_count=0,
         row_count=len(rows),
         size=size,
         chars=size if budget.measure is len else chars_of(exchange, budget),
@@ -273,3 +285,11 @@ def _encoded(group: Group, encoding: Encoding, contents: Contents) -> EncodedTur
             for file_id in wanted(rows, sees_images=encoding.sees_images)
         },
     )
+    return structs.replace(turn, byte_count=_memory_of(turn, messages))
+
+
+def _memory_of(turn: EncodedTurn, messages: Sequence[bytes]) -> int:
+    """The bytes of the turn and of the objects that it consists of."""
+    texts = [*turn.tool_names, *turn.call_names, *turn.renamed, *(repair.detail for repair in turn.repairs)]
+    parts = [turn.messages, turn.tool_names, turn.call_names, turn.repairs, turn.renamed, turn.files, *turn.repairs]
+    return _TURN_BYTES + Raw.__basicsize__ * len(messages) + sum(map(getsizeof, [*parts, *messages, *texts]))

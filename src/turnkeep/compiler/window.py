@@ -16,6 +16,7 @@ Decision: docs/decisions/0301
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from importlib import import_module
 from typing import assert_never
 
@@ -44,6 +45,7 @@ ALL_TURNS = 2**31
 CONTEXT_CHARS = EngineSettings().context_chars
 CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_600
+COUNTS_KEPT = 4_096
 """What a picture costs after providers have scaled it down. Its base64 length does not say that."""
 
 
@@ -318,10 +320,17 @@ def measure_for(tokenizer: str) -> Measure:
     except OSError as exc:
         raise Unavailable(f"The vocabulary of tokenizer {tokenizer!r} could not be loaded: {exc}") from exc
 
-    # A tool round measures the same texts again; counting tokens costs about a hundred times more than the lookup.
-    @lru_cache(maxsize=4096)
+    # A tool round measures the same texts again; counting tokens costs about a hundred times more than the lookup. The
+    # texts themselves are not kept: they may have to be erased.
+    counts: dict[bytes, int] = {}
+
     def count(text: str) -> int:
-        return len(encoding.encode(text, disallowed_special=()))
+        mark = blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+        if mark not in counts:
+            if len(counts) >= COUNTS_KEPT:
+                counts.clear()
+            counts[mark] = len(encoding.encode(text, disallowed_special=()))
+        return counts[mark]
 
     return count
 

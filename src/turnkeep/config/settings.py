@@ -24,6 +24,7 @@ from turnkeep.config.variables import (
     header_secret,
     http_url,
     http_url_or_off,
+    issuer,
     mask_url,
     one_of,
     origins,
@@ -36,6 +37,7 @@ from turnkeep.config.variables import (
     words,
     yes_or_no,
 )
+from turnkeep.errors import InvalidRequest
 from turnkeep.http_server.sockets import http_address, is_loopback
 from turnkeep.model.agents import AgentLimits
 
@@ -164,12 +166,101 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
         return min(1.0, self.lease_seconds / 3)
 
     @property
+    def command_seconds(self) -> float:
+        """How long the database may take for one statement. It is well below a lease, so that a silent connection is
+        replaced before the lease ends."""
+        return min(30.0, max(2.0, self.lease_seconds * 0.4))
+
+    @property
     def watch_seconds(self) -> float:
         """How often attached readers are reported."""
         return min(5.0, max(0.25, self.disconnect_grace_seconds / 3))
 
 
-class Settings(EngineSettings, frozen=True, kw_only=True):
+class SigninSettings(EngineSettings, frozen=True, kw_only=True):
+    """The section of sign-in to the page: how long a session lasts, and the identity provider (OpenID Connect)."""
+
+    session_seconds: Annotated[
+        float,
+        Setting(**seconds(1, 31_536_000), meaning="How long a browser stays signed in to the page."),
+    ] = 604_800.0
+    oidc_issuer: Annotated[
+        str | None,
+        Setting(
+            parse=issuer,
+            allowed="https://…, or http://… on this machine",
+            meaning="The identity provider at which people sign in to the page, by its issuer. Its discovery document "
+            "is at `/.well-known/openid-configuration` below it.",
+            default="none",
+        ),
+    ] = None
+    oidc_client_id: Annotated[
+        str | None,
+        Setting(
+            parse=visible,
+            allowed="a text of visible ASCII characters",
+            meaning="The client that is registered for this server at the identity provider.",
+            default="none",
+        ),
+    ] = None
+    oidc_client_secret: Annotated[
+        str | None,
+        Setting(
+            parse=visible,
+            allowed="a text of visible ASCII characters",
+            meaning="The secret of that client; none for a public client.",
+            default="none",
+            is_secret=True,
+        ),
+    ] = None
+    oidc_scopes: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=words,
+            allowed="names, separated by commas",
+            meaning="What the identity provider is asked for, beside `openid`. Add the one that brings groups, if your "
+            "provider has one.",
+            default="profile,email",
+        ),
+    ] = ("profile", "email")
+    oidc_name: Annotated[
+        str | None,
+        Setting(
+            parse=str,
+            allowed="a text",
+            meaning="How the page calls the identity provider: “Sign in with …”.",
+            default="the host of the issuer",
+        ),
+    ] = None
+    oidc_groups_claim: Annotated[
+        str,
+        Setting(
+            parse=visible,
+            allowed="a name, or a path such as realm_access.roles",
+            meaning="The claim that lists the groups of a person.",
+        ),
+    ] = "groups"
+    oidc_allowed_groups: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=words,
+            allowed="names, separated by commas",
+            meaning="The groups whose people may sign in.",
+            default="none: everybody whom the provider lets in",
+        ),
+    ] = ()
+    oidc_admin_groups: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=words,
+            allowed="names, separated by commas",
+            meaning="The groups whose people are admins; others are members. It is decided anew at each sign-in.",
+            default="none: new people are members, and an admin is made by hand",
+        ),
+    ] = ()
+
+
+class Settings(SigninSettings, frozen=True, kw_only=True):
     """Everything that an operator may set about a server. Secrets are masked in `repr`, also those inside addresses."""
 
     host: Annotated[
@@ -194,7 +285,8 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Setting(
             parse=url("sqlite", "postgresql", "postgres"),
             allowed="sqlite:///path or postgresql://…",
-            meaning="The database. With SQLite one server owns the file; several workers need PostgreSQL.",
+            meaning="The database. With SQLite one server owns the file; several workers need PostgreSQL. An address "
+            "with several hosts finds the one that takes writes.",
             default="sqlite:///{data_dir}/turnkeep.db",
         ),
     ] = ""
@@ -216,6 +308,17 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             default="1",
         ),
     ] = True
+    database_connections: Annotated[
+        int,
+        Setting(
+            **count(1, 1_000),
+            meaning="PostgreSQL only: maximum number of connections of one worker for running turns and for writing. "
+            "Connections that are not used for a minute are closed.",
+        ),
+    ] = 10
+    database_client_connections: Annotated[
+        int, Setting(**count(1, 1_000), meaning="The same for the connections through which users' reads go.")
+    ] = 10
     files_url: Annotated[
         str,
         Setting(
@@ -390,7 +493,8 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         float,
         Setting(
             **seconds(0, 600),
-            meaning="On SIGTERM running turns are handed over and open responses ended within this time.",
+            meaning="How long calls of models and tools that are under way may take to end after SIGTERM. Then their "
+            "turns are handed over.",
         ),
     ] = 10.0
     metrics: Annotated[
@@ -582,7 +686,21 @@ RUNNER_SECRETS = frozenset(variable.field for variable in RUNNER_VARIABLES if va
 
 def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> Settings:
     """Settings from `flags` over `environ`. Raises InvalidRequest with the name, what is allowed and what was given."""
-    return Settings(**read_variables(VARIABLES, environ, flags))
+    return _checked(Settings(**read_variables(VARIABLES, environ, flags)))
+
+
+def _checked(settings: Settings) -> Settings:
+    """Raises InvalidRequest for settings that do not go together."""
+    if settings.oidc_issuer is not None:
+        if settings.oidc_client_id is None:
+            raise InvalidRequest("TURNKEEP_OIDC_ISSUER is set: set TURNKEEP_OIDC_CLIENT_ID too.")
+        if settings.public_url is None and not settings.is_local:
+            raise InvalidRequest(
+                "TURNKEEP_OIDC_ISSUER is set: set TURNKEEP_PUBLIC_URL too, the address to which people come back."
+            )
+    elif settings.oidc_allowed_groups or settings.oidc_admin_groups:
+        raise InvalidRequest("TURNKEEP_OIDC_ALLOWED_GROUPS and _ADMIN_GROUPS need TURNKEEP_OIDC_ISSUER.")
+    return settings
 
 
 def _masked_repr(section: Struct, secrets: frozenset[str]) -> str:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct, structs
 
 from turnkeep.errors import InvalidRequest
+from turnkeep.http_server.sockets import is_loopback
 
 PREFIX = "TURNKEEP_"
 MASK = "***"
@@ -103,6 +104,15 @@ def url(*schemes: str) -> Callable[[str], str]:
 
 def http_url(text: str) -> str:
     return url("http", "https")(text).rstrip("/")
+
+
+def issuer(text: str) -> str:
+    """The address of an identity provider: over TLS, or on this machine."""
+    found = http_url(text)
+    parts = urlsplit(found)
+    if parts.query or parts.fragment or (parts.scheme == "http" and not is_loopback(parts.hostname or "")):
+        raise ValueError(text)
+    return found
 
 
 def http_url_or_off(text: str) -> str:

@@ -3,7 +3,8 @@
 The history is read from its newest turn until the budget is full, or until the turn with which the last request began,
 which every turn reports. It is compiled once, and then kept as bytes: for the other requests of the turn, and in a
 cache of the worker for the next turn of the conversation. The id of the last settled turn names a history, and a
-history never changes, so an entry of the cache is never out of date.
+history never changes, so an entry of the cache is never out of date. The last turn itself is encoded when the next one
+begins: many conversations have no next one.
 
 Attachments are read from the bag, and the texts of documents by `knowledge`. A file never changes, so its content is
 cached, up to a total size. Whether the file still exists is checked every time.
@@ -66,8 +67,8 @@ TEXT_CHARS = 1_000_000
 """Maximum length of the text of a file. The texts of documents have the same limit."""
 CACHED_CHARS = 32 * 1024 * 1024
 CACHED_BYTES = 32 * 1024 * 1024
-HISTORY_BYTES, TURN_BYTES = 500, 800
-"""What an encoded history and each of its turns take in memory beside the encoded messages."""
+ROW_BYTES = 500
+"""What a row takes in memory beside its texts."""
 READ_AT_ONCE = 4
 ROWS_AT_ONCE = 10
 """Rows of a history whose files are read together."""
@@ -77,13 +78,24 @@ FIRST_TURNS, MOST_TURNS = 20, 1_000
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
+class FilesUnavailable(Unavailable):
+    """The files that a model shall be shown cannot be read just now."""
+
+
 class FileReader(Protocol):
-    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone."""
+    """Reads what the files of a history hold, for the compiler. A file that is gone is reported as gone.
+
+    Raises FilesUnavailable while the bucket is away: an answer without the attachments would look like one that had
+    read them.
+    """
 
     async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents: ...
 
     async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
         """Those of the files that exist."""
+
+    async def forget_erased(self) -> None:
+        """Drop what is kept of files that are not in the store any more."""
 
 
 class ReadTurns(Struct, frozen=True, kw_only=True):
@@ -119,6 +131,27 @@ def past_of(rows: Sequence[Message]) -> PastTurns:
         return ReadTurns(rows=rows)
 
     return PastTurns(read)
+
+
+class GrownHistory(Struct, frozen=True, kw_only=True):
+    """The history after a turn: the turns before it, encoded, and the rows of the turn itself."""
+
+    past: EncodedHistory
+    rows: tuple[Message, ...]
+    first_turn: TurnId | None
+    """The turn with which the last request began."""
+    contents: Contents = {}
+    """Those of the files of the turn."""
+
+    def encoded(self) -> EncodedHistory | None:
+        """All of it, from the first turn of the last request on. None if that is not possible."""
+        return self.past.then(self.rows, first_turn=self.first_turn, contents=self.contents)
+
+    @property
+    def byte_count(self) -> int:
+        """What it takes in memory. The words of a row are there twice: for the model, and for readers."""
+        files = sum(map(_weight, self.contents.values()))
+        return self.past.byte_count + ROW_BYTES * len(self.rows) + len(msgspec.json.encode(self.rows)) + files
 
 
 async def read_window(
@@ -166,33 +199,37 @@ def _least_size(rows: Sequence[Message], measure: Measure) -> int:
 
 
 class HistoryCache:
-    """Encoded histories by the last turn in them, up to a total size. The one that was not used for longest goes first.
+    """Histories by the last turn in them, up to a total size. The one that was not used for longest goes first.
 
     A history replaces that of the turn before, because a conversation nearly always goes on from its last turn.
     """
 
     def __init__(self, limit: int = CACHED_BYTES) -> None:
         self._limit = limit
-        self._histories: OrderedDict[TurnId, EncodedHistory] = OrderedDict()
+        self._histories: OrderedDict[TurnId, tuple[int, GrownHistory]] = OrderedDict()
         self._bytes = 0
 
-    def take(self, turn_id: TurnId) -> EncodedHistory | None:
+    def take(self, turn_id: TurnId) -> GrownHistory | None:
         """The history that ends with this turn. It is not kept any longer: the turn that takes it will keep its own."""
-        history = self._histories.pop(turn_id, None)
-        if history is not None:
-            self._bytes -= _kept_bytes(history)
+        size, history = self._histories.pop(turn_id, (0, None))
+        self._bytes -= size
         return history
 
-    def keep(self, turn_id: TurnId, history: EncodedHistory) -> None:
+    def keep(self, turn_id: TurnId, history: GrownHistory) -> None:
         self.take(turn_id)
-        self._histories[turn_id] = history
-        self._bytes += _kept_bytes(history)
+        size = history.byte_count
+        self._histories[turn_id] = (size, history)
+        self._bytes += size
         while self._bytes > self._limit:
             self.take(next(iter(self._histories)))
 
-
-def _kept_bytes(history: EncodedHistory) -> int:
-    return history.byte_count + HISTORY_BYTES + TURN_BYTES * len(history.turns)
+    async def forget_erased(self, store: TurnStore) -> None:
+        """Drop the histories of turns that are not in the store any more."""
+        held = list(self._histories)
+        there = await store.last_seqs(held)
+        for turn_id in held:
+            if turn_id not in there:
+                self.take(turn_id)
 
 
 class LastRequest(Struct, frozen=True, kw_only=True):
@@ -297,12 +334,15 @@ class Assembly:
         present = await self._files.present(list(history.files))
         return all((file_id in present) == was_there for file_id, was_there in history.files.items())
 
-    def history_with(self, rows: Sequence[Message]) -> EncodedHistory | None:
-        """The history for the next turn: the past, and this turn with all of its rows. None if it cannot be encoded, or
-        if no model was asked in this turn."""
-        if self._past.encoded is None or self._last is None:
+    def history_with(self, rows: Sequence[Message]) -> GrownHistory | None:
+        """The history for the next turn: the past, and this turn with all of its rows. None if the past cannot be
+        encoded, or if no model was asked in this turn."""
+        last = self._last
+        if self._past.encoded is None or last is None:
             return None
-        return self._past.encoded.then(rows, first_turn=self._last.first_turn, contents=self._last.contents)
+        return GrownHistory(
+            past=self._past.encoded, rows=tuple(rows), first_turn=last.first_turn, contents=last.contents
+        )
 
     def report(self, finish: Finish) -> TurnReport:
         """What the turn reports of its last request."""
@@ -339,6 +379,8 @@ class Assembly:
 
     def with_own_names(self, reply: Reply) -> Reply:
         """The reply with its calls under the names by which the toolbox knows its tools."""
+        if not any(isinstance(block, ToolUse) for block in reply.blocks):
+            return reply
         own = {safe_name(spec.name): spec.name for spec in self.toolbox.specs()}
         blocks: tuple[Block, ...] = tuple(
             msgspec.structs.replace(block, name=own.get(block.name, block.name))
@@ -381,9 +423,7 @@ class AttachmentReader:
         self._chars = 0
 
     async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents:
-        """The contents that the model can use. Raises Unavailable while the bucket is away, or while too many files
-        wait to be read: the turn is then tried again, because an answer without the attachments would look like one
-        that had read them."""
+        """The contents that the model can use."""
         kinds = wanted(rows, sees_images=sees_images)
         if not kinds:
             return {}
@@ -395,6 +435,12 @@ class AttachmentReader:
 
     async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
         return {file.id for file in await self._store.files_by_id(list(file_ids))}
+
+    async def forget_erased(self) -> None:
+        held = {file_id for file_id, _ in self._cache}
+        gone = held - {file.id for file in await self._store.files_by_id(sorted(held))}
+        for place in [place for place in self._cache if place[0] in gone]:
+            self._chars -= _weight(self._cache.pop(place))
 
     async def _content(self, file: File | None, kind: ContentKind, principal: Principal) -> FileContent | None:
         if file is None:
@@ -408,8 +454,8 @@ class AttachmentReader:
                 content = await (self._text(file, principal) if kind == "text" else self._picture(file))
             except (Missing, NotFound):
                 return Gone()
-            except QueueFull as exc:
-                raise Unavailable(f"The attachments cannot be read now: {exc.detail}") from exc
+            except (Unavailable, QueueFull) as exc:
+                raise FilesUnavailable("The files of this conversation cannot be read just now.") from exc
         if kind == "picture" or not isinstance(content, Unread):  # a text may be read on another try
             self._keep(place, content)
         return content

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from msgspec import Struct
 
 from turnkeep.config import EngineSettings
+from turnkeep.engine.erasure import Eraser
 from turnkeep.engine.held_turn import Leases
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import OutboxDelivery
@@ -89,7 +90,13 @@ class Engine:
         self._outbox = OutboxDelivery(services.store, services.outbox_sink, services.observer)
         self._worker = Worker(services, self._leases, self._outbox, name=worker)
         self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
-        self._sweeper = Sweeper(services, self._worker)
+        self.eraser = Eraser(
+            services,
+            stop_turn=self.stop_turn,
+            forget=self._worker.forget_erased,
+            forget_seconds=2 * min(services.settings.sweep_seconds, services.settings.lease_seconds / 4),
+        )
+        self._sweeper = Sweeper(services, self._worker, self.eraser)
         self._background: list[asyncio.Task[None]] = []
         self._waiting: set[Subscription] = set()
         """Subscriptions of the requests that wait for the end of a turn."""
@@ -103,6 +110,11 @@ class Engine:
         """Number of turns that this worker holds."""
         return len(self._leases)
 
+    @property
+    def has_leases_in_doubt(self) -> bool:
+        """Whether renewals fail: turns that this worker runs may soon be another worker's."""
+        return self._leases.are_in_doubt
+
     async def start(self) -> None:
         """Start to renew leases, to report readers, to adopt turns that other workers left, to deliver the outbox, and
         to poll the store for readers."""
@@ -115,8 +127,11 @@ class Engine:
         ]
 
     async def drain(self, *, seconds: float = 10.0) -> None:
-        """Stop accepting questions, tell waiting requests, and hand running turns over. After this only `close` is of
-        use."""
+        """Stop accepting questions, let running calls end for `seconds`, and hand the turns over.
+
+        Requests that wait for a turn of another worker are told at once, the others when their turn is handed over.
+        After this only `close` is of use.
+        """
         self.draining.set()
         for subscription in self._waiting:
             subscription.wake()
@@ -124,6 +139,7 @@ class Engine:
         await self._outbox.finish()
 
     async def close(self) -> None:
+        await self.eraser.close()
         for task in self._background:
             task.cancel()
         for task in self._background:
@@ -206,13 +222,20 @@ class Engine:
             self._outbox.wake()
             self._hub.publish(turn_id, (await self._store.events(turn_id, after=turn.last_seq - 1))[-1:])
             return turn
+        return await self.stop_turn(turn_id)
+
+    async def stop_turn(self, turn_id: TurnId) -> Turn:
+        """Wait for the end of a turn whose stop was requested in the store. Stops it at once if it runs here, and takes
+        it over if no worker holds it."""
         self._worker.stop(turn_id)
 
         async def take_over() -> None:
             if not self._worker.holds(turn_id):
                 await self._worker.adopt(limit=1, turn_id=turn_id)
 
-        return await self._settled(turn_id, every=CANCEL_POLL_SECONDS, meanwhile=take_over)
+        turn = await self._settled(turn_id, every=CANCEL_POLL_SECONDS, meanwhile=take_over)
+        await self._worker.ending(turn_id)
+        return turn
 
     async def wait(self, turn_id: TurnId) -> Turn:
         """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first.
@@ -227,6 +250,10 @@ class Engine:
         with self.attach(turn_id):
             ended = await self._worker.ending(turn_id)
             return EndedTurn(turn=await self._settled(turn_id)) if ended is None else ended
+
+    def runs(self, turn_id: TurnId) -> bool:
+        """Whether the turn runs on this worker."""
+        return self._worker.holds(turn_id)
 
     def attach(self, turn_id: TurnId) -> AbstractContextManager[None]:
         """The turn has a reader while this is open."""

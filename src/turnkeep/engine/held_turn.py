@@ -30,7 +30,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outcomes import shown_to_readers, stopped, told_to_model
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
-from turnkeep.errors import LeaseLost, WorldError
+from turnkeep.errors import HandedOver, LeaseLost, WorldError
 from turnkeep.ids import TurnId, new_message_id
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
@@ -256,9 +256,17 @@ class HeldLease:
         self.files_written = 0
         """How many files the turn's sandbox has written back, according to the last renewal."""
         self.is_lost = False
+        self.is_leaving = False
+        """The worker shuts down. Calls that have begun may end; no other begins."""
         self.on_cancel = on_cancel
         self.on_lost = on_lost
         self.renewed = asyncio.Event()
+
+    async def begin_call(self) -> None:
+        """Return if a call may begin now. Raises HandedOver if the worker is leaving, and what `ensure` raises."""
+        await self.ensure()
+        if self.is_leaving:
+            raise HandedOver(f"Turn {self.held.turn_id} is handed over: this worker shuts down.")
 
     async def ensure(self) -> None:
         """Return if the lease holds for certain; else wait for a renewal. Raises LeaseLost."""
@@ -283,6 +291,12 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def are_in_doubt(self) -> bool:
+        """Whether a turn is held whose lease could not be renewed for half of its time."""
+        due = time.monotonic() + self._lease_seconds / 2
+        return any(lease.trusted_until < due for lease in self._held.values())
+
     def add(
         self, held: Held, *, asked_at: float, on_cancel: Callable[[], None], on_lost: Callable[[], None]
     ) -> HeldLease:
@@ -290,6 +304,11 @@ class Leases:
         lease = HeldLease(held, trusted_until=asked_at + self._lease_seconds, on_cancel=on_cancel, on_lost=on_lost)
         self._held[held.turn_id] = lease
         return lease
+
+    def leave(self) -> None:
+        """Let no turn that is held begin another call."""
+        for lease in self._held.values():
+            lease.is_leaving = True
 
     def remove(self, turn_id: TurnId) -> None:
         self._held.pop(turn_id, None)

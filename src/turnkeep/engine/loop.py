@@ -5,15 +5,17 @@ failing provider or a time limit arrives as an exception, and `held_turn.py` set
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Literal, Protocol
 
+import msgspec
 from msgspec import UNSET
 
-from turnkeep.compiler import EncodedHistory
-from turnkeep.engine.assembly import Assembly
+from turnkeep.compiler.window import CHARS_PER_TOKEN
+from turnkeep.engine.assembly import Assembly, FilesUnavailable, GrownHistory
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
 from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
 from turnkeep.engine.recorder import Recorder
@@ -31,9 +33,14 @@ from turnkeep.providers.ports import (
 )
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome
-from turnkeep_client.wire.blocks import Block, Finish, Reasoning, ToolUse, text_of
+from turnkeep_client.wire.blocks import Block, Finish, Reasoning, ToolUse, Usage, text_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
+
+FILES_SECONDS = 600.0
+"""How long a turn waits for files that cannot be read. Then it fails."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
 
 StopReason = Literal["cancelled", "lost", "handover"]
 
@@ -54,6 +61,9 @@ async def run_turn(turn: "LocalTurn") -> None:
 
 class Lease(Protocol):
     """Says whether this worker still holds the turn."""
+
+    async def begin_call(self) -> None:
+        """Return if a call may begin now. Raises HandedOver if the worker is leaving, and what `ensure` raises."""
 
     async def ensure(self) -> None:
         """Return if the lease holds for certain; else wait for a renewal. Raises LeaseLost."""
@@ -81,6 +91,7 @@ class LocalTurn(HeldTurn):
     ) -> None:
         super().__init__(services, turn, recorder)
         self._lease = lease
+        self._preview_rate = services.preview_rate
         self._assembly = assembly
         self._toolbox = assembly.toolbox
         self.announcer = announcer
@@ -93,8 +104,8 @@ class LocalTurn(HeldTurn):
     async def work(self) -> None:
         await run_turn(self)
 
-    def history(self) -> EncodedHistory | None:
-        """What the next turn has before it, encoded; None if that is not possible."""
+    def history(self) -> GrownHistory | None:
+        """What the next turn has before it; None if it must read that from the store."""
         return self._assembly.history_with(self.recorder.rows)
 
     def report(self) -> TurnReport:
@@ -131,8 +142,8 @@ class LocalTurn(HeldTurn):
         """One iteration: send the request, preview the reply while it comes in, and return the whole of it."""
         if self.announcer is not None:
             await self.announcer.announce()
-        request = await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
-        await self._lease.ensure()
+        request = await self._request(may_call=may_call)
+        await self._lease.begin_call()
         began = time.monotonic()
         reply: Reply | None = None
         try:
@@ -141,8 +152,27 @@ class LocalTurn(HeldTurn):
             self._observer.model_called(
                 request.model, seconds=time.monotonic() - began, usage=None if reply is None else reply.usage
             )
+            if reply is None and self.recorder.previewed_chars:
+                self.usage += usage_of_part(request, self.recorder.previewed_chars)
         self.usage += reply.usage
         return reply
+
+    async def _request(self, *, may_call: bool) -> ModelRequest:
+        """The request of the next iteration. While its files cannot be read, wait for them with growing pauses.
+
+        Nothing is recorded meanwhile, and the turn is not let go: another worker would not be able to read them either.
+        Raises FilesUnavailable when that lasts too long, and the turn fails.
+        """
+        pause, ends_at = FIRST_PAUSE_SECONDS, time.monotonic() + FILES_SECONDS
+        while True:
+            try:
+                return await self._assembly.request(self.turn, self.recorder.rows, self.settings, may_call=may_call)
+            except FilesUnavailable:
+                if time.monotonic() + pause > ends_at:
+                    raise
+            await asyncio.sleep(pause)
+            await self._lease.begin_call()
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
         """Record a complete iteration: its row, and the event that replaces its previews."""
@@ -170,7 +200,7 @@ class LocalTurn(HeldTurn):
         Steps of calls that have `begun` before are not recorded again. That would look like progress, and a tool that
         kills every worker which runs it would be run for ever.
         """
-        await self._lease.ensure()
+        await self._lease.begin_call()
         calls, excess = calls[: self.settings.tool_calls], calls[self.settings.tool_calls :]
         if excess:
             await self._refuse_calls(excess)
@@ -236,6 +266,8 @@ class LocalTurn(HeldTurn):
                     match piece:
                         case Delta():
                             self._show(piece)
+                            if (pause := self._preview_rate.pause_seconds(now())) > 0:
+                                await asyncio.sleep(pause)
                         case Restarted():
                             await self._record_restart(piece.reason)
                         case Reply():
@@ -293,6 +325,13 @@ class LocalTurn(HeldTurn):
         if outcome.sources:
             events.append(Sources(sources=outcome.sources))
         await self.recorder.record(rows=[self.result_row(call, outcome)], events=events)
+
+
+def usage_of_part(request: ModelRequest, said: int) -> Usage:
+    """What a call has probably used that was stopped, or failed, after so many characters. Providers count the tokens
+    of a call only at its end, and charge for the part all the same."""
+    asked = len(msgspec.json.encode((request.system, request.all_messages)))
+    return Usage(input_tokens=math.ceil(asked / CHARS_PER_TOKEN), output_tokens=math.ceil(said / CHARS_PER_TOKEN))
 
 
 def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Literal, ParamSpec
 
 from turnkeep.errors import TurnkeepError
-from turnkeep.ids import TurnId
+from turnkeep.ids import ErasureId, TurnId
 from turnkeep.model.turns import Turn
 from turnkeep_client.wire.blocks import Usage
 
@@ -27,11 +27,18 @@ Boundary = Literal[
 """The points of a turn between which a crash leaves different things behind."""
 
 
+ErasureStep = Literal["erasure_begun", "hidden", "bytes_erased", "rows_erased", "closed", "scrubbed"]
+"""The same for an erasure."""
+
+
 class Observer:
     """Does nothing; override what you need. Must be quick, and must not raise."""
 
     def reached(self, boundary: Boundary, turn_id: TurnId) -> None:
         """The turn has reached this point."""
+
+    def erasure_reached(self, step: ErasureStep, erasure_id: ErasureId) -> None:
+        """The erasure has reached this point."""
 
     def turn_began(self, turn: Turn) -> None: ...
 
@@ -61,6 +68,9 @@ class SafeObserver(Observer):
 
     def reached(self, boundary: Boundary, turn_id: TurnId) -> None:
         self._tell(self._observer.reached, boundary, turn_id)
+
+    def erasure_reached(self, step: ErasureStep, erasure_id: ErasureId) -> None:
+        self._tell(self._observer.erasure_reached, step, erasure_id)
 
     def turn_began(self, turn: Turn) -> None:
         self._tell(self._observer.turn_began, turn)

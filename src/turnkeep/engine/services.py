@@ -15,7 +15,9 @@ from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import FileReader
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import AuditLog, OutboxSink
+from turnkeep.engine.preview_rate import PreviewRate
 from turnkeep.engine.sandbox.runner_client import RunnerClient
+from turnkeep.ids import ConversationId, FileId, WorkspaceId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.prices import Prices
 from turnkeep.providers.ports import Providers
@@ -30,6 +32,15 @@ class FileCleanup(Protocol):
     async def tidy(self, erased: Sequence[str]) -> None:
         """Erase these objects, and now and then whatever else was left over."""
 
+    async def erase(
+        self,
+        workspace_id: WorkspaceId,
+        conversation_ids: Sequence[ConversationId],
+        files: Sequence[tuple[FileId, str]],
+    ) -> None:
+        """Erase the bytes of these files, uploads that are not complete included, and everything in the bags of these
+        conversations."""
+
 
 class LoopServices(Struct, frozen=True, kw_only=True):
     """What the loop of a turn needs, in a server as in a sandbox."""
@@ -38,6 +49,8 @@ class LoopServices(Struct, frozen=True, kw_only=True):
     observer: Observer = field(default_factory=Observer)
     """Gets reports of what happens to turns, here and in sandboxes."""
     clock: Clock = system_clock
+    preview_rate: PreviewRate = field(default_factory=PreviewRate)
+    """How often text is shown, for all turns of the process together."""
     prices: Prices = Prices()
     """What models cost. In a sandbox there are none: the server counts the tokens."""
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnkeep.compiler import Budget
-from turnkeep.engine.assembly import Assembly, HistoryCache, PastTurns, ReadTurns, read_window
+from turnkeep.compiler import Budget, EncodedHistory
+from turnkeep.engine.assembly import Assembly, FilesUnavailable, HistoryCache, PastTurns, ReadTurns, read_window
+from turnkeep.engine.erasure import Eraser
 from turnkeep.engine.held_turn import (
     FileAnnouncer,
     HeldLease,
@@ -27,7 +28,7 @@ from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
-from turnkeep.errors import CallerError, Fenced, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
+from turnkeep.errors import CallerError, Fenced, HandedOver, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnError
@@ -42,9 +43,14 @@ PURGE_EVERY_SWEEPS = 600
 DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
 KNOWLEDGE_STEPS = 200
+RENEW_FIRST_SECONDS = 4.0
+"""How long living workers may take to renew their leases after the database was away. They try again twice a second,
+but may just be waiting for a host that does not answer."""
 
 DEFECT = "Something went wrong on our side; the log has the details."
 
+HAND_OVER_SECONDS = 6.0
+"""How long the turns that a leaving worker has stopped may take to finish their writes."""
 SETTLE_PATIENCE_SECONDS = 5.0
 """How long the model or tool of a stopped turn may take to end. Then the turn is settled without waiting for it."""
 
@@ -157,20 +163,24 @@ class Worker:
             if not self._acquisitions:
                 self._no_acquisition.set()
 
-    async def adopt(self, *, limit: int, turn_id: TurnId | None = None) -> int:
+    async def adopt(self, *, limit: int, turn_id: TurnId | None = None, only_handed_over: bool = False) -> int:
         """Take over turns that no worker holds; return how many. While draining, adopted turns are let go again.
 
         Each adoption has a name of its own, so that an adoption whose answer was lost can be undone.
         """
         with self.acquisition():
-            return await self._adopt(limit=limit, turn_id=turn_id)
+            return await self._adopt(limit=limit, turn_id=turn_id, only_handed_over=only_handed_over)
 
-    async def _adopt(self, *, limit: int, turn_id: TurnId | None) -> int:
+    async def _adopt(self, *, limit: int, turn_id: TurnId | None, only_handed_over: bool) -> int:
         asked_at = time.monotonic()
         name = f"{self.name}:{next(self._adoptions)}"
         try:
             adopted = await self._store.adopt(
-                name, lease_seconds=self._settings.lease_seconds, limit=limit, turn_id=turn_id
+                name,
+                lease_seconds=self._settings.lease_seconds,
+                limit=limit,
+                turn_id=turn_id,
+                only_handed_over=only_handed_over,
             )
         except WorldError:
             self._unanswered.append(name)
@@ -204,6 +214,12 @@ class Worker:
             if hold.held.conversation_id == conversation_id and hold.held.turn_id != before:
                 hold.let_go("cancelled")
 
+    async def forget_erased(self) -> None:
+        """Drop from the caches of this worker what is not in the store any more."""
+        await self._histories.forget_erased(self._store)
+        if self._services.files is not None:
+            await self._services.files.forget_erased()
+
     def holds(self, turn_id: TurnId) -> bool:
         return turn_id in self._holds
 
@@ -213,22 +229,31 @@ class Worker:
         return None if hold is None else await asyncio.shield(hold.ended)
 
     async def drain(self, *, seconds: float) -> None:
-        """Hand all turns over: stop their tasks, finish writes that have begun, and let other workers adopt at once.
+        """Hand all turns over, so that other workers adopt them at once.
+
+        Calls of models and tools that are under way may end within `seconds`, and so may turns in a sandbox. A turn is
+        handed over before its next call. What is left then is stopped; writes that have begun are finished.
 
         Claims and adoptions that are under way hand their turns over themselves; they are waited for.
         """
         self._is_draining = True
+        self._leases.leave()
+        await self._until_idle(seconds)
         holds = list(self._holds.values())
         for hold in holds:
             hold.let_go("handover")
-        tasks = [hold.task for hold in holds if hold.task is not None]
+        await self._until_idle(HAND_OVER_SECONDS)
+        await self._store.hand_over([hold.held for hold in holds])
+        await self.let_go()
+
+    async def _until_idle(self, seconds: float) -> None:
+        """Wait until no turn runs here and none is being taken, but not longer than this."""
+        tasks = [hold.task for hold in self._holds.values() if hold.task is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 if tasks:
                     await asyncio.wait(tasks)
                 await self._no_acquisition.wait()
-        await self._store.hand_over([hold.held for hold in holds])
-        await self.let_go()
 
     async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, record: TurnRecord | None) -> None:
         active: HeldTurn | None = None
@@ -236,6 +261,9 @@ class Worker:
             active = await self._prepare(turn, hold, lease, record)
             self._observer.turn_began(turn)
             await self._work(active, hold)
+        except HandedOver as exc:
+            self._observer.turn_let_go(turn.id, exc)
+            await self._hand_over(hold.held)
         except Fenced as exc:
             self._observer.turn_let_go(turn.id, exc)
         except WorldError as exc:
@@ -257,6 +285,12 @@ class Worker:
                 await self._adopt_promoted(active.settled.promoted)
             if isinstance(active, LocalTurn):
                 self._keep_history(active)
+
+    async def _hand_over(self, held: Held) -> None:
+        try:
+            await self._store.hand_over([held])
+        except WorldError:
+            self._dropped.append(held)
 
     def _keep_history(self, active: LocalTurn) -> None:
         """For the next turn of the conversation. Without it that one reads the store."""
@@ -336,7 +370,16 @@ class Worker:
                 return ReadTurns(rows=())
             return await read_window(self._store, turn.conversation_id, budget, without=turn.id)
 
-        return PastTurns(read, encoded=None if parent is None else self._histories.take(parent))
+        return PastTurns(read, encoded=None if parent is None else self._encoded_history(parent))
+
+    def _encoded_history(self, turn_id: TurnId) -> EncodedHistory | None:
+        """The history that ends with this turn, if it was kept and can be encoded."""
+        history = self._histories.take(turn_id)
+        try:
+            return None if history is None else history.encoded()
+        except Exception as exc:
+            self._observer.defect(turn_id, exc)
+            return None
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. MCP servers may answer slowly; a stop of the turn does not wait for them."""
@@ -398,7 +441,7 @@ class Worker:
         """The loop has ended by itself. If it ended with an error, settle the turn with that error."""
         try:
             await loop
-        except (ProviderFailed, SandboxFailed, SandboxUnavailable) as exc:
+        except (ProviderFailed, FilesUnavailable, SandboxFailed, SandboxUnavailable) as exc:
             await settle_failed(active, exc.code, exc.detail)
         except CallerError as exc:
             await settle_failed(active, "internal", exc.detail)
@@ -417,16 +460,19 @@ class Sweeper:
     """Does the periodic work of a worker. Every part of it may run on all workers at once.
 
     It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, keeps the search index
-    up to date, and erases what was deleted long ago.
+    up to date, continues erasures, and erases what was deleted long ago.
     """
 
-    def __init__(self, services: Services, worker: Worker) -> None:
+    def __init__(self, services: Services, worker: Worker, eraser: Eraser) -> None:
         self._store = services.store
         self._settings = services.settings
         self._observer = services.observer
         self._clock = services.clock
         self._file_cleanup = services.file_cleanup
         self._worker = worker
+        self._eraser = eraser
+        self._erased_at = 0
+        """When something was last erased, as far as this worker's caches have forgotten it."""
         self._answered_at = time.monotonic()
         """When the database last answered."""
         self._adopt_from = 0.0
@@ -454,11 +500,16 @@ class Sweeper:
         has_let_go = await self._worker.let_go()
         if due.has_waiting or due.has_expired or has_let_go:
             limit = min(self._worker.capacity, ADOPT_AT_ONCE)
-            if limit and time.monotonic() >= self._adopt_from:
-                await self._worker.adopt(limit=limit)
+            if limit:
+                await self._worker.adopt(limit=limit, only_handed_over=time.monotonic() < self._adopt_from)
         if due.has_unwatched:
             for turn_id in await self._store.cancel_unwatched():
                 self._worker.stop(turn_id)
+        if due.erased_at > self._erased_at:
+            await self._worker.forget_erased()
+            self._erased_at = due.erased_at
+        if due.has_erasures:
+            await self._eraser.continue_open()
         if due.has_unindexed:
             await self._store.index_pending()
 
@@ -469,14 +520,15 @@ class Sweeper:
         return min(self._settings.sweep_seconds, self._settings.lease_seconds / 4)
 
     def _database_answered(self) -> None:
-        """Delay adoption after a silence so long that living workers may have lost their leases: they renew first.
+        """After a silence so long that living workers may have lost their leases, let them renew first. Turns that were
+        handed over are adopted at once all the same.
 
         The same holds when this process stood still, because other processes of this machine may have stood still
         too. A shorter silence cannot end the lease of a living worker, which renews three times within a lease.
         """
         now, lease = time.monotonic(), self._settings.lease_seconds
         if now - self._answered_at > self._pause_seconds + lease / 2:
-            self._adopt_from = now + lease
+            self._adopt_from = now + min(lease, RENEW_FIRST_SECONDS)
         self._answered_at = now
 
     async def _purge(self) -> None:

@@ -19,6 +19,8 @@ PART_BYTES = 5 * BLOCK
 DELETED_AT_ONCE = 8
 CONNECT_SECONDS = 3
 SILENT_SECONDS = 15
+IDLE_SECONDS = 20
+"""A connection that was not used for this long is closed: the network may have forgotten it."""
 RETRY_SECONDS = 4
 
 
@@ -34,7 +36,9 @@ class BucketObjects:
                 "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
                 # No limit for a whole request: a reader may be slow. `read_timeout` notices a bucket that falls silent.
                 "timeout": timedelta(days=1),
+                # The client's sockets have TCP keep-alive and TCP_USER_TIMEOUT, which cannot be set from here.
                 "read_timeout": timedelta(seconds=SILENT_SECONDS),
+                "pool_idle_timeout": timedelta(seconds=IDLE_SECONDS),
             },
             retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
         )

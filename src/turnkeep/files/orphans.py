@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec import Struct
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.files.keys import INCOMING, PREFIXES, incoming_key
+from turnkeep.files.keys import INCOMING, PREFIXES, Folder, incoming_key
 from turnkeep.files.ports import Objects
-from turnkeep.ids import FileId
+from turnkeep.ids import ConversationId, FileId, WorkspaceId
 from turnkeep.store.ports import FileStore
 
 GRACE_MS = 24 * 3_600_000
@@ -72,6 +72,19 @@ class BagSweeper:
         await self.drop_unfinished()
         if self._rounds % FULL_EVERY == 2:
             await self.sweep()
+
+    async def erase(
+        self,
+        workspace_id: WorkspaceId,
+        conversation_ids: Sequence[ConversationId],
+        files: Sequence[tuple[FileId, str]],
+    ) -> None:
+        """Delete the bytes of these files, wherever their upload stands, and all objects in the bags of these
+        conversations. Raises WorldError if the bucket cannot be reached."""
+        await self._objects.delete([key for file_id, known in files for key in (known, incoming_key(file_id))])
+        for conversation_id in conversation_ids:
+            async for page in self._objects.list(Folder(workspace_id, conversation_id).path):
+                await self._objects.delete([found.key for found in page])
 
     async def drop_unfinished(self) -> None:
         """Delete uploads that were not completed within a day: their rows and their bytes."""

@@ -1,12 +1,21 @@
 """Sockets: listening ones, the local address of one, and TCP keep-alive. Host names, and which of them are local."""
 
+import asyncio
+import errno
 import ipaddress
 import resource
 import socket
+from collections.abc import Callable
 
 from turnkeep.errors import Conflict, InvalidRequest
 
 MOST_FILES = 1 << 20
+FULL_SECONDS = 1.0
+"""How long no connection is accepted when this process or the machine has no room for more."""
+TURN_SECONDS = 0.001
+"""How long a worker leaves the next connection to the others, for each that it has just accepted."""
+
+_FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 def listen(host: str, port: int, *, variable: str, backlog: int) -> socket.socket:
@@ -30,6 +39,57 @@ def listen(host: str, port: int, *, variable: str, backlog: int) -> socket.socke
         ) from exc
     listener.setblocking(False)
     return listener
+
+
+class SharedListener:
+    """Accepts connections from a socket that several workers share, one at a time.
+
+    An event loop accepts all connections that wait, and so the worker that wakes up first gets them all, and keeps them
+    for as long as its clients do. This listener leaves the next one to the others for a moment.
+    """
+
+    def __init__(self, listening: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listening = listening
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more connections. The socket itself stays open."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._listening)
+
+    async def wait_closed(self) -> None:
+        """For uvicorn, which waits for connections by itself."""
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listening)
+        self._timer = self._loop.call_later(seconds, self._resume)
+
+    def _accept(self) -> None:
+        try:
+            made, _ = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # another worker was quicker, or the client has gone
+        except OSError as exc:
+            if exc.errno not in _FULL:
+                raise
+            self._pause(FULL_SECONDS)
+            return
+        self._pause(TURN_SECONDS)
+        made.setblocking(False)
+        if made.family != socket.AF_UNIX:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, made))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
 
 
 def http_address(host: str, port: int | str) -> str:

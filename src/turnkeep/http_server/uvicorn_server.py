@@ -30,7 +30,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from turnkeep.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, TurnkeepError, Unavailable
-from turnkeep.http_server.sockets import raise_open_files
+from turnkeep.http_server.sockets import SharedListener, raise_open_files
 from turnkeep.streaming.connection import WatchedProtocol
 
 BLANK_LINE = b"\r\n\r\n"
@@ -545,10 +545,24 @@ class GracefulServer(uvicorn.Server):
         self._on_ready = on_ready
         self._leaving: asyncio.Task[None] | None = None
 
+    shares_sockets = False
+    """Whether other processes accept connections from the same sockets."""
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self.shares_sockets and sockets is not None:
+            await super().startup([])
+            self.servers += [SharedListener(each, self._make_protocol) for each in sockets]  # type: ignore[misc]
+        else:
+            await super().startup(sockets)
         if self.started and self._on_ready is not None:
             self._on_ready()
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=None
+        )
+        return made
 
     def stop(self) -> None:
         """Shut down gracefully; when called again, at once."""

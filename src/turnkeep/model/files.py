@@ -88,9 +88,5 @@ class StorageLimits(Struct, frozen=True, kw_only=True):
     user_bytes: int = 0
     workspace_bytes: int = 0
 
-    @property
-    def are_set(self) -> bool:
-        return bool(self.user_bytes or self.workspace_bytes)
-
 
 NO_LIMITS = StorageLimits()

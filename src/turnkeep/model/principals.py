@@ -9,7 +9,7 @@ from turnkeep.ids import AgentId, KeyId, OrgId, UserId, WorkspaceId
 from turnkeep_client.wire.account import CallerRole as Role
 from turnkeep_client.wire.account import Feature, Scopes, UserRef
 
-__all__ = ["ApiKey", "Feature", "Member", "Org", "Principal", "Role", "Scopes", "UserRef", "Workspace"]
+__all__ = ["ApiKey", "Feature", "Member", "Org", "Principal", "Role", "Scopes", "UsageLimits", "UserRef", "Workspace"]
 
 
 class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,23 +88,43 @@ class Org(Struct, frozen=True, kw_only=True):
     created_at: int
 
 
-class Workspace(Struct, frozen=True, kw_only=True):
-    """A container inside an org. `is_default` marks the one that a key means when it names none."""
+class UsageLimits(Struct, frozen=True, kw_only=True):
+    """What a workspace, a user or a key may use. Messages, tokens and cost are those of one month. Parallel turns are
+    those that run or wait at the same time. None: any number."""
+
+    monthly_message_limit: int | None = None
+    monthly_token_limit: int | None = None
+    monthly_cost_limit: float | None = None
+    stored_byte_limit: int | None = None
+    parallel_turn_limit: int | None = None
+
+
+LIMITS = UsageLimits.__struct_fields__
+
+
+class Workspace(UsageLimits, frozen=True, kw_only=True):
+    """A container inside an org. `is_default` marks the one that a key means when it names none.
+
+    The limits whose names begin with `user_` hold for each user that has no such limit of their own.
+    """
 
     id: WorkspaceId
     org_id: OrgId
     name: str
     is_default: bool
     model: str | None
-    monthly_message_limit: int | None
-    user_monthly_message_limit: int | None
     created_at: int
+    user_monthly_message_limit: int | None = None
+    user_monthly_token_limit: int | None = None
+    user_monthly_cost_limit: float | None = None
+    user_stored_byte_limit: int | None = None
+    user_parallel_turn_limit: int | None = None
 
 
-class Member(Struct, frozen=True, kw_only=True):
-    """A user inside one workspace; `external_id` is what the host calls them. A limit is for one month; None: none.
+class Member(UsageLimits, frozen=True, kw_only=True):
+    """A user inside one workspace; `external_id` is what the host calls them.
 
-    The limit of messages takes the place of the one that the workspace sets for each user.
+    Each limit takes the place of the one that the workspace sets for each user.
     """
 
     id: UserId
@@ -114,26 +134,23 @@ class Member(Struct, frozen=True, kw_only=True):
     created_at: int
     name: str | None = None
     is_disabled: bool = False
-    monthly_message_limit: int | None = None
-    monthly_token_limit: int | None = None
-    monthly_cost_limit: float | None = None
 
     @property
     def shown(self) -> UserRef:
         return UserRef(id=self.id, external_id=self.external_id, name=UNSET if self.name is None else self.name)
 
 
-class ApiKey(Struct, frozen=True, kw_only=True):
+class ApiKey(UsageLimits, frozen=True, kw_only=True):
     """A service key as it may be shown: never the secret, which is stored hashed.
 
-    With `workspace_id` it is pinned to that workspace; with None it speaks for the whole org.
+    With `workspace_id` it is pinned to that workspace; with None it speaks for the whole org. What the keys use that it
+    made counts for its limits too.
     """
 
     id: KeyId
     org_id: OrgId
     workspace_id: WorkspaceId | None
     name: str
-    monthly_message_limit: int | None
     requests_per_minute: int | None
     allowed_tools: tuple[str, ...] | None
     created_at: int

@@ -37,6 +37,7 @@ _MARKS = (
     "\u0b01-\u0b03\u0b3c-\u0b57\u0b82\u0bbe-\u0bcd\u0c00-\u0c04\u0c3e-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6"
     "\u0d00-\u0d03\u0d3b-\u0d4d\u0d57\u0dca-\u0ddf\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f"
 )
+_ASCII_WORD = re.compile("[a-z0-9]+")
 _STARTS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[^\W_]|[{_MARKS}])+")
 
@@ -73,12 +74,15 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
 
 def tokens_of(text: str) -> list[str]:
     """The distinct tokens of a text, in order of appearance."""
-    return list(dict.fromkeys(token for _, _, token in _spans(text[:INDEXED_CHARS])))
+    return list(dict.fromkeys(all_tokens_of(text)))
 
 
 def all_tokens_of(text: str) -> list[str]:
     """Every token of a text as often as it occurs, for an index that ranks by how often."""
-    return [token for _, _, token in _spans(text[:INDEXED_CHARS])]
+    text = text[:INDEXED_CHARS]
+    if text.isascii():  # the same tokens in a fifth of the time
+        return [word[:TOKEN_CHARS] for word in _ASCII_WORD.findall(text.lower())]
+    return [token for _, _, token in _spans(text)]
 
 
 def parse_query(query: str) -> SearchQuery:
@@ -230,6 +234,8 @@ def _words(folded: str) -> Iterator[str]:
 
 
 def _folded(token: str) -> str:
+    if token.isascii():
+        return token.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", token).casefold())
 
 

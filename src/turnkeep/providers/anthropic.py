@@ -120,7 +120,7 @@ class AnthropicProvider(HttpProvider):
         if request.system:
             body["system"] = request.system
         if request.tools:
-            body["tools"] = [_tool(offer) for offer in request.tools]
+            body["tools"] = self._offers.encode(request.tools, _tool)
             if not request.may_call:
                 body["tool_choice"] = {"type": "none"}
         return body | _thinking(info, self._effort, may_think=request.may_think)

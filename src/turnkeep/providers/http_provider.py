@@ -9,13 +9,14 @@ Decision: docs/decisions/0306
 import asyncio
 import base64
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import aiohttp
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from yarl import URL
 
 from turnkeep.providers.drafts import Draft
@@ -60,8 +61,13 @@ LIST_SECONDS = 5.0
 DRAIN_SECONDS = 0.1
 """How long the end of the stream is awaited after the end of the reply. Then the connection can be used again."""
 
+OFFERS_REMEMBERED = 256
+"""Sets of tools whose JSON is kept."""
+
 NO_KEY = "none"
 """Sent as the key to a self-hosted server that needs none. Many of them refuse requests without any."""
+
+_NOT_JSON = (ValueError, TypeError, RecursionError)
 
 Shape = TypeVar("Shape", bound=Struct)
 
@@ -100,6 +106,8 @@ class HttpProvider(ABC):
         self._session = session or ProviderSession()
         self._owns_session = session is None
 
+        self._offers = EncodedOffers()
+
     def check_name(self, model: str) -> None:
         check_full_name(model)
 
@@ -128,7 +136,10 @@ class HttpProvider(ABC):
         if not own_name(request.model):
             raise ProviderFailed(f"Name a model after the slash, as in {self.name}/…; GET /v1/models lists them.")
         retry = RetryState(self._retry_policy, timeout_seconds=request.timeout_seconds)
-        body = self._lessons.apply(request.model, await self._body(request))
+        try:
+            body = self._lessons.apply(request.model, await self._body(request))
+        except _NOT_JSON as exc:
+            raise self._not_json(exc) from exc
         encoded = self._encoded(body)
         while True:
             draft = self._draft()
@@ -157,8 +168,11 @@ class HttpProvider(ABC):
         """The request as bytes. All attempts send the same ones."""
         try:
             return msgspec.json.encode(body)
-        except (ValueError, TypeError, RecursionError) as exc:
-            raise ProviderFailed(f"{self.name} cannot be asked: the request is not JSON ({exc}).") from exc
+        except _NOT_JSON as exc:
+            raise self._not_json(exc) from exc
+
+    def _not_json(self, exc: Exception) -> ProviderFailed:
+        return ProviderFailed(f"{self.name} cannot be asked: the request is not JSON ({exc}).")
 
     async def _open(self, body: bytes, draft: Draft[Any], seconds: float) -> "ReplyStream":
         """Send the request. Returns the stream of its response. Close it."""
@@ -331,6 +345,26 @@ async def _first_bytes(response: aiohttp.ClientResponse, seconds: float) -> byte
     if isinstance(error.body, dict) and error.body.get("error"):
         raise error
     raise StreamFailed(f"it answered with {response.content_type}, not with a stream of events: {text[:200]}")
+
+
+class EncodedOffers:
+    """The tools of requests as JSON, encoded once: the turns of an agent offer the same ones until it is changed."""
+
+    def __init__(self) -> None:
+        self._encoded: OrderedDict[tuple[str, ...], tuple[tuple[ToolOffer, ...], Raw]] = OrderedDict()
+
+    def encode(self, offers: tuple[ToolOffer, ...], write: Callable[[ToolOffer], JsonObject]) -> Raw:
+        """The list of these tools, each as `write` writes it."""
+        names = tuple([offer.name for offer in offers])
+        known = self._encoded.get(names)
+        if known is not None and known[0] == offers:
+            self._encoded.move_to_end(names)
+            return known[1]
+        encoded = Raw(msgspec.json.encode([write(offer) for offer in offers]))
+        self._encoded[names] = (offers, encoded)
+        if len(self._encoded) > OFFERS_REMEMBERED:
+            self._encoded.popitem(last=False)
+        return encoded
 
 
 def own_name(model: str) -> str:

@@ -84,9 +84,13 @@ class OpenAIProvider(HttpProvider):
         return [f"{self.name}/{name}" for name in names]
 
     async def _body(self, request: ModelRequest) -> JsonObject:
-        if self.target == "openai_responses":
-            return _responses_body(request, self._effort)
-        return _chat_body(request, self._effort)
+        is_responses = self.target == "openai_responses"
+        body = _responses_body(request, self._effort) if is_responses else _chat_body(request, self._effort)
+        if request.tools:
+            body["tools"] = self._offers.encode(request.tools, _responses_tool if is_responses else _chat_tool)
+            if not request.may_call:
+                body["tool_choice"] = "none"
+        return body
 
     def _draft(self) -> Draft[Any]:
         return OpenAIResponsesDraft() if self.target == "openai_responses" else OpenAIChatDraft()
@@ -116,10 +120,6 @@ def _chat_body(request: ModelRequest, effort: Effort) -> JsonObject:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if request.tools:
-        body["tools"] = [{"type": "function", "function": _function(offer)} for offer in request.tools]
-        if not request.may_call:
-            body["tool_choice"] = "none"
     if effort != "auto":
         body["reasoning_effort"] = "none" if effort == "off" else effort
     return body
@@ -129,10 +129,6 @@ def _responses_body(request: ModelRequest, effort: Effort) -> JsonObject:
     body: JsonObject = {"model": own_name(request.model), "input": request.all_messages, "store": False, "stream": True}
     if request.system:
         body["instructions"] = request.system
-    if request.tools:
-        body["tools"] = [{"type": "function", "strict": False, **_function(offer)} for offer in request.tools]
-        if not request.may_call:
-            body["tool_choice"] = "none"
     if reasons(body["model"]):
         body["include"] = ["reasoning.encrypted_content"]
         level = {} if effort == "auto" else {"effort": "none" if effort == "off" else effort}
@@ -143,6 +139,14 @@ def _responses_body(request: ModelRequest, effort: Effort) -> JsonObject:
 def reasons(name: str) -> bool:
     """Whether a model of this name reasons. A guess; an error of the provider corrects it (`lessons.py`)."""
     return bool(_REASONS.match(name)) and not _CHATS_ONLY.search(name)
+
+
+def _chat_tool(offer: ToolOffer) -> JsonObject:
+    return {"type": "function", "function": _function(offer)}
+
+
+def _responses_tool(offer: ToolOffer) -> JsonObject:
+    return {"type": "function", "strict": False, **_function(offer)}
 
 
 def _function(offer: ToolOffer) -> JsonObject:

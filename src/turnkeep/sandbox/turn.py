@@ -381,6 +381,9 @@ def _writeback(prepared: PreparedTurn) -> WritebackTask:
 class _PermanentLease:
     """The lease of a turn that no other worker can take over."""
 
+    async def begin_call(self) -> None:
+        pass
+
     async def ensure(self) -> None:
         pass
 

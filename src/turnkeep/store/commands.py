@@ -5,14 +5,24 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from turnkeep.ids import AgentId, ConversationId, FileId, MessageId, TurnId
+from turnkeep.ids import (
+    AgentId,
+    ConversationId,
+    ErasureId,
+    FileId,
+    MessageId,
+    OrgId,
+    TurnId,
+    UserId,
+    WorkspaceId,
+)
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, GivenFields
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.turns import NO_REPORT, FinalStatus, Held, IfBusy, Turn, TurnError, TurnReport, WindowCut
-from turnkeep_client.wire.account import TurnSource
+from turnkeep_client.wire.account import ErasedCounts, TurnSource
 from turnkeep_client.wire.blocks import Block, JsonObject, Usage
 from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
 
@@ -150,12 +160,15 @@ class Renewal(Struct, frozen=True, kw_only=True):
 
 class DueWork(Struct, frozen=True):
     """What a sweep finds to do: whether turns wait that may run, leases have ended, running turns have lost their
-    readers, or conversations wait for the search index."""
+    readers, conversations wait for the search index, or an erasure must be continued. `erased_at` is when something was
+    last erased, which caches must forget; 0: never."""
 
     has_waiting: bool
     has_expired: bool
     has_unwatched: bool
     has_unindexed: bool
+    has_erasures: bool = False
+    erased_at: int = 0
 
 
 class Appended(Struct, frozen=True, kw_only=True):
@@ -215,6 +228,21 @@ class Purged(Struct, frozen=True, kw_only=True):
 
     conversations: int
     storage_keys: tuple[str, ...]
+
+
+class ErasureJob(Struct, frozen=True, kw_only=True):
+    """The erasure of a user or of one conversation. `erased_at`: rows and bytes are gone. `done_at`: so is what caches
+    and free pages held."""
+
+    id: ErasureId
+    org_id: OrgId
+    workspace_id: WorkspaceId
+    user_id: UserId | None
+    conversation_id: ConversationId | None
+    counts: ErasedCounts
+    created_at: int
+    erased_at: int | None = None
+    done_at: int | None = None
 
 
 TokenPurpose = Literal["setup", "run", "upload"]

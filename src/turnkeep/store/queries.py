@@ -1,11 +1,13 @@
 """SQL kept as SQL: named queries from files.
 
 A file holds queries one after the other, each under a line `-- name: claim_turn`; the comment lines that follow say
-what it is for. Parameters are those of the database's driver.
+what it is for. Parameters are those of the database's driver. A line `-- slow` marks a query that may read or write
+very much, and so may take long.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Literal
 
@@ -13,6 +15,7 @@ from turnkeep.errors import Defect
 
 Dialect = Literal["sqlite", "postgres"]
 
+_SLOW = re.compile(r"^-- slow$", re.MULTILINE)
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
@@ -44,3 +47,9 @@ def load_queries(dialect: Dialect) -> Queries:
                 raise Defect(f"Two queries of {dialect} are called {name}.")
             texts[name] = text.strip()
     return Queries(texts)
+
+
+@cache
+def is_slow(query: str) -> bool:
+    """Whether this query of a file is marked as slow."""
+    return _SLOW.search(query) is not None

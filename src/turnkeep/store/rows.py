@@ -17,9 +17,11 @@ from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable
 from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import Legacy, Message, PublicMessage, finish_of, read_files
 from turnkeep.model.outbox import OutboxEntry
-from turnkeep.model.principals import ApiKey, Member, Org, Scopes, Workspace
+from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
+from turnkeep.model.sessions import Invite, PageSession, SignedIn
 from turnkeep.model.turns import NO_REPORT, Turn, TurnError, TurnReport
-from turnkeep.store.commands import TokenBinding, Window
+from turnkeep.store.commands import ErasureJob, TokenBinding, Window
+from turnkeep_client.wire.account import ErasedCounts
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, Part, Usage
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Failure, Recorded, Result, Source, TurnEvent
@@ -49,14 +51,17 @@ IMPORTED_TURN_COLUMNS = f"{TURN_COLUMNS}, org_id, key_id, principal_ref"
 FILE_COLUMNS = ", ".join(File.__struct_fields__)
 NEW_FILE_COLUMNS = (
     "id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size, sha256, "
-    "storage_key, source, status, created_at, turn_id, saved_at, crc32"
+    "storage_key, source, status, created_at, turn_id, saved_at, crc32, key_id"
 )
 ORG_COLUMNS = ", ".join(Org.__struct_fields__)
 WORKSPACE_COLUMNS = ", ".join(Workspace.__struct_fields__)
 KEY_COLUMNS = ", ".join(ApiKey.__struct_fields__)
 MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
 AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
+SESSION_COLUMNS = ", ".join(PageSession.__struct_fields__)
+INVITE_COLUMNS = ", ".join(Invite.__struct_fields__)
 OUTBOX_COLUMNS = ", ".join(OutboxEntry.__struct_fields__)
+ERASURE_COLUMNS = ", ".join(ErasureJob.__struct_fields__)
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
 """SQLite adds `serial`, a number of the table in its row ids."""
 
@@ -76,7 +81,12 @@ COLUMNS = {
     "member": MEMBER_COLUMNS,
     "agent": AGENT_COLUMNS,
     "table": TABLE_COLUMNS,
+    "session": SESSION_COLUMNS,
+    "invite": INVITE_COLUMNS,
     "outbox": OUTBOX_COLUMNS,
+    "erasure": ERASURE_COLUMNS,
+    "limit": ", ".join(LIMITS),
+    "user_limit": ", ".join(f"user_{name}" for name in LIMITS),
 }
 """The lists that queries may name, as `{turn_columns}`. `my_conversation` is that of the client's view, in which
 `running_turn_id` is a column like any other."""
@@ -100,6 +110,7 @@ _extras = msgspec.json.Decoder(
 _facts = msgspec.json.Decoder(tuple[TurnError | None, JsonObject | None, TurnReport | None]).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 _scopes = msgspec.json.Decoder(Scopes).decode
+to_counts = msgspec.json.Decoder(ErasedCounts).decode
 _columns = msgspec.json.Decoder(tuple[Column, ...]).decode
 _cells = msgspec.json.Decoder(tuple[Cell, ...]).decode
 
@@ -411,6 +422,28 @@ def to_member(row: Row) -> Member:
     return Member(**values | {"is_disabled": bool(values["is_disabled"])})
 
 
+def to_session(row: Row) -> PageSession:
+    """A session from the values of `SESSION_COLUMNS`."""
+    return PageSession(**dict(zip(PageSession.__struct_fields__, row, strict=True)))
+
+
+def to_signed_in(row: Row) -> SignedIn:
+    """A session, its user and its workspace, from the values of their columns one after the other."""
+    user = len(PageSession.__struct_fields__)
+    workspace = user + len(Member.__struct_fields__)
+    end = workspace + len(Workspace.__struct_fields__)
+    return SignedIn(
+        session=to_session(row[:user]),
+        member=to_member(row[user:workspace]),
+        workspace=to_workspace(row[workspace:end]),
+    )
+
+
+def to_invite(row: Row) -> Invite:
+    """An invite from the values of `INVITE_COLUMNS`."""
+    return Invite(**dict(zip(Invite.__struct_fields__, row, strict=True)))
+
+
 def to_key(row: Row) -> ApiKey:
     """A key from the values of `KEY_COLUMNS` (and what may follow)."""
     values = dict(zip(ApiKey.__struct_fields__, row, strict=False))
@@ -455,6 +488,12 @@ def to_row(row: Row) -> TableRow:
 def to_entry(row: Row) -> OutboxEntry:
     """An entry of the outbox from the values of `OUTBOX_COLUMNS`."""
     return OutboxEntry(**dict(zip(OutboxEntry.__struct_fields__, row, strict=True)))
+
+
+def to_erasure(row: Row) -> ErasureJob:
+    """An erasure from the values of `ERASURE_COLUMNS`."""
+    values = dict(zip(ErasureJob.__struct_fields__, row, strict=True))
+    return ErasureJob(**values | {"counts": to_counts(values["counts"])})
 
 
 def to_binding(row: Row) -> TokenBinding:

@@ -2,8 +2,8 @@
 
 `EventStream` knows neither the engine nor the API. It is given batches of frames, an encoder, and a context that is
 held while the stream is open (so that the turn counts as watched). All waiting frames are sent in one write. One
-`OpenStreams` per process watches all streams: it sends the heartbeats, cuts readers that accept nothing, and ends every
-stream when the worker drains.
+`OpenStreams` per process watches all streams: it sends the heartbeats, cuts readers that accept nothing, and, when the
+worker drains, ends every stream whose turn does not run here any more.
 
 `WatchedProtocol` is a uvicorn protocol that gives a response access to its own socket. ASGI alone cannot tell how much
 is still unsent. It can close a connection only after flushing it, which never ends if the reader does not read. And its
@@ -29,7 +29,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from turnkeep.streaming.follow import Take
 from turnkeep.streaming.formats import Encoder
-from turnkeep.streaming.frames import DeltaFrame, Frame
+from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
 from turnkeep_client.wire import sse
 
 Message = MutableMapping[str, Any]
@@ -55,6 +55,9 @@ HEADERS: tuple[Header, ...] = (
 SHORT_CHARS = 4_096
 """A longer piece of text may be too large for one write, however it is encoded."""
 
+DRAIN_TICK_SECONDS = 0.1
+"""How often a draining worker looks which of its turns are over or handed over."""
+
 Ending = Literal["complete", "gone", "draining", "stalled", "failed"]
 
 
@@ -69,8 +72,49 @@ class ReaderConnection(Protocol):
 
     def unsent_bytes(self) -> int: ...
 
+    def when_gone(self, tell: Callable[[], None] | None) -> bool:
+        """Call this once when the client has gone. False, and not called, if parts of the request are still unread:
+        then `receive` must be awaited."""
+
     def abort(self) -> None:
         """Close at once; unsent bytes are lost."""
+
+
+class JoinedWrites:
+    """The transport of one response, as uvicorn sees it. The head of the response and the first part of its body are
+    one write, because each write costs more than all that is done for it. The head waits for this round of the event
+    loop at most."""
+
+    __slots__ = ("_cycle", "_has_begun", "_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, cycle: RequestResponseCycle, loop: asyncio.AbstractEventLoop):
+        self._transport = transport
+        self._cycle = cycle
+        self._loop = loop
+        self._head: bytes | None = None
+        self._has_begun = False
+
+    def write(self, data: bytes) -> None:
+        if self._head is not None:
+            data, self._head = self._head + data, None
+        elif not self._has_begun and self._cycle.response_started:  # not yet with `100 Continue`
+            self._has_begun = True
+            self._head = data
+            self._loop.call_soon(self.flush)
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        head, self._head = self._head, None
+        if head is not None and not self._transport.is_closing():
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 class WatchedProtocol(HttpToolsProtocol):
@@ -78,6 +122,8 @@ class WatchedProtocol(HttpToolsProtocol):
 
     _running: RequestResponseCycle | None = None
     """The request that is being answered. Pipelined requests wait for its end."""
+    _writes: JoinedWrites
+    _tell_gone: Callable[[], None] | None = None
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -86,7 +132,18 @@ class WatchedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        self._writes = JoinedWrites(self.transport, cycle, self.loop)
+        cycle.transport = cast(asyncio.Transport, self._writes)  # it uses no other method of a transport
         super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self._writes.flush()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._tell_gone is not None:
+            self._tell_gone()
 
     def can_write(self) -> bool:
         cycle = self._running
@@ -99,10 +156,21 @@ class WatchedProtocol(HttpToolsProtocol):
 
     def write(self, body: bytes) -> None:
         if body:  # an empty chunk would end the response
-            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+            self._writes.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def unsent_bytes(self) -> int:
         return self.transport.get_write_buffer_size()
+
+    def when_gone(self, tell: Callable[[], None] | None) -> bool:
+        self._tell_gone = tell
+        cycle = self._running
+        if tell is None or cycle is None or cycle.more_body or cycle.body:
+            self._tell_gone = None
+            return False
+        if cycle.disconnected:
+            self.loop.call_soon(tell)
+        self.flow.resume_reading()
+        return True
 
     def abort(self) -> None:
         self.transport.abort()
@@ -139,7 +207,8 @@ _logger = logging.getLogger(__name__)
 
 
 class OpenStreams:
-    """All streams of this process. Create one; the event `draining` ends them all."""
+    """All streams of this process. Create one. After the event `draining` each stream ends as soon as its turn does not
+    run here any more."""
 
     def __init__(
         self,
@@ -162,10 +231,14 @@ class OpenStreams:
         encoder: Encoder,
         *,
         attach: Callable[[], AbstractContextManager[object]] = nullcontext,
+        runs_here: Callable[[], bool] = lambda: False,
         headers: Iterable[Header] = (),
     ) -> "EventStream":
-        """A stream of what `follow` finds. The context `attach` is held while it is open."""
-        return EventStream(self, follow, encoder, attach, (*HEADERS, *headers))
+        """A stream of what `follow` finds. The context `attach` is held while it is open. `runs_here` says whether this
+        worker runs the turn, and so can go on to serve it while it drains."""
+        stream = EventStream(self, follow, encoder, attach, (*HEADERS, *headers))
+        stream.runs_here = runs_here
+        return stream
 
     def __iter__(self) -> "Iterator[EventStream]":
         return iter(tuple(self._open))
@@ -197,8 +270,12 @@ class OpenStreams:
                 await asyncio.wait_for(self.draining.wait(), tick)
             for stream in self:
                 stream.look(now(), next_look=now() + tick)
-        for stream in self:
-            stream.end("draining")
+        while True:  # until the last stream has ended, which cancels this task
+            for stream in self:
+                if not stream.runs_here():
+                    stream.end("draining")
+                stream.look(now(), next_look=now() + DRAIN_TICK_SECONDS)
+            await asyncio.sleep(DRAIN_TICK_SECONDS)
 
 
 class EventStream:
@@ -212,6 +289,7 @@ class EventStream:
         attach: Callable[[], AbstractContextManager[object]],
         headers: Sequence[Header],
     ) -> None:
+        self.runs_here: Callable[[], bool] = lambda: False
         self._streams = streams
         self._follow = follow
         self._encoder = encoder
@@ -219,34 +297,36 @@ class EventStream:
         self._headers = headers
         self._connection: ReaderConnection | None = None
         self._progress = WriteProgress(streams.slow_readers, None)
-        self._ended: asyncio.Future[Ending] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        """The task that writes, while it does."""
+        self._ending: Ending | None = None
         self._send: Send | None = None
         self._beating: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
         self._progress = WriteProgress(self._streams.slow_readers, self._connection)
+        self._send = send
         await send({"type": "http.response.start", "status": 200, "headers": list(self._headers)})
         if scope.get("method") == "HEAD":  # there is no reader, so the turn is not watched
             return
         with self._attach():
-            ending = await self._serve(receive, send)
+            ending = await self._serve(receive)
         match ending:
-            case "complete":
-                await self._send_end(send, b"", seconds=self._streams.slow_readers.stall_seconds)
             case "draining" | "failed" if not self._progress.is_blocked:
                 await self._say_goodbye(send)
             case "draining" | "failed" | "stalled":
                 # The write may have stopped in the middle of a frame; anything sent now would become a part of it.
                 _logger.info("A reader that accepted nothing was disconnected (%s)", ending)
                 await self._cut(receive)
-            case "gone":
+            case "complete" | "gone":
                 pass
 
     def end(self, ending: Ending) -> None:
         """Stop serving. The first reason counts."""
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(ending)
+        if self._task is not None and self._ending is None:
+            self._ending = ending
+            self._task.cancel()
 
     def look(self, now: float, *, next_look: float) -> None:
         """End the stream if the reader accepts nothing any more. Send a comment if nothing was sent for a while."""
@@ -264,31 +344,62 @@ class EventStream:
             self._connection.write(sse.HEARTBEAT)
             self._progress.sent += len(sse.HEARTBEAT)
 
-    async def _serve(self, receive: Receive, send: Send) -> Ending:
-        """Serve until something ends the stream. Writing has a task of its own."""
-        self._ended = asyncio.get_running_loop().create_future()
-        self._send = send
-        tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._watch(receive))]
+    async def _serve(self, receive: Receive) -> Ending:
+        """Write until the turn has ended, or until `end` breaks the writing off."""
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled_before = task.cancelling()
+        watch = self._watch(receive)
+        self._task = task
         self._streams.add(self)
         try:
-            return await self._ended
-        finally:
-            self._streams.discard(self)
-            if self._beating is not None:
-                tasks.append(self._beating)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-    async def _write(self) -> None:
-        try:
-            async with aclosing(cast(Any, self._follow(self._write_now))) as batches:
-                await self._send_batches(batches)
-            self.end("complete")
+            await self._write()
+        except asyncio.CancelledError:
+            # As with asyncio.timeout: the cancellation came from `end`, unless there was another one.
+            if self._ending is None or task.uncancel() > cancelled_before:
+                raise
+            return self._ending
         except Exception:
             # The reader can reconnect with its cursor; the operator finds the error in the log.
             _logger.exception("A stream failed and was ended")
-            self.end("failed")
+            return "failed"
+        finally:
+            self._task = None
+            self._streams.discard(self)
+            if self._connection is not None:
+                self._connection.when_gone(None)
+            for other in (watch, self._beating):
+                if other is not None:
+                    other.cancel()
+        return "complete"
+
+    def _watch(self, receive: Receive) -> asyncio.Task[None] | None:
+        """End the stream when the client has gone. Without access to the connection, a task must wait for that."""
+
+        def end() -> None:
+            self.end("gone")
+
+        async def wait() -> None:
+            await disconnected(receive)
+            end()
+
+        if self._connection is not None and self._connection.when_gone(end):
+            return None
+        return asyncio.create_task(wait())
+
+    async def _write(self) -> None:
+        """Write all batches, and the end of the body together with the last one."""
+        encode = self._encoder.encode
+        async with aclosing(cast(Any, self._follow(self._write_now))) as batches:
+            async for batch in batches:
+                body = encode(batch[0]) if len(batch) == 1 else b"".join([encode(frame) for frame in batch])
+                last = batch[-1]
+                if isinstance(last, EventFrame) and last.is_terminal:
+                    await self._send_all(body, is_last=True)
+                    return
+                if body:
+                    await self._send_all(body)
+        await self._send_all(b"", is_last=True)
 
     def _write_now(self, frame: DeltaFrame) -> bool:
         """Write this frame at once. False if that is not possible now: then it comes with the next batch."""
@@ -300,20 +411,17 @@ class EventStream:
         self._progress.sent += len(body)
         return True
 
-    async def _send_batches(self, batches: Batches) -> None:
-        encode = self._encoder.encode
-        async for batch in batches:
-            body = encode(batch[0]) if len(batch) == 1 else b"".join([encode(frame) for frame in batch])
-            if body:
-                await self._send_all(body)
-
-    async def _send_all(self, body: bytes) -> None:
+    async def _send_all(self, body: bytes, *, is_last: bool = False) -> None:
         assert self._send is not None
         progress, limit = self._progress, self._streams.slow_readers.write_bytes
         progress.is_blocked = True
-        for piece in (body,) if len(body) <= limit else _pieces(body, limit):
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-            progress.sent += len(piece)
+        if len(body) > limit:
+            *pieces, body = _pieces(body, limit)
+            for piece in pieces:
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                progress.sent += len(piece)
+        await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
+        progress.sent += len(body)
         progress.is_blocked = False
 
     async def _send_heartbeat(self) -> None:
@@ -322,18 +430,11 @@ class EventStream:
         with suppress(OSError):  # the client has gone
             await self._send_all(sse.HEARTBEAT)
 
-    async def _watch(self, receive: Receive) -> None:
-        await disconnected(receive)
-        self.end("gone")
-
     async def _say_goodbye(self, send: Send) -> None:
         """Tell the reader when to reconnect, and end cleanly. Do not wait long for a reader that does not read."""
-        await self._send_end(send, sse.retry(self._streams.retry_milliseconds), seconds=1.0)
-
-    async def _send_end(self, send: Send, body: bytes, *, seconds: float) -> None:
-        """Send the last part of the body. A reader that does not read it in time is disconnected."""
+        body = sse.retry(self._streams.retry_milliseconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(1.0):
                 await send({"type": "http.response.body", "body": body, "more_body": False})
         except TimeoutError:
             self._abort()

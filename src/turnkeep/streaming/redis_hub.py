@@ -35,6 +35,7 @@ from redis.exceptions import RedisError
 from turnkeep.ids import TurnId
 from turnkeep.streaming.hub import LocalHub, LocalSubscription
 from turnkeep.streaming.ports import PreviewPiece
+from turnkeep.tcp import silence_options
 from turnkeep_client.wire.events import Failure, Recorded, Reset, Result
 
 ANSWER_SECONDS = 2.0
@@ -71,11 +72,13 @@ class RedisHub:
     def __init__(self, url: str, *, prefix: str = "turnkeep") -> None:
         self.name = secrets.token_hex(6)
         self._local = LocalHub()
+        tcp: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive_options": silence_options()}
         self._redis = redis_client.Redis.from_url(
             url,
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=ANSWER_SECONDS,
             retry=Retry(NoBackoff(), 0),
+            **tcp,
         )
         self._prefix = f"{prefix}:turn:"
         self._ask_channel = f"{prefix}:ask"

@@ -35,7 +35,7 @@ class TurnkeepServer:
         """The address of the server, once it has started."""
         self.requests: list[ModelRequest] = []
         """What the model was asked, first to last."""
-        usual: dict[str, Any] = {"port": 0, "bootstrap_key": self.key, "model": "scripted", "drain_seconds": 2.0}
+        usual: dict[str, Any] = {"port": 0, "bootstrap_key": self.key, "model": "scripted", "drain_seconds": 0.0}
         self._settings = Settings(**(usual | settings | {"data_dir": Path(data_dir)}))
         self._tools = tools
         self._planned: list[Script] = []

@@ -38,6 +38,12 @@ class TestOrgs:
         assert await store.workspace(org.id) == workspace
         assert await store.workspaces(org.id) == [workspace]
 
+    async def test_the_first_one_is_made_once_however_many_servers_start(self, store: Store) -> None:
+        made = await asyncio.gather(*(store.first_org("Home") for _ in range(8)))
+        assert await store.orgs() == [made[0]] == [(await store.first_org("Other"))]
+        assert {org.id for org in made} == {made[0].id}
+        assert (await store.workspace(made[0].id)).is_default
+
     @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
     async def test_a_name_that_cannot_be_kept_is_refused(self, store: Store, database: Database, name: str) -> None:
         async with nothing_written(database):

@@ -26,6 +26,19 @@ async def adopt(store: Store, worker: str = "worker-2", lease_seconds: float = L
     return adopted
 
 
+class TestAdoptingWhatWasHandedOver:
+    async def test_passes_over_turns_whose_worker_fell_silent(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        silent, left = await begin(store, tenant.ann), await begin(store, tenant.ann)
+        await database.advance(seconds=LEASE_SECONDS + 1)
+        await store.hand_over([left])
+        [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS, only_handed_over=True)
+        assert adopted.turn.id == left.turn_id
+        assert await store.adopt("worker-2", lease_seconds=LEASE_SECONDS, only_handed_over=True) == []
+        assert (await adopt(store)).turn.id == silent.turn_id
+
+
 class TestRenewing:
     async def test_it_keeps_a_turn_from_being_adopted(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)

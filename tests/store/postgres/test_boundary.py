@@ -33,6 +33,8 @@ REFUSED = [
     "SELECT turnkeep.add_rows('a', 'b', 'c', 'd', '{}', '{}')",
     "SELECT * FROM turnkeep.usage",
     "SELECT * FROM turnkeep.members",
+    "SELECT * FROM turnkeep.sessions",
+    "SELECT * FROM turnkeep.invites",
     "SELECT * FROM turnkeep.orgs",
     "SELECT * FROM turnkeep.workspaces",
     "SELECT * FROM turnkeep.migrations",

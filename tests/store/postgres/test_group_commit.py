@@ -349,6 +349,26 @@ class TestOnTheDatabase:
             expected = ["turn"] if each is bad else ["turn", "step"]
             assert kinds(await store.events(each.turn_id)) == expected
 
+    async def test_a_question_that_fails_after_the_write_is_the_answer_of_its_job_alone(
+        self, store: PostgresStore, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A record or a settlement that comes again asks whether its events are stored."""
+        held = [await begin(store, tenant.ann) for _ in range(4)]
+        again = held[1]
+        await store.record(again, after=1, events=[step("a"), step("b")])
+
+        async def away(*args: object) -> bool:
+            raise Unavailable("away")
+
+        monkeypatch.setattr(store, "_has_events", away)
+        records = (store.record(each, after=1, events=[step("a")]) for each in held)
+        answers = await asyncio.gather(*records, return_exceptions=True)
+        assert [isinstance(answer, Unavailable) for answer in answers] == [each is again for each in held]
+        await store.settle(again, after=3, settlement=answered(again))
+        settlements = (store.settle(each, after=3 if each is again else 2, settlement=answered(each)) for each in held)
+        settled = await asyncio.gather(*settlements, return_exceptions=True)
+        assert [isinstance(answer, Unavailable) for answer in settled] == [each is again for each in held]
+
     async def test_settlements_of_many_count_every_token(self, store: PostgresStore, tenant: Tenant) -> None:
         held = [await begin(store, by) for by in (tenant.ann, tenant.bob, tenant.service) for _ in range(7)]
         settled = await asyncio.gather(*(store.settle(each, after=1, settlement=answered(each)) for each in held))

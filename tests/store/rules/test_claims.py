@@ -28,7 +28,6 @@ from turnkeep.store.rules.claims import (
     ClaimFacts,
     FileFacts,
     KnownTurn,
-    MonthlyLimits,
     NewIds,
     Repeat,
 )
@@ -39,7 +38,6 @@ ANN = Principal(org_id=OrgId("org_1"), workspace_id=WorkspaceId("ws_1"), user_id
 HEAD = TurnId("turn_head")
 IDLE = ClaimFacts(
     now=1_750_000_000_000,
-    limits=MonthlyLimits(),
     conversation=ClaimedConversation(head_turn_id=HEAD, queue=Queue(next_ordinal=4)),
 )
 
@@ -78,7 +76,7 @@ class TestANewTurn:
         assert decided.lease_until == IDLE.now + 30_000
 
     def test_makes_its_own_conversation(self) -> None:
-        decided = new_turn(a_claim(conversation_id=None), ClaimFacts(now=1, limits=MonthlyLimits()))
+        decided = new_turn(a_claim(conversation_id=None), ClaimFacts(now=1))
         assert (decided.turn.parent_turn_id, decided.turn.ordinal) == (None, 1)
 
     def test_waits_without_a_place_while_another_runs(self) -> None:
@@ -105,10 +103,10 @@ class TestARefusal:
 
     def test_of_a_workspace_or_an_agent_that_does_not_exist(self) -> None:
         with pytest.raises(NotFound, match="No such workspace"):
-            decide(a_claim(conversation_id=None), ClaimFacts(now=1))
+            decide(a_claim(conversation_id=None), ClaimFacts(now=1, has_workspace=False))
         asked = a_claim(conversation_id=None, new=NewConversation())
         with pytest.raises(NotFound, match="No such agent"):
-            decide(asked, ClaimFacts(now=1, limits=MonthlyLimits(), has_agent=False))
+            decide(asked, ClaimFacts(now=1, has_agent=False))
 
     def test_of_an_edit_of_a_turn_that_never_started(self) -> None:
         beside = Beside(parent_turn_id=None, status="cancelled", started_at=None)

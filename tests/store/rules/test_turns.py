@@ -2,10 +2,19 @@
 
 import pytest
 
-from turnkeep.errors import ConversationBusy, Defect, LeaseLost, QueueFull, QuotaExceeded, TurnSettled
+from turnkeep.errors import (
+    ConversationBusy,
+    Defect,
+    LeaseLost,
+    QueueFull,
+    QuotaExceeded,
+    RateLimited,
+    ReachedLimit,
+    TurnSettled,
+)
 from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
 from turnkeep.model.turns import Held
-from turnkeep.store.rules.claims import MessageCounter, check_limits
+from turnkeep.store.rules.claims import Counted, MessageCounter, ScopeLimits, check_limits, check_spent
 from turnkeep.store.rules.turns import (
     Beside,
     Candidate,
@@ -27,6 +36,7 @@ from turnkeep.store.rules.turns import (
 )
 from turnkeep_client.wire.events import Reset, TurnBegan
 
+NOW, JULY = 1_750_000_000_000, 1_751_328_000_000
 A, B, C, R = TurnId("turn_a"), TurnId("turn_b"), TurnId("turn_c"), TurnId("turn_r")
 BUSY = Queue(
     next_ordinal=6,
@@ -86,13 +96,31 @@ class TestPromotion:
 class TestQuota:
     def test_the_message_at_the_limit_passes_and_the_next_does_not(self) -> None:
         workspace = [MessageCounter(scope="workspace", scope_id="ws_1", limit=3)]
-        check_limits(workspace, {"ws_1": 3})
-        with pytest.raises(QuotaExceeded, match="This workspace has used up its limit of 3 messages"):
-            check_limits(workspace, {"ws_1": 4})
+        check_limits(workspace, Counted(messages={"ws_1": 3}), NOW)
+        with pytest.raises(QuotaExceeded, match="This workspace has used up its limit of 3 messages") as refused:
+            check_limits(workspace, Counted(messages={"ws_1": 4}), NOW)
+        limit = ReachedLimit(scope="workspace", name="monthly_message_limit", value=3, used=3, resets_at=JULY)
+        assert refused.value.limit == limit
 
     def test_a_key_is_called_an_api_key(self) -> None:
+        counted = Counted(messages={"ws_1": 9, "key_1": 2})
         with pytest.raises(QuotaExceeded, match="This API key"):
-            check_limits([MessageCounter(scope="key", scope_id="key_1", limit=1)], {"ws_1": 9, "key_1": 2})
+            check_limits([MessageCounter(scope="key", scope_id="key_1", limit=1)], counted, NOW)
+
+    def test_a_turn_too_many_may_be_tried_again_soon(self) -> None:
+        user = [MessageCounter(scope="user", scope_id="user_1", turns=2)]
+        check_limits(user, Counted(turns={"user_1": 2}), NOW)
+        with pytest.raises(RateLimited, match="This user may have 2 turns at the same time") as refused:
+            check_limits(user, Counted(turns={"user_1": 3}), NOW)
+        assert refused.value.limit == ReachedLimit(scope="user", name="parallel_turn_limit", value=2, used=2)
+        assert refused.value.retry_after_seconds > 0
+
+    def test_what_is_spent_is_said_with_the_end_of_the_month(self) -> None:
+        limits = [ScopeLimits(scope="key", scope_id="key_1", tokens=10, cost=2.5, used_tokens=9, used_cost=2.5)]
+        with pytest.raises(QuotaExceeded, match="This API key has used up the limit of cost") as refused:
+            check_spent(limits, NOW)
+        limit = ReachedLimit(scope="key", name="monthly_cost_limit", value=2.5, used=2.5, resets_at=JULY)
+        assert refused.value.limit == limit
 
 
 class TestTheFence:

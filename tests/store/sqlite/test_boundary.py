@@ -48,6 +48,8 @@ ATTACKS = [
     "SELECT * FROM one_time_tokens",
     "SELECT * FROM usage",
     "SELECT * FROM members",
+    "SELECT secret_hash FROM sessions",
+    "SELECT secret_hash FROM invites",
     "SELECT * FROM orgs",
     "SELECT * FROM search_entries",
     "SELECT * FROM search_tokens('secret')",

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec import structs
 
-from tests.store.factories import Tenant, a_claim, a_conversation, begin, elsewhere, finish, held_of, step
+from tests.store.factories import Tenant, a_claim, a_conversation, answered, begin, elsewhere, finish, held_of, step
 from tests.store.table_invariants import broken, sqlite_tables
-from turnkeep.errors import ConversationBusy, LeaseLost, StorageFull, Unavailable
+from turnkeep.errors import ConversationBusy, LeaseLost, QuotaExceeded, StorageFull, Unavailable
 from turnkeep.ids import new_turn_id
 from turnkeep.model.turns import Held
+from turnkeep.store.commands import ConversationChange, NewConversation
 from turnkeep.store.sqlite import SqliteStore
 from turnkeep.store.sqlite.io.session import Session
 
@@ -74,11 +76,21 @@ class TestOneThatFails:
         await asyncio.gather(failing, working, return_exceptions=True)
         assert isinstance(failing.exception(), ConversationBusy)
         assert [org.name for org in await store.orgs()] == ["Acme", "Whole"]
+        assert store.statistics.groups_abandoned == 1
+
+    async def test_because_of_a_limit_has_no_other_run_again(self, store: SqliteStore, tenant: Tenant) -> None:
+        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=2))
+        async with HeldUp(store):
+            claims = [asyncio.ensure_future(store.claim(a_claim(tenant.ann))) for _ in range(4)]
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*claims, return_exceptions=True)
+        assert [isinstance(answer, QuotaExceeded) for answer in answers] == [False, False, True, True]
+        assert store.statistics.groups_abandoned == 0
 
     async def test_that_ends_the_transaction_for_all_has_the_others_run_again(
         self, store: SqliteStore, tenant: Tenant, path: Path
     ) -> None:
-        """As a full disk does: SQLite rolls everything back by itself, and savepoints protect nobody."""
+        """As a full disk does: SQLite rolls everything back by itself, and every job must run again."""
 
         def ruinous(session: Session) -> None:
             session.connection.execute("ROLLBACK")
@@ -95,6 +107,37 @@ class TestOneThatFails:
         names = sorted(org.name for org in await store.orgs())
         assert names == ["Acme", "after 0", "after 1", "after 2", "before 0", "before 1", "before 2"]
         assert store.statistics.groups_abandoned == 1
+
+
+class TestTheSearchIndex:
+    """Its entries are made beside the writer. What has changed since is not written."""
+
+    @pytest.mark.parametrize("title", ["Parasol", "…"])
+    async def test_does_not_get_a_title_that_was_replaced_meanwhile(
+        self, store: SqliteStore, tenant: Tenant, title: str
+    ) -> None:
+        turn = await finish(store, tenant.ann, "Hello", new=NewConversation(title="Umbrella"))
+        async with HeldUp(store):
+            change = ConversationChange(title=title)
+            changing = asyncio.ensure_future(store.change_conversation(tenant.ann, turn.conversation_id, change))
+            await asyncio.sleep(0)
+            indexing = asyncio.ensure_future(store.index_pending())
+            async with asyncio.timeout(30):
+                while store._writer._queue.qsize() < 2:  # noqa: ASYNC110 - the queue tells nobody
+                    await asyncio.sleep(0.001)
+        await changing
+        assert await indexing == 1
+        for query, is_found in (("hello", True), ("umbrella", False), ("parasol", title == "Parasol")):
+            hits = (await store.conversations(tenant.ann, query=query)).data
+            assert [hit.conversation.id for hit in hits] == [turn.conversation_id] * is_found, query
+
+    async def test_has_each_title_once(self, store: SqliteStore, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, "Umbrella")
+        await store.index_pending()
+        await store.settle(held, after=1, settlement=answered(held))
+        await store.index_pending()
+        titles = "SELECT count(*) FROM search_entries WHERE turn_sequence = -1"
+        assert await store._writer.ask(lambda session: session.connection.execute(titles).fetchall()) == [(1,)]
 
 
 class TestAFullDisk:

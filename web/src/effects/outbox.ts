@@ -23,6 +23,8 @@ export class Outbox {
   #needs: Needs;
   /** The newest request that creates the new conversation, until it is answered. The next message waits for it. */
   #creation: Promise<void> | null = null;
+  /** The keys of messages whose request is under way. */
+  #posting = new Set<string>();
 
   constructor(needs: Needs) {
     this.#needs = needs;
@@ -54,10 +56,13 @@ export class Outbox {
     if (refused) await this.#add(id, { ...refused, status: "sending", error: null });
   }
 
-  /** Send what was not sent before the page was reloaded. */
+  /** Send what was not sent before the page was reloaded, or before the session had ended. */
   resend(): void {
     for (const { id, outgoing } of loadUnsent(this.#state)) {
-      if (this.#threadOf(outgoing.key) !== null) continue;
+      if (this.#threadOf(outgoing.key) !== null) {
+        if (outgoing.status === "sending" && !this.#posting.has(outgoing.key)) void this.#post(outgoing);
+        continue;
+      }
       if (outgoing.status === "sending") void this.#add(id, outgoing);
       else this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
     }
@@ -109,6 +114,7 @@ export class Outbox {
       if_busy: outgoing.if_busy,
     };
     const isWanted = () => this.#threadOf(outgoing.key) !== null;
+    this.#posting.add(outgoing.key);
     try {
       const accepted = await connection.retry(() => routes.ask(body, outgoing.key), isWanted);
       if (isWanted()) this.#accepted(id, accepted.conversation_id, outgoing.key, accepted.turn_id);
@@ -120,6 +126,8 @@ export class Outbox {
       const current = this.#threadOf(outgoing.key);
       if (current !== null) store.dispatch({ type: "outbox/refused", id: current, key: outgoing.key, error: { code, message: errorText(error) } });
       saveUnsent(this.#state);
+    } finally {
+      this.#posting.delete(outgoing.key);
     }
   }
 

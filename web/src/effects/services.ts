@@ -28,11 +28,11 @@ export interface Services {
 }
 
 export function createServices(store: Store): Services {
-  const session = new Session(store);
+  const tabs = new TabChannel();
+  const session = new Session(store, tabs);
   const connection = new Connection(store);
   const notices = new Notices(store, session);
   const navigation = new Navigation(store);
-  const tabs = new TabChannel();
   const uploads = new Uploads({ store, notices, navigation });
   const conversations = new Conversations({ store, session, notices, navigation, tabs });
   const threads = new Threads({ store, session, connection, notices, navigation, conversations });

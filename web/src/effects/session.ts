@@ -8,6 +8,8 @@ import type { Store } from "../state/store";
 import { ApiError } from "../wire/client";
 import * as routes from "../wire/routes";
 import type { Services } from "./services";
+import { forgetStored, perTab, readStored, writeStored } from "./storage";
+import type { TabChannel } from "./tabChannel";
 
 const SIGN_IN_RETRY_MS = 2_000;
 /** How often the thread in view is compared with the server: another device may have written in it. */
@@ -18,23 +20,70 @@ const HIDDEN_MS = 20_000;
 
 export class Session {
   #store: Store;
+  #tabs: TabChannel;
   #endListeners: (() => void)[] = [];
+  #signInListeners: (() => void)[] = [];
 
-  constructor(store: Store) {
+  constructor(store: Store, tabs: TabChannel) {
     this.#store = store;
+    this.#tabs = tabs;
   }
 
   /** Ask the server who is signed in; whether the server named a user. The state says what to show otherwise. */
   async load(): Promise<boolean> {
+    const { me: before } = this.#store.get();
     try {
-      this.#store.dispatch({ type: "session", session: "signed_in", me: await routes.me() });
-      return true;
+      const me = await routes.me();
+      const owner = `${me.workspace_id}/${me.user_id ?? ""}`;
+      const isOther = before !== null && `${before.workspace_id}/${before.user_id ?? ""}` !== owner;
+      if ((readStored<string>("owner") ?? owner) !== owner) forgetStored();
+      writeStored("owner", owner);
+      // Another user signed in with this browser: nothing of the one before may stay on the page.
+      if (isOther) location.reload();
+      this.#store.dispatch({ type: "session", session: "signed_in", me });
+      return !isOther;
     } catch (error) {
       const isOut = error instanceof ApiError && error.status === 401;
-      this.#store.dispatch({ type: "session", session: isOut ? "signed_out" : "unreachable" });
+      if (before === null) this.#store.dispatch({ type: "session", session: isOut ? "signed_out" : "unreachable" });
+      else if (isOut) this.end();
       return false;
     }
   }
+
+  /** Called after each sign-in that happened without a reload. */
+  onSignIn(listener: () => void): void {
+    this.#signInListeners.push(listener);
+  }
+
+  /** Sign in with the token of the link that the server prints. */
+  async openLink(token: string): Promise<void> {
+    await routes.openSigninLink(token);
+    for (const listener of this.#signInListeners) listener();
+  }
+
+  async acceptInvite(secret: string): Promise<void> {
+    await routes.acceptInvite(secret);
+    this.#tabs.post({ kind: "session" });
+    // From the beginning: this page may have shown another user.
+    location.replace("/");
+  }
+
+  /** Sign out. What this browser keeps of the user is removed, and the page is loaded anew. */
+  async signOut(): Promise<void> {
+    const { provider_url: url } = await routes.signOut();
+    forgetStored();
+    writeStored("providerSignOut", url, perTab);
+    this.#tabs.post({ kind: "session" });
+    location.assign("/");
+  }
+
+  /** The address at which the user signs out at the identity provider too. It is given once, after a sign-out. */
+  takeProviderSignOut(): string | null {
+    const url = readStored<string>("providerSignOut", perTab);
+    writeStored("providerSignOut", null, perTab);
+    return url;
+  }
+
 
   /** The models and agents that can be chosen. */
   async loadChoices(): Promise<void> {
@@ -56,10 +105,12 @@ export class Session {
     this.#endListeners.push(listener);
   }
 
-  /** The server does not know the user any more: the page shows the sign-in form. */
+  /** The server does not know the user any more: the page asks them to sign in, and keeps what they typed. */
   end(): void {
+    const { me, session } = this.#store.get();
+    if (session === "ended") return;
     for (const listener of this.#endListeners) listener();
-    this.#store.dispatch({ type: "session", session: "signed_out" });
+    this.#store.dispatch({ type: "session", session: me === null ? "signed_out" : "ended" });
   }
 
   /** Whether a request failed because the session has ended. If so, this ends it here too. */
@@ -72,7 +123,7 @@ export class Session {
 
 /** Start the page. */
 export async function start(services: Services): Promise<void> {
-  const { navigation, connection, threads, conversations, tabs } = services;
+  const { store, session, navigation, connection, threads, conversations, tabs } = services;
   navigation.start();
   const onNetwork = () => {
     connection.reset();
@@ -84,22 +135,33 @@ export async function start(services: Services): Promise<void> {
   addEventListener("online", onNetwork);
   addEventListener("offline", onNetwork);
   watchVisibility(services);
+  session.onSignIn(() => void signIn(services));
   tabs.listen((message) => {
+    if (message.kind === "session") void checkSession(services);
     if (message.kind === "conversation") void threads.refresh(message.conversationId);
     void conversations.refresh();
   });
-  setInterval(() => document.visibilityState === "visible" && void threads.checkForChanges(), THREAD_CHECK_MS);
-  setInterval(() => document.visibilityState === "visible" && void conversations.refresh(), LIST_REFRESH_MS);
+  const isInUse = () => document.visibilityState === "visible" && store.get().session === "signed_in";
+  setInterval(() => isInUse() && void threads.checkForChanges(), THREAD_CHECK_MS);
+  setInterval(() => isInUse() && void conversations.refresh(), LIST_REFRESH_MS);
   await signIn(services);
+}
+
+/** Another tab has signed in or out, or the user comes back to this one. */
+async function checkSession(services: Services): Promise<void> {
+  if (services.store.get().session === "signed_in") await services.session.load();
+  else await signIn(services);
 }
 
 /** Find out who is signed in, then load what the page shows. Nothing is requested before. */
 export async function signIn(services: Services): Promise<void> {
-  const { store, session, navigation, outbox, conversations } = services;
+  const { store, session, navigation, outbox, conversations, tabs } = services;
   if (!(await session.load())) {
     if (store.get().session === "unreachable") setTimeout(() => void signIn(services), SIGN_IN_RETRY_MS);
     return;
   }
+  // Tabs whose session had ended go on.
+  tabs.post({ kind: "session" });
   navigation.show(store.get().route);
   outbox.resend();
   void conversations.search("");
@@ -108,12 +170,17 @@ export async function signIn(services: Services): Promise<void> {
 }
 
 /** A hidden tab gives its stream back after a while. A tab that is looked at again shows the newest state. */
-function watchVisibility({ store, threads, conversations }: Services): void {
+function watchVisibility(services: Services): void {
+  const { store, threads, conversations } = services;
   let timer: ReturnType<typeof setTimeout> | undefined;
   document.addEventListener("visibilitychange", () => {
     clearTimeout(timer);
     if (document.visibilityState === "hidden") {
       timer = setTimeout(() => threads.unfollow(), HIDDEN_MS);
+      return;
+    }
+    if (store.get().session !== "signed_in") {
+      void checkSession(services);
       return;
     }
     threads.reconnect();

@@ -19,6 +19,17 @@ export function writeStored(name: string, value: unknown, area: Area = shared): 
   }
 }
 
+/** Remove what belongs to a user: everything but the theme. */
+export function forgetStored(): void {
+  for (const area of [shared, perTab])
+    try {
+      const names = Object.keys(area()).filter((name) => name.startsWith(PREFIX) && name !== `${PREFIX}theme`);
+      for (const name of names) area().removeItem(name);
+    } catch {
+      // A forbidden storage holds nothing.
+    }
+}
+
 export function readStored<Value>(name: string, area: Area = shared): Value | null {
   try {
     const text = area().getItem(PREFIX + name);

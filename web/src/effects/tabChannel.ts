@@ -4,7 +4,9 @@ export type TabMessage =
   /** A turn began in this conversation, or the conversation was changed. */
   | { readonly kind: "conversation"; readonly conversationId: string }
   /** A conversation was deleted or restored. */
-  | { readonly kind: "list" };
+  | { readonly kind: "list" }
+  /** The user has signed in or out. */
+  | { readonly kind: "session" };
 
 export class TabChannel {
   #channel: BroadcastChannel | null = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("turnkeep");

@@ -1,6 +1,6 @@
 /** Routes of the page, and their addresses in the browser. */
 
-export const SECTIONS = ["usage", "agents", "keys", "pages", "tables"] as const;
+export const SECTIONS = ["usage", "agents", "keys", "pages", "tables", "people", "account"] as const;
 export type Section = (typeof SECTIONS)[number];
 
 /** A cited passage: its text, and the heading or part (`page 3`) of the document that contains it. */
@@ -18,7 +18,9 @@ export type KnowledgeItem =
 export type Route =
   /** `item` is open beside the conversation; `passage` is cited from the conversation itself. */
   | { readonly page: "chat"; readonly conversationId: string | null; readonly item?: KnowledgeItem; readonly passage?: Passage }
-  | { readonly page: "settings"; readonly section: Section; readonly item?: KnowledgeItem };
+  | { readonly page: "settings"; readonly section: Section; readonly item?: KnowledgeItem }
+  /** An invite that was opened. Its secret is in the fragment. */
+  | { readonly page: "invite"; readonly secret: string; readonly item?: undefined };
 
 const MAX_CHARS = 600;
 const ID = { conv: /^conv_[0-9a-f]{32}$/, page: /^page_[0-9a-f]{32}$/, table: /^table_[0-9a-f]{32}$/, file: /^file_[0-9a-f]{32}$/ } as const;
@@ -38,6 +40,7 @@ export function routeOf(path: string, fragment = ""): Route {
     const item = itemOf([section, ...rest], fragment);
     return { page: "settings", section, ...(item ? { item } : {}) };
   }
+  if (first === "invite") return { page: "invite", secret: /^#(tki_[\w-]{20,100})$/.exec(fragment)?.[1] ?? "" };
   return { page: "chat", conversationId: null };
 }
 
@@ -45,6 +48,7 @@ export function routeOf(path: string, fragment = ""): Route {
 export function pathOf(route: Route): string {
   const item = route.item ? pathOfItem(route.item) : "";
   if (route.page === "settings") return route.item ? `/settings/${item}` : `/settings/${route.section}`;
+  if (route.page === "invite") return "/invite";
   if (route.conversationId === null) return "/";
   return `/c/${route.conversationId}${item ? `/${item}` : fragmentOf(route.passage)}`;
 }

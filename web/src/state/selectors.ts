@@ -12,6 +12,12 @@ export const currentThread = (state: State): Thread | undefined => state.threads
 
 export const isAdmin = (state: State): boolean => state.me !== null && state.me.role !== "member";
 
+/** Whether there is input that a reload would lose. The text of the next message is not: the browser keeps it. */
+export const hasUnsavedInput = (state: State): boolean =>
+  state.route.page === "settings" ||
+  Object.values(state.uploads).some((all) => all.length > 0) ||
+  Object.values(state.threads).some((thread) => Object.keys(thread.edits).length > 0);
+
 /** A row of a thread. Its key stays the same when a live answer becomes a message. */
 export type MessageRow =
   | { readonly kind: "older"; readonly key: "older" }

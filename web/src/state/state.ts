@@ -28,7 +28,8 @@ export interface FileUpload {
 }
 
 export interface State {
-  readonly session: "starting" | "signed_in" | "signed_out" | "unreachable";
+  /** `ended`: the user was signed in, and the page keeps what they typed until they are signed in again. */
+  readonly session: "starting" | "signed_in" | "signed_out" | "ended" | "unreachable";
   readonly me: Me | null;
   readonly route: Route;
   readonly connection: "good" | "reconnecting" | "offline";

@@ -5,11 +5,13 @@ import { flushSync } from "react-dom";
 import { pathOf } from "../state/route";
 import { threadId } from "../state/selectors";
 import { words } from "../words";
+import { AcceptInvite } from "./AcceptInvite";
 import { Chat } from "./Chat";
 import { useSelect, useServices } from "./context";
 import { ConversationNav } from "./ConversationNav";
 import { Icon } from "./Icon";
-import { SignIn } from "./SignIn";
+import { SessionEnded, SignIn } from "./SignIn";
+import { RouteLink } from "./RouteLink";
 import { ThemeSwitch } from "./ThemeSwitch";
 
 const Settings = lazy(() => import("./settings/Settings"));
@@ -17,6 +19,8 @@ const SourcePanel = lazy(() => import("./source/SourcePanel"));
 
 export function App() {
   const session = useSelect((state) => state.session);
+  const route = useSelect((state) => state.route);
+  if (route.page === "invite") return <AcceptInvite secret={route.secret} />;
   if (session === "starting") return <p className="centered">{words.session.starting}</p>;
   if (session === "unreachable")
     return (
@@ -24,7 +28,16 @@ export function App() {
         {words.session.unreachable}
       </p>
     );
-  return session === "signed_out" ? <SignIn /> : <Layout />;
+  if (session === "signed_out") return <SignIn />;
+  // The page stays, with everything that was typed, and cannot be used until the user is signed in again.
+  return (
+    <>
+      <div className="page" inert={session === "ended"}>
+        <Layout />
+      </div>
+      {session === "ended" && <SessionEnded />}
+    </>
+  );
 }
 
 function Layout() {
@@ -53,6 +66,7 @@ function Layout() {
           </button>
         </div>
         <ConversationNav onChosen={closeList} />
+        <Who onChosen={closeList} />
         <div className="side-foot">
           <a
             href="/settings/usage"
@@ -76,7 +90,7 @@ function Layout() {
         </Suspense>
       ) : (
         <>
-          <Chat threadId={id} passage={route.passage} onMenu={() => setIsListOpen(true)} />
+          <Chat threadId={id} passage={route.page === "chat" ? route.passage : undefined} onMenu={() => setIsListOpen(true)} />
           {route.item && (
             <Suspense fallback={<aside className="panel faint">{words.settings.loading}</aside>}>
               <SourcePanel route={route} item={route.item} />
@@ -86,6 +100,22 @@ function Layout() {
       )}
       <NoticeList />
     </div>
+  );
+}
+
+/** Who is signed in. */
+function Who({ onChosen }: { onChosen: () => void }) {
+  const me = useSelect((state) => state.me);
+  const route = useSelect((state) => state.route);
+  const name = me?.user ? (me.user.name ?? me.user.external_id) : words.account.key;
+  return (
+    <RouteLink route={{ page: "settings", section: "account" }} className="who" aria-current={route.page === "settings" && route.section === "account" ? "page" : undefined} onClick={onChosen} title={words.account.signedInAs(name)}>
+      <span className="who-initial" aria-hidden="true">
+        {[...name.trim()][0]?.toUpperCase() ?? "?"}
+      </span>
+      <span className="who-name">{name}</span>
+      {me && me.role !== "member" && <span className="tag">{words.people.roles.admin}</span>}
+    </RouteLink>
   );
 }
 

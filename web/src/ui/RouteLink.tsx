@@ -9,12 +9,13 @@ interface Props extends AnchorHTMLAttributes<HTMLAnchorElement> {
   ref?: Ref<HTMLAnchorElement>;
 }
 
-export function RouteLink({ route, ...rest }: Props) {
+export function RouteLink({ route, onClick: onChosen, ...rest }: Props) {
   const { navigation } = useServices();
-  const onClick = (event: MouseEvent) => {
+  const onClick = (event: MouseEvent<HTMLAnchorElement>) => {
     if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
     navigation.go(route);
+    onChosen?.(event);
   };
   return <a {...rest} href={pathOf(route)} onClick={onClick} />;
 }

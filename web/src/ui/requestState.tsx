@@ -78,9 +78,9 @@ export function MoreButton({ list, label }: { list: { more: (() => void) | null 
   );
 }
 
-/** Submit a change. If the server refuses it, `error` says why until the next try. */
-export function useSubmit(): { isSubmitting: boolean; error: string | null; submit: (act: () => Promise<unknown>, done?: string) => Promise<boolean>; setError: (text: string) => void } {
-  const { notices } = useServices();
+/** Submit a change. If the server refuses it, `error` says why until the next try. For a sign-in, a 401 is such a refusal. */
+export function useSubmit({ isSignIn = false } = {}): { isSubmitting: boolean; error: string | null; submit: (act: () => Promise<unknown>, done?: string) => Promise<boolean>; setError: (text: string) => void } {
+  const { notices, session } = useServices();
   const [isSubmitting, setIsSubmitting] = useState(false);
   const [error, setError] = useState<string | null>(null);
   const submit = async (act: () => Promise<unknown>, done?: string) => {
@@ -91,7 +91,7 @@ export function useSubmit(): { isSubmitting: boolean; error: string | null; subm
       if (done) notices.show(done);
       return true;
     } catch (error) {
-      setError(errorText(error));
+      if (isSignIn || !session.hasEnded(error)) setError(errorText(error));
       return false;
     } finally {
       setIsSubmitting(false);

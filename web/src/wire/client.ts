@@ -23,6 +23,7 @@ export interface RequestOptions {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
+  redirect?: RequestRedirect;
 }
 
 /** The body of the response; throws ApiError. */
@@ -35,7 +36,7 @@ export async function request<Body>(method: Method, path: string, options: Reque
 /** The response itself, for streams. Throws ApiError only if the server does not answer. */
 export async function send(method: Method, path: string, options: RequestOptions = {}): Promise<Response> {
   const headers: Record<string, string> = { accept: "application/json", ...options.headers };
-  const init: RequestInit = { method, headers, credentials: "same-origin", cache: "no-store", redirect: "error" };
+  const init: RequestInit = { method, headers, credentials: "same-origin", cache: "no-store", redirect: options.redirect ?? "error" };
   if (options.body instanceof Blob) init.body = options.body;
   else if (options.body !== undefined) {
     headers["content-type"] = "application/json";

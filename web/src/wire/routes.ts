@@ -1,5 +1,5 @@
 /** The routes of the API that the page uses, one function for each. */
-import { type RequestOptions, request, withQuery } from "./client";
+import { problemOf, type RequestOptions, request, send, withQuery } from "./client";
 import type {
   Accepted,
   Again,
@@ -7,6 +7,7 @@ import type {
   Conversation,
   Edit,
   FileText,
+  Invite,
   Key,
   KnowledgePage,
   Me,
@@ -14,20 +15,33 @@ import type {
   ModelName,
   MonthlyUsage,
   NewAgent,
+  NewInvite,
   NewKey,
   NewTurn,
   ListPage,
   PageItem,
+  PageSession,
+  SignedOut,
+  SigninWays,
   StoredFile,
   Table,
   TableRow,
   ToolSecret,
   Turn,
+  User,
   Workspace,
   WorkspacePatch,
 } from "./types";
 
 export const me = () => request<Me>("GET", "/v1/me");
+export const signinWays = () => request<SigninWays>("GET", "/v1/signin");
+export const signOut = () => request<SignedOut>("POST", "/v1/signout");
+export const acceptInvite = (token: string) => request<undefined>("POST", "/v1/signin/invite", { body: { token } });
+/** Open the link that the server prints. Its answer is a redirect with a cookie, which the browser keeps. */
+export async function openSigninLink(token: string): Promise<void> {
+  const response = await send("GET", withQuery("/signin", { token }), { redirect: "manual" });
+  if (response.type !== "opaqueredirect") throw await problemOf(response);
+}
 export const models = () => request<ListPage<ModelName>>("GET", "/v1/models");
 export const openapi = () => request<{ paths: Record<string, unknown> }>("GET", "/openapi.json");
 
@@ -87,6 +101,18 @@ export const deleteAgent = (id: string) => request<undefined>("DELETE", `/v1/age
 export const keys = () => request<ListPage<Key>>("GET", "/v1/keys");
 export const createKey = (body: NewKey) => request<Key>("POST", "/v1/keys", { body });
 export const revokeKey = (id: string) => request<undefined>("DELETE", `/v1/keys/${id}`);
+
+export const mySessions = () => request<ListPage<PageSession>>("GET", "/v1/me/sessions");
+export const endMySession = (id: string) => request<undefined>("DELETE", `/v1/me/sessions/${id}`);
+export const endOtherSessions = () => request<undefined>("DELETE", "/v1/me/sessions");
+export const users = (q: string, cursor: string | null) => request<ListPage<User>>("GET", withQuery("/v1/users", { q, cursor, limit: 50 }));
+export const changeUser = (id: string, body: { role?: "member" | "admin"; is_disabled?: boolean }) => request<User>("PATCH", `/v1/users/${id}`, { body });
+export const userSessions = (id: string) => request<ListPage<PageSession>>("GET", `/v1/users/${id}/sessions`);
+export const endUserSession = (id: string, sessionId: string) => request<undefined>("DELETE", `/v1/users/${id}/sessions/${sessionId}`);
+export const endUserSessions = (id: string) => request<undefined>("DELETE", `/v1/users/${id}/sessions`);
+export const invites = () => request<ListPage<Invite>>("GET", "/v1/invites");
+export const createInvite = (body: NewInvite) => request<Invite>("POST", "/v1/invites", { body });
+export const deleteInvite = (id: string) => request<undefined>("DELETE", `/v1/invites/${id}`);
 
 export const workspaces = () => request<ListPage<Workspace>>("GET", "/v1/workspaces");
 export const changeWorkspace = (id: string, body: Partial<WorkspacePatch>) =>

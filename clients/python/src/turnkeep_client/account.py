@@ -4,7 +4,18 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, TypedDict, Unpack
 
 from turnkeep_client.transport import Resource, given, part
-from turnkeep_client.wire import Key, ModelName, MonthlyUsage, NativeTool, Token, User, Workspace
+from turnkeep_client.wire import (
+    Erasure,
+    GroupBy,
+    Key,
+    ModelName,
+    MonthlyUsage,
+    NativeTool,
+    StartedErasure,
+    Token,
+    User,
+    Workspace,
+)
 
 
 class ScopeFields(TypedDict, total=False):
@@ -15,23 +26,33 @@ class ScopeFields(TypedDict, total=False):
     features: Sequence[Literal["files", "runs", "knowledge", "export"]]
 
 
-class UserChanges(TypedDict, total=False):
+class LimitFields(TypedDict, total=False):
+    """Limits of a user, a key or a workspace; None: no limit."""
+
+    monthly_message_limit: int | None
+    monthly_token_limit: int | None
+    monthly_cost_limit: float | None
+    stored_byte_limit: int | None
+    parallel_turn_limit: int | None
+
+
+class UserChanges(LimitFields, total=False):
     """What can be changed of a user; None takes a name or a limit away."""
 
     name: str | None
     role: Literal["member", "admin"]
     is_disabled: bool
-    monthly_message_limit: int | None
-    monthly_token_limit: int | None
-    monthly_cost_limit: float | None
 
 
-class WorkspaceFields(TypedDict, total=False):
-    """What a workspace has beside its name; None takes it away."""
+class WorkspaceFields(LimitFields, total=False):
+    """What a workspace has beside its name; None takes it away. `user_…` limits are for each user."""
 
     model: str | None
-    monthly_message_limit: int | None
     user_monthly_message_limit: int | None
+    user_monthly_token_limit: int | None
+    user_monthly_cost_limit: float | None
+    user_stored_byte_limit: int | None
+    user_parallel_turn_limit: int | None
 
 
 class WorkspaceChanges(WorkspaceFields, total=False):
@@ -60,18 +81,18 @@ class Keys(Resource):
         self,
         name: str,
         *,
-        monthly_message_limit: int | None = None,
         requests_per_minute: int | None = None,
         allowed_tools: Sequence[str] | None = None,
         scopes: ScopeFields | None = None,
+        **limits: Unpack[LimitFields],
     ) -> Key:
         """A new key; `key.key` is the secret, shown only once."""
         body = {
             "name": name,
-            "monthly_message_limit": monthly_message_limit,
             "requests_per_minute": requests_per_minute,
             "allowed_tools": None if allowed_tools is None else list(allowed_tools),
             "scopes": scopes,
+            **limits,
         }
         return await self._transport.call("POST", "/v1/keys", Key, body=body)
 
@@ -113,6 +134,20 @@ class Users(Resource):
         return await self._transport.call("PATCH", f"/v1/users/{part(user)}", User, body=fields)
 
 
+class Erasures(Resource):
+    """Erasures of users (admins only)."""
+
+    async def start(self, user: str) -> str:
+        """Begin to erase a user, with everything that they made; return the id of the erasure. A repeat returns the
+        same id while it is under way."""
+        path = f"/v1/users/{part(user)}/erase"
+        return (await self._transport.call("POST", path, StartedErasure, is_safe=True)).erasure_id
+
+    async def get(self, erasure_id: str) -> Erasure:
+        """How far it has come: `status` is `running` or `done`."""
+        return await self._transport.call("GET", f"/v1/erasures/{part(erasure_id)}", Erasure)
+
+
 class Workspaces(Resource):
     """Containers inside the org, with limits of their own."""
 
@@ -135,6 +170,14 @@ class Workspaces(Resource):
 
 
 class UsageResource(Resource):
-    async def get(self, *, month: str | None = None) -> MonthlyUsage:
-        """What a month (`2026-11`; by default this one) has used."""
-        return await self._transport.call("GET", "/v1/usage", MonthlyUsage, query={"month": month})
+    async def get(
+        self,
+        *,
+        month: str | None = None,
+        group_by: GroupBy | None = None,
+        user: str | None = None,
+        agent_id: str | None = None,
+    ) -> MonthlyUsage:
+        """What a month (`2026-11`; by default this one) has used; with `group_by`, also each group (`rows`)."""
+        query = {"month": month, "group_by": group_by, "user": user, "agent_id": agent_id}
+        return await self._transport.call("GET", "/v1/usage", MonthlyUsage, query=query)

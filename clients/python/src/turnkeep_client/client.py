@@ -4,12 +4,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from turnkeep_client.account import Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
+from turnkeep_client.account import Erasures, Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents
 from turnkeep_client.conversations import Conversations
 from turnkeep_client.discovery import ServerAddress, find_server
 from turnkeep_client.files import FileResource
 from turnkeep_client.knowledge import Pages, Tables
+from turnkeep_client.people import Invites, Sessions
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS, Transport
 from turnkeep_client.turns import Turns
@@ -58,6 +59,9 @@ class AsyncTurnkeep:
         self.keys = Keys(self._transport)
         self.tokens = Tokens(self._transport)
         self.users = Users(self._transport)
+        self.erasures = Erasures(self._transport)
+        self.invites = Invites(self._transport)
+        self.sessions = Sessions(self._transport)
         self.tools = NativeTools(self._transport)
         self.workspaces = Workspaces(self._transport)
         self.usage = UsageResource(self._transport)

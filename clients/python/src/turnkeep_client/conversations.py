@@ -66,6 +66,10 @@ class Conversations(Resource):
         """Delete it with its files; it can be restored for a while."""
         await self._transport.fetch("DELETE", _path(conversation_id))
 
+    async def erase(self, conversation_id: str) -> None:
+        """Erase it for good, with its files, at once. It cannot be restored."""
+        await self._transport.fetch("POST", f"{_path(conversation_id)}/erase", is_safe=True)
+
     async def restore(self, conversation_id: str) -> Conversation:
         return await self._transport.call("POST", f"{_path(conversation_id)}/restore", Conversation, is_safe=True)
 

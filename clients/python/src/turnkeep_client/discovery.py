@@ -18,6 +18,8 @@ from turnkeep_client.wire.errors import InvalidRequest
 SERVER_FILE = "server.json"
 KEY_FILE = "local.key"
 DATA_DIR = ".turnkeep"
+LOCAL_USER = "local"
+"""The host id of the operator, as whom the sign-in link of `turnkeep serve` signs a browser in."""
 DEFAULT_URL = "http://127.0.0.1:8787"
 DEFAULT = "the default address"
 """What `found_in` says where neither the caller nor the environment named a server."""
@@ -36,6 +38,8 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
     url: str
     key: str | None
     found_in: str
+    has_local_key: bool = False
+    """Whether the key is that of the data directory: the caller is the operator of the server."""
 
     @property
     def is_loopback(self) -> bool:
@@ -70,9 +74,10 @@ def find_server(
         chosen, found_in = local, f"{folder / SERVER_FILE}" if running else DEFAULT
     chosen = _checked(chosen)
     key = key or (environ.get("TURNKEEP_KEY") if data_dir is None else None)
+    local_key = None if key or chosen != _checked(local) else _local_key(folder)
     if not key and chosen == _checked(local):
-        key = _local_key(folder) or environ.get("TURNKEEP_BOOTSTRAP_KEY")
-    return ServerAddress(url=chosen, key=key or None, found_in=found_in)
+        key = local_key or environ.get("TURNKEEP_BOOTSTRAP_KEY")
+    return ServerAddress(url=chosen, key=key or None, found_in=found_in, has_local_key=local_key is not None)
 
 
 def running_server(data_dir: Path) -> RunningServer | None:

@@ -141,7 +141,12 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepEr
         case "idempotency_conflict":
             return IdempotencyConflict(problem.turn_id or None)
         case "rate_limited":
-            return RateLimited(detail, retry_after_seconds=int(retry_after(headers) or DEFAULT_RETRY_SECONDS))
+            seconds = int(retry_after(headers) or DEFAULT_RETRY_SECONDS)
+            return RateLimited(detail, retry_after_seconds=seconds, limit=problem.limit or None)
+        case "quota_exceeded":
+            return QuotaExceeded(detail, limit=problem.limit or None)
+        case "storage_full":
+            return StorageFull(detail, limit=problem.limit or None)
     known = _BY_CODE.get(problem.code)
     return known(detail) if known is not None else _from_status(status, detail, problem.code)
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from turnkeep_client.account import Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
+from turnkeep_client.account import Erasures, Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
 from turnkeep_client.client import AsyncTurnkeep
 from turnkeep_client.conversations import Conversations
 from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.files import FileResource
 from turnkeep_client.knowledge import Pages, Tables
+from turnkeep_client.people import Invites, Sessions
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, Event, TurnStream, TurnView
 from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
@@ -269,6 +270,7 @@ class SyncConversations(SyncResource[Conversations]):
     rename = _blocking(Conversations.rename)
     update = _blocking(Conversations.update)
     delete = _blocking(Conversations.delete)
+    erase = _blocking(Conversations.erase)
     restore = _blocking(Conversations.restore)
     messages = _iterating(Conversations.messages)
     trace = _iterating(Conversations.trace)
@@ -348,6 +350,23 @@ class SyncUsers(SyncResource[Users]):
     update = _blocking(Users.update)
 
 
+class SyncErasures(SyncResource[Erasures]):
+    start = _blocking(Erasures.start)
+    get = _blocking(Erasures.get)
+
+
+class SyncInvites(SyncResource[Invites]):
+    list = _iterating(Invites.list)
+    create = _blocking(Invites.create)
+    delete = _blocking(Invites.delete)
+
+
+class SyncSessions(SyncResource[Sessions]):
+    list = _iterating(Sessions.list)
+    end = _blocking(Sessions.end)
+    end_all = _blocking(Sessions.end_all)
+
+
 class SyncNativeTools(SyncResource[NativeTools]):
     list = _iterating(NativeTools.list)
 
@@ -407,6 +426,9 @@ class Turnkeep:
         self.keys = SyncKeys(self._loop, inner.keys)
         self.tokens = SyncTokens(self._loop, inner.tokens)
         self.users = SyncUsers(self._loop, inner.users)
+        self.erasures = SyncErasures(self._loop, inner.erasures)
+        self.invites = SyncInvites(self._loop, inner.invites)
+        self.sessions = SyncSessions(self._loop, inner.sessions)
         self.tools = SyncNativeTools(self._loop, inner.tools)
         self.workspaces = SyncWorkspaces(self._loop, inner.workspaces)
         self.usage = SyncUsage(self._loop, inner.usage)

@@ -18,8 +18,9 @@ FOLDER = Path(__file__).parents[2] / "web"
 """Where `scripts/web build` puts the page, and where the wheel has it."""
 
 DOCUMENT = "/index.html"
+PATHS = frozenset({"/", "/settings", "/invite"})
 ADDRESSES = ("/c/", "/settings/")
-"""Paths that the script of the page handles, beside `/` and `/settings`."""
+"""Paths that the script of the page handles, and how others begin."""
 ASSETS = "/assets/"
 
 POLICY = "; ".join(
@@ -80,7 +81,7 @@ class BundledPage:
         """The name of this path in logs and metrics; None if the page does not answer it."""
         if method not in {"GET", "HEAD"} or not self.is_built:
             return None
-        if path in {"/", "/settings"} or path.startswith(ADDRESSES):
+        if path in PATHS or path.startswith(ADDRESSES):
             return "/"
         if path.startswith(ASSETS):
             return ASSETS

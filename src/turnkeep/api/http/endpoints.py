@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from turnkeep.api.http.problem_details import answer_error
 from turnkeep.api.http.requests import known_id, notes_of, read_body, refuse_duplicate_headers, validation_error
 from turnkeep.api.http.responses import head_of
 from turnkeep.api.identity.authentication import (
@@ -31,7 +32,7 @@ from turnkeep.api.identity.authentication import (
     refuse_key_in_query,
 )
 from turnkeep.api.identity.rate_limits import RateLimiter
-from turnkeep.errors import Defect, InvalidRequest, RateLimited, TurnkeepError
+from turnkeep.errors import InvalidRequest, RateLimited
 from turnkeep.model.principals import Feature, Principal
 from turnkeep.runtime import Runtime
 
@@ -88,6 +89,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     errors: tuple[int, ...] = ()
     limits_itself: bool = False
     """The handler applies the rate limit itself, after it has looked for a repeated idempotency key."""
+    has_foreign_query: bool = False
+    """The query was written by another server, so the handler reads it, and passes over what it does not know."""
     is_described: bool = True
     """Whether the OpenAPI document lists it."""
     feature: Feature | None = None
@@ -97,6 +100,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     def answers_head(self) -> bool:
         """Whether HEAD is answered as GET is, without the body. Not for a sandbox: its GET spends a token."""
         return self.method == "GET" and self.policy is not Policy.TURN
+
+    @property
+    def may_change_identities(self) -> bool:
+        """Whether it may change keys, users or workspaces. No endpoint for all members does."""
+        return self.method != "GET" and self.policy is not Policy.MEMBER
 
 
 class ApiCall(Generic[Body, Query]):
@@ -227,11 +235,14 @@ class Dispatcher:
             request=request,
             identity=identity,
             body=await self._body(endpoint, request),
-            # The query of a signed address is the signature, which the handler checks.
-            query=Nothing() if endpoint.policy is Policy.SIGNED else parse_query(endpoint.query, scope["query_string"]),
+            query=_query(endpoint, scope["query_string"]),
             over_limit=over_limit,
         )
-        return await endpoint.handle(call)
+        try:
+            return await endpoint.handle(call)
+        finally:
+            if endpoint.may_change_identities:
+                self._authenticator.cache.forget()
 
     async def _identity(self, endpoint: Endpoint, request: Request) -> Identity | None:
         if not endpoint.policy.identifies:
@@ -280,13 +291,14 @@ class PathEndpoints:
         self._allow = {"allow": ", ".join(sorted([*self._by_method, "OPTIONS"]))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
         try:
-            response = await self._respond(Request(scope, receive))
+            response = await self._respond(request)
             await response(scope, receive, send)
-        except (TurnkeepError, HTTPException):
-            raise
         except Exception as exc:
-            raise Defect(str(exc)) from exc
+            if notes_of(scope).get("status") is not None:
+                raise  # a part of another response was sent already
+            await answer_error(request, exc)(scope, receive, send)
 
     async def _respond(self, request: Request) -> ASGIApp:
         method = request.method
@@ -299,6 +311,13 @@ class PathEndpoints:
         if method == "OPTIONS":
             return Response(status_code=204, headers=self._allow)
         raise HTTPException(405, headers=self._allow)
+
+
+def _query(endpoint: Endpoint, query_string: bytes) -> Any:
+    """The query, unless the handler reads it: that of a signed address is the signature."""
+    if endpoint.policy is Policy.SIGNED or endpoint.has_foreign_query:
+        return Nothing()
+    return parse_query(endpoint.query, query_string)
 
 
 def parse_query(kind: Any, query_string: bytes) -> Any:

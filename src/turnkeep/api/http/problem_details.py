@@ -110,8 +110,8 @@ def translated(error: Exception) -> TurnkeepError:
             return Defect(str(error))
 
 
-async def answer_error(request: Request, error: Exception) -> Response:
-    """Starlette's exception handler for errors of ours and of its router."""
+def answer_error(request: Request, error: Exception) -> Response:
+    """The response for what a request raised: an error of ours, of Starlette's router, or of a bug, which is logged."""
     notes = notes_of(request.scope)
     ours = translated(error)
     notes["code"] = ours.code
@@ -150,6 +150,8 @@ def _where(error: TurnkeepError) -> dict[str, Any]:
             }
         case IdempotencyConflict() if error.turn_id is not None:
             return {"turn_id": error.turn_id}
+        case LimitReached() | StorageFull() if error.limit is not None:
+            return {"limit": error.limit}
         case _:
             return {}
 

@@ -4,11 +4,15 @@ which callers.
 A service key is looked up by its hash. Two keys have no row: the operator's bootstrap key and the local key of the data
 directory. Both act for the first org, as long as they are configured. A `Policy` decides who may call an endpoint.
 Which rows the caller then sees is decided by the store.
+
+An identity takes up to three reads of the store. It is remembered for a second, so most requests of a busy caller need
+none (`IdentityCache`).
 """
 
 import hashlib
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -17,19 +21,30 @@ from msgspec import Struct
 from starlette.datastructures import Headers
 
 from turnkeep.api.http.requests import known_id
-from turnkeep.api.identity.tokens import PAGE_COOKIE, USER_TOKEN, Claims, UserTokens
+from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
+from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, OutOfScope, Unauthorized
 from turnkeep.ids import AgentId, KeyId, OrgId, WorkspaceId
 from turnkeep.model.principals import ApiKey, Feature, Member, Principal, Workspace
-from turnkeep.store.ports import DirectoryStore
+from turnkeep.model.sessions import PageSession
+from turnkeep.store.ports import Store
 from turnkeep_client.wire.account import TurnSource
 
 COOKIE = "turnkeep_session"
-COOKIE_SECONDS = 7 * 24 * 3600
 COOKIE_CHARS = 4_096
+PAGE_COOKIE = "tkp_"
+"""How the value of that cookie begins."""
+INVITE = "tki_"
+"""How the secret of an invite begins."""
+USE_SECONDS = 300
+"""How exact the time of the last use of a session is: noting it costs a write."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_CHARS = 255
 KEYS_REMEMBERED = 10_000
+IDENTITIES_REMEMBERED = 10_000
+IDENTITY_SECONDS = 1.0
+"""How long an identity is used without a look at the store. Another worker that revokes a key or disables a user is
+obeyed here after this time at the latest."""
 
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
 
@@ -45,6 +60,8 @@ class Identity(Struct, frozen=True, kw_only=True):
     """The workspace as it was read to identify the caller, if it was read."""
     is_operator: bool = False
     """The key comes from the server's own configuration (the local key, the bootstrap key). It may manage tenants."""
+    session: PageSession | None = None
+    """The session of a browser on the bundled page."""
 
 
 class Policy(StrEnum):
@@ -73,18 +90,52 @@ class Policy(StrEnum):
         return self not in {Policy.PUBLIC, Policy.TURN, Policy.SIGNED}
 
 
+class IdentityCache:
+    """Identities as they were read a moment ago, by what the caller has shown.
+
+    `forget` is called after every request to this worker that may have changed a key, a user or a workspace, so such a
+    change counts at once here. Changes that are made elsewhere count when the entry ends, `IDENTITY_SECONDS` after the
+    moment before it was read. What is not valid is not remembered.
+    """
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._entries: dict[Hashable, tuple[float, Identity]] = {}
+        self._changes = 0
+
+    async def find(self, shown: Hashable, read: Callable[[], Awaitable[Identity]]) -> Identity:
+        """The identity for this; `read` reads it from the store, if it is not known."""
+        now = self._now()
+        entry = self._entries.get(shown)
+        if entry is not None and now < entry[0]:
+            return entry[1]
+        changes = self._changes
+        identity = await read()
+        if changes == self._changes:  # else it may have been read before the change
+            if len(self._entries) >= IDENTITIES_REMEMBERED:
+                self._entries.clear()
+            self._entries[shown] = (now + IDENTITY_SECONDS, identity)
+        return identity
+
+    def forget(self) -> None:
+        """Read every identity anew."""
+        self._changes += 1
+        self._entries.clear()
+
+
 class Authenticator:
     """Finds the identity of a caller, or raises Unauthorized."""
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: Store,
         tokens: UserTokens,
         *,
         home_org: OrgId,
         standing_keys: Sequence[str] = (),
         public_url: str | None = None,
     ) -> None:
+        self.cache = IdentityCache()
         self._store = store
         self._tokens = tokens
         self._home_org = home_org
@@ -101,26 +152,29 @@ class Authenticator:
             if scheme.lower() != "bearer" or not secret:
                 raise Unauthorized("Send the key as `Authorization: Bearer …`.")
             if secret.startswith(USER_TOKEN):
-                return await self._user(self._tokens.verify(USER_TOKEN, secret), headers)
+                return await self._user(self._tokens.verify(secret), headers)
             return await self._service(secret, headers)
-        if cookie := _cookie(headers):
+        if cookie := cookie_of(headers, COOKIE):
             return await self._page(cookie, method, headers)
         raise Unauthorized("This needs a key. Send it as `Authorization: Bearer …`.")
 
     async def _service(self, secret: str, headers: Headers) -> Identity:
-        hashed = hash_key(secret)
+        hashed, asked_for, user = hash_key(secret), headers.get("turnkeep-workspace"), headers.get("turnkeep-user")
+        return await self.cache.find(
+            (hashed, asked_for, user), lambda: self._service_identity(hashed, asked_for=asked_for, user=user)
+        )
+
+    async def _service_identity(self, hashed: bytes, *, asked_for: str | None, user: str | None) -> Identity:
         is_operator = hashed in self._standing
         key = None if is_operator else await self._store.key_by_hash(hashed)
         if key is None and not is_operator:
             raise Unauthorized("This key is not valid. It may have been revoked.")
         org_id = self._home_org if key is None else key.org_id
         pinned_to = None if key is None else key.workspace_id
-        asked_for = headers.get("turnkeep-workspace")
         workspace_id = pinned_to if asked_for is None else WorkspaceId(known_id(asked_for, "ws"))
         if pinned_to is not None and workspace_id != pinned_to:
             raise NotFound("No such workspace.")
         workspace = await self._store.workspace(org_id, workspace_id)
-        user = headers.get("turnkeep-user")
         member = None if user is None else await self._member(org_id, workspace.id, header_text(user))
         principal = Principal(
             org_id=org_id,
@@ -140,10 +194,10 @@ class Authenticator:
         )
 
     async def _user(self, claims: Claims, headers: Headers) -> Identity:
-        if "turnkeep-user" in headers:
-            raise Forbidden("Only a service key may act for a user. This token speaks for its own user.")
-        if headers.get("turnkeep-workspace", claims.ws) != claims.ws:
-            raise NotFound("No such workspace.")
+        _check_user_headers(headers, claims.ws)
+        return await self.cache.find(claims, lambda: self._user_identity(claims))
+
+    async def _user_identity(self, claims: Claims) -> Identity:
         try:
             workspace = await self._store.workspace(claims.org, claims.ws)
         except NotFound as exc:
@@ -166,12 +220,24 @@ class Authenticator:
         return Identity(principal=principal, source=claims.src, requests_per_minute=claims.rpm, workspace=workspace)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
-        claims = self._tokens.verify(PAGE_COOKIE, cookie)
-        origin = headers.get("origin", "").lower()
-        if method not in SAFE_METHODS and origin not in page_origins(headers, self._public_url):
-            raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
-        identity = await self._user(claims, headers)
-        return Identity(principal=identity.principal, source="ui", workspace=identity.workspace)
+        found = await self._store.signed_in(hash_key(cookie))
+        if found is None:
+            raise Unauthorized("Your session has ended. Sign in again.")
+        if method not in SAFE_METHODS:
+            check_origin(headers, self._public_url)
+        session, member, workspace = found.session, found.member, found.workspace
+        _check_user_headers(headers, workspace.id)
+        check_enabled(member)
+        if system_clock() - session.last_used_at > USE_SECONDS * 1000:
+            await self._store.use_session(session.id)
+        principal = Principal(
+            org_id=workspace.org_id,
+            workspace_id=workspace.id,
+            user_id=member.id,
+            role=member.role,
+            user=member.shown,
+        )
+        return Identity(principal=principal, source="ui", workspace=workspace, session=session)
 
     async def _key(self, org_id: OrgId, key_id: KeyId) -> ApiKey | None:
         """The key behind a token; None for an unknown one. Cached, because what tokens inherit of it never changes."""
@@ -191,6 +257,14 @@ class Authenticator:
         return member
 
 
+def _check_user_headers(headers: Headers, workspace_id: WorkspaceId) -> None:
+    """A user acts for nobody else, in no other workspace."""
+    if "turnkeep-user" in headers:
+        raise Forbidden("Only a service key may act for a user. This token speaks for its own user.")
+    if headers.get("turnkeep-workspace", workspace_id) != workspace_id:
+        raise NotFound("No such workspace.")
+
+
 def _bounds_of_token(claims: Claims, key: ApiKey | None) -> dict[str, Any]:
     """A token without a key (of the operator) has no bounds; one of an unknown key may use no tool."""
     if claims.key is None:
@@ -204,7 +278,7 @@ def _bounds(key: ApiKey) -> dict[str, Any]:
 
 
 def check_enabled(member: Member) -> None:
-    """Raises Forbidden for a disabled user. It holds at once, so it is asked of the store for every request."""
+    """Raises Forbidden for a disabled user."""
     if member.is_disabled:
         raise Forbidden("This user is disabled. An admin of the workspace can enable them again.")
 
@@ -249,18 +323,22 @@ def hash_key(key: str) -> bytes:
 def refuse_key_in_query(query_string: bytes) -> None:
     """Raises Unauthorized for a key in the query, even a valid one: addresses end up in logs and browser histories."""
     for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
-        if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE)):
+        if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE, INVITE)):
             raise Unauthorized("A key does not belong into a query string. Send it as `Authorization: Bearer …`.")
 
 
-def page_origins(headers: Headers, public_url: str | None) -> frozenset[str]:
-    """The origins of the bundled page: the public address, and the Host of the request."""
+def check_origin(headers: Headers, public_url: str | None) -> None:
+    """Raises Forbidden unless the request comes from the bundled page, which has the public address, or that of Host.
+
+    The browser adds its cookie to requests of any page, and says in `Origin` which page it was.
+    """
     host = headers.get("host", "").lower()
     origins = {f"http://{host}", f"https://{host}"} if host else set()
     if public_url:
         parts = urlsplit(public_url)
         origins.add(f"{parts.scheme}://{parts.netloc}".lower())
-    return frozenset(origins)
+    if headers.get("origin", "").lower() not in origins:
+        raise Forbidden("With the page's cookie only the page itself may change things (Origin does not match).")
 
 
 def header_text(value: str) -> str:
@@ -274,12 +352,12 @@ def header_text(value: str) -> str:
     return text
 
 
-def _cookie(headers: Headers) -> str | None:
-    """The cookie of the bundled page, found by splitting: it has no quotes, and `http.cookies` needs quadratic time for
-    cookies of others. A value that is too long to be ours is ignored."""
+def cookie_of(headers: Headers, wanted: str) -> str | None:
+    """A cookie of ours, found by splitting: it has no quotes, and `http.cookies` needs quadratic time for cookies of
+    others. A value that is too long to be ours is ignored."""
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.partition("=")
-        if name.strip() == COOKIE:
+        if name.strip() == wanted:
             value = value.strip()
-            return value if len(value) <= COOKIE_CHARS else None
+            return value if 0 < len(value) <= COOKIE_CHARS else None
     return None

@@ -1,19 +1,23 @@
-"""Service keys, and the secrets in the data directory: the local key, the signing secrets, and sign-in links.
+"""Service keys, the local key in the data directory, and sign-in links.
 
 A service key is shown once and stored as a hash. A new key is never allowed more than the key that made it.
 """
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
 from turnkeep.api.identity.authentication import hash_key
 from turnkeep.clock import Clock, system_clock
+from turnkeep.config import Settings
 from turnkeep.errors import Forbidden, NotFound, OutOfScope
 from turnkeep.ids import KeyId, OrgId, WorkspaceId, new_key_id
-from turnkeep.model.principals import ApiKey, Org, Principal, Scopes, Workspace
+from turnkeep.model.principals import LIMITS, ApiKey, Org, Principal, Scopes, Workspace
 from turnkeep.secret_files import SECRET_KEYS, kept, make_folder, signing_secrets, write_once
+from turnkeep.signed_values import SigningKeys
 from turnkeep.store.ports import DirectoryStore
 from turnkeep_client import wire
 
@@ -21,6 +25,7 @@ __all__ = [
     "LOCAL_KEY",
     "SECRET_KEYS",
     "SigninLinks",
+    "check_unlimited",
     "local_key",
     "make_folder",
     "make_key",
@@ -35,6 +40,7 @@ FIRST_KEY = "first key"
 LOCAL_KEY = "local.key"
 SIGNIN = "signin"
 SIGNIN_SECONDS = 24 * 3600
+TAKEN_BACK = ".taken-back"
 
 
 def new_service_key() -> str:
@@ -62,7 +68,7 @@ async def make_key(
         org_id=org_id,
         workspace_id=workspace_id,
         name=asked.name,
-        monthly_message_limit=asked.monthly_message_limit,
+        **{name: getattr(asked, name) for name in LIMITS},
         requests_per_minute=asked.requests_per_minute,
         allowed_tools=None if asked.allowed_tools is None else tuple(asked.allowed_tools),
         created_at=system_clock(),
@@ -96,9 +102,20 @@ async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.
         asked,
         allowed_tools=_tools(maker, asked.allowed_tools),
         scopes=narrowed(maker.scopes, asked.scopes),
-        monthly_message_limit=_limit("monthly_message_limit", own.monthly_message_limit, asked.monthly_message_limit),
-        requests_per_minute=_limit("requests_per_minute", own.requests_per_minute, asked.requests_per_minute),
+        **{name: _limit(name, getattr(own, name), getattr(asked, name)) for name in (*LIMITS, "requests_per_minute")},
     )
+
+
+async def check_unlimited(store: DirectoryStore, maker: Principal) -> None:
+    """Raises Forbidden for a caller whose own key has limits: what it makes here would not have them."""
+    if maker.key_id is None:
+        return
+    own = next((key for key in await store.keys(maker.org_id) if key.id == maker.key_id), None)
+    if own is None or any(
+        bound is not None
+        for bound in (own.monthly_message_limit, own.requests_per_minute, own.allowed_tools, own.scopes, maker.scopes)
+    ):
+        raise Forbidden("A key with limits, allowed tools or scopes cannot invite. Use a key without, or the page.")
 
 
 def narrowed(own: Scopes | None, asked: Scopes | None) -> Scopes | None:
@@ -130,7 +147,7 @@ def _tools(maker: Principal, asked: list[str] | None) -> list[str] | None:
     return asked
 
 
-def _limit(field: str, own: int | None, asked: int | None) -> int | None:
+def _limit(field: str, own: float | None, asked: float | None) -> float | None:
     if own is None:
         return asked
     if asked is not None and asked > own:
@@ -139,29 +156,45 @@ def _limit(field: str, own: int | None, asked: int | None) -> int | None:
 
 
 class SigninLinks:
-    """Tokens that sign a browser in until they expire. All workers with the same data directory accept them."""
+    """Tokens that sign a browser in until they expire. They are signed, so that every server with the same secrets
+    accepts them. The server that made one can take it back, for all that share its data directory."""
 
-    def __init__(self, data_dir: Path, *, clock: Clock = system_clock) -> None:
+    def __init__(self, data_dir: Path, secrets: Sequence[str], *, clock: Clock = system_clock) -> None:
         self._folder = data_dir / SIGNIN
+        self._keys = SigningKeys(secrets, purpose="sign-in links")
         self._clock = clock
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.data_dir, signing_secrets(settings))
+
     def make(self, *, seconds: float = SIGNIN_SECONDS) -> str:
-        token = secrets.token_urlsafe(24)
-        write_once(self._file(token), str(self._clock() + int(seconds * 1000)))
+        expires_at = self._clock() + int(seconds * 1000)
+        signed = f"{secrets.token_urlsafe(16)}.{expires_at}"
+        token = f"{signed}.{self._keys.sign(signed.encode())}"
+        write_once(self._file(token), str(expires_at))
         return token
 
     def admits(self, token: str) -> bool:
-        """Whether the token was made here and has not expired. It can be used again: people open a link twice."""
-        try:
-            expires_at = int(self._file(token).read_text(encoding="ascii"))
-        except (FileNotFoundError, ValueError):
+        """Whether the token is valid and has not expired. It can be used again: people open a link twice."""
+        signed, _, signature = token.rpartition(".")
+        if not self._keys.is_signed(signed.encode("utf-8", "replace"), signature):
             return False
-        return self._clock() < expires_at
+        return self._clock() < int(signed.rpartition(".")[2]) and not self._file(token).with_suffix(TAKEN_BACK).exists()
 
     def forget_all(self) -> None:
-        """Make all links invalid. A server does this when it starts, before it prints a new link."""
+        """Make all links of this server invalid. It does this when it starts, before it prints a new link."""
         for file in self._folder.glob("*") if self._folder.is_dir() else ():
-            file.unlink(missing_ok=True)
+            if self._has_expired(file):
+                file.unlink(missing_ok=True)
+            else:
+                file.replace(file.with_suffix(TAKEN_BACK))
+
+    def _has_expired(self, file: Path) -> bool:
+        try:
+            return self._clock() >= int(file.read_text(encoding="ascii"))
+        except (FileNotFoundError, ValueError):
+            return True
 
     def _file(self, token: str) -> Path:
         return self._folder / hash_key(token).hex()

@@ -1,4 +1,4 @@
-"""User tokens and page cookies: signed facts about one user. Knows no requests and no store.
+"""User tokens: signed facts about one user. Knows no requests and no store.
 
 `{prefix}{base64url(JSON)}.{base64url(HMAC-SHA256)}`. The prefix is signed too, so that a value made for one purpose is
 not valid for another.
@@ -21,10 +21,7 @@ from turnkeep.model.principals import Scopes
 from turnkeep.signed_values import SigningKeys, base64url
 from turnkeep_client.wire.account import TurnSource
 
-Prefix = Literal["tku_", "tkp_"]
-
 USER_TOKEN: Final = "tku_"
-PAGE_COOKIE: Final = "tkp_"
 
 MAX_CHARS = 8_000
 
@@ -50,23 +47,23 @@ class UserTokens:
         self._keys = SigningKeys(secrets, purpose="user tokens")
         self._clock = clock
 
-    def sign(self, prefix: Prefix, claims: Claims) -> str:
+    def sign(self, claims: Claims) -> str:
         """Raises InvalidRequest for scopes that make the token too long for a header."""
-        signed = prefix + base64url(msgspec.json.encode(claims))
+        signed = USER_TOKEN + base64url(msgspec.json.encode(claims))
         token = f"{signed}.{self._keys.sign(signed.encode())}"
         if len(token) > MAX_CHARS:
             raise InvalidRequest(f"These scopes make a token of more than {MAX_CHARS:,} characters. Name fewer things.")
         return token
 
-    def verify(self, prefix: Prefix, token: str) -> Claims:
+    def verify(self, token: str) -> Claims:
         """The claims of a valid token. Raises Unauthorized otherwise, and does not say what is wrong with a forgery."""
-        if len(token) > MAX_CHARS or not token.startswith(prefix) or not token.isascii():
+        if len(token) > MAX_CHARS or not token.startswith(USER_TOKEN) or not token.isascii():
             raise Unauthorized("This token is not valid.")
         signed, _, signature = token.rpartition(".")
         if not self._keys.is_signed(signed.encode(), signature):
             raise Unauthorized("This token is not valid.")
         try:
-            claims = msgspec.json.decode(_bytes(signed.removeprefix(prefix)), type=Claims)
+            claims = msgspec.json.decode(_bytes(signed.removeprefix(USER_TOKEN)), type=Claims)
         except msgspec.MsgspecError as exc:
             raise Unauthorized("This token was made by another release. Ask for a new one.") from exc
         if claims.exp <= self._clock():

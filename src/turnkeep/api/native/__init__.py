@@ -10,7 +10,9 @@ calls the runtime, and returns a response. The docstring of a handler is its sum
 - `knowledge`         the pages and tables of a workspace
 - `sandbox`           what the sandbox of a running turn asks for
 - `account`           keys, workspaces, usage
-- `operations`        health, metrics, OpenAPI, sign-in, tenants
+- `signin`            how people come to the page and leave it; its sessions
+- `people`            sessions and invites, listed and ended
+- `operations`        health, metrics, OpenAPI, tenants
 - `query_parameters`  queries, and pages of lists
 
 Read first: `turns`.

@@ -1,10 +1,12 @@
 """The account: user tokens, service keys, workspaces with their limits, usage, and the available models."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from turnkeep.api import views
@@ -12,16 +14,19 @@ from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, Res
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.identity.authentication import USER_CHARS, check_enabled
 from turnkeep.api.identity.service_keys import make_key, narrowed, within_limits_of
-from turnkeep.api.identity.tokens import USER_TOKEN, Claims, UserTokens
+from turnkeep.api.identity.tokens import Claims, UserTokens
+from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, UsersQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, NotFound
-from turnkeep.ids import KeyId, OrgId, WorkspaceId
-from turnkeep.model.principals import Member, Principal, Workspace
+from turnkeep.ids import AgentId, ErasureId, KeyId, OrgId, UserId, WorkspaceId
+from turnkeep.knowledge.csv_files import csv_lines
+from turnkeep.model.principals import LIMITS, Member, Principal, UserRef, Workspace
 from turnkeep.runtime import Runtime
 from turnkeep_client import wire
 from turnkeep_client.wire.account import MonthlyUsage
 
+WORKSPACE_LIMITS = (*LIMITS, *(f"user_{name}" for name in LIMITS))
 USER = ResponseSpec(status=200, meaning="The user", type=wire.User)
 WORKSPACE = ResponseSpec(status=200, meaning="The workspace", type=wire.Workspace)
 
@@ -65,7 +70,7 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             scopes=scopes,
             src=body.source,
         )
-        signed = tokens.sign(USER_TOKEN, claims)
+        signed = tokens.sign(claims)
         return json_response(wire.Token(token=signed, expires_at=expires_at, user=member.shown), status=201)
 
     return endpoints
@@ -82,7 +87,7 @@ endpoints = Endpoints("account")
 )
 async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Who the caller is, and the limits that a page explains before anything is uploaded."""
-    principal, settings = call.principal, call.runtime.settings
+    principal, settings, session = call.principal, call.runtime.settings, call.identity.session
     workspace = await call.runtime.store.workspace(principal.org_id, principal.workspace_id)
     shown = wire.Me(
         user=principal.user,
@@ -93,6 +98,7 @@ async def read_me(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         max_file_bytes=settings.max_file_bytes,
         max_files_per_message=settings.max_files_per_message,
         scopes=views.scopes_of(principal.scopes),
+        session=None if session is None else views.session_of(session, is_current=True),
     )
     return json_response(shown)
 
@@ -170,19 +176,14 @@ async def list_workspaces(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     errors=(507,),
 )
 async def create_workspace(call: ApiCall[wire.NewWorkspace, Nothing]) -> ASGIApp:
-    """Make a workspace, perhaps with monthly limits for all of it and for each user."""
+    """Make a workspace, perhaps with limits for all of it and for each user."""
     body, store = call.body, call.runtime.store
     if body.model is not None:
         call.runtime.providers.named(body.model)
     made = await store.create_workspace(call.principal.org_id, body.name, model=body.model)
-    if body.monthly_message_limit is not None or body.user_monthly_message_limit is not None:
-        made = await store.change_workspace(
-            msgspec.structs.replace(
-                made,
-                monthly_message_limit=body.monthly_message_limit,
-                user_monthly_message_limit=body.user_monthly_message_limit,
-            )
-        )
+    limits = {name: getattr(body, name) for name in WORKSPACE_LIMITS}
+    if any(limit is not None for limit in limits.values()):
+        made = await store.change_workspace(msgspec.structs.replace(made, **limits))
     return json_response(views.workspace_of(made), status=201)
 
 
@@ -208,8 +209,10 @@ async def change_workspace(call: ApiCall[wire.WorkspacePatch, Nothing]) -> ASGIA
         call.runtime.providers.named(body.model)
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     asked = msgspec.structs.replace(workspace, **changes)
-    if not call.principal.is_org_wide and _is_raised(workspace.monthly_message_limit, asked.monthly_message_limit):
-        raise Forbidden("The limit of a workspace can be raised only with a service key of the whole org.")
+    if not call.principal.is_org_wide and any(
+        _is_raised(getattr(workspace, name), getattr(asked, name)) for name in LIMITS
+    ):
+        raise Forbidden("The limits of a workspace can be raised only with a service key of the whole org.")
     return json_response(views.workspace_of(await call.runtime.store.change_workspace(asked)))
 
 
@@ -232,12 +235,97 @@ async def delete_workspace(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     "/v1/usage",
     policy=Policy.MEMBER,
     query=UsageQuery,
-    responses=(ResponseSpec(status=200, meaning="What a month has used", type=MonthlyUsage),),
+    responses=(
+        ResponseSpec(status=200, meaning="What a month has used", type=MonthlyUsage),
+        ResponseSpec(status=200, meaning="The rows as CSV", type=str, media_type="text/csv"),
+    ),
+    errors=(404,),
 )
 async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
-    """The user's month; for a service key that acts for no user, the workspace's. `key` is what that key itself may."""
-    used = await call.runtime.store.usage(call.principal, month=call.query.month)
-    return json_response(msgspec.structs.replace(used, user=call.principal.user))
+    """The user's month; for a service key that acts for no user, the workspace's. `key` is what that key itself may.
+
+    With `group_by`, an admin reads the whole workspace, and `rows` has what each group used. `user` and `agent_id`
+    narrow it. A member reads their own alone.
+    """
+    query, principal, store = call.query, call.principal, call.runtime.store
+    user = await _user_of_usage(call)
+    user_id = None if user is None else UserId(user.id)
+    # Whose usage an admin reads is decided here. The store decides it for the others.
+    reader = structs.replace(principal, user_id=None, role="service", key_id=None) if _is_admin(call) else principal
+    used = await store.usage(reader, month=query.month, user_id=user_id)
+    rows = await store.usage_rows(
+        reader,
+        month=used.month,
+        group_by=query.group_by or "source",
+        user_id=user_id,
+        agent_id=None if query.agent_id is None else AgentId(known_id(query.agent_id, "agent")),
+    )
+    used = _with_rows(structs.replace(used, user=user), rows, query)
+    if query.group_by == "user":
+        used = structs.replace(used, rows=await _named(call, used.rows))
+    if query.format == "csv":
+        return Response(_usage_csv(used), media_type="text/csv", headers={"content-disposition": "attachment"})
+    return json_response(used)
+
+
+def _is_admin(call: ApiCall[Any, Any]) -> bool:
+    return call.principal.role == "admin"
+
+
+async def _user_of_usage(call: ApiCall[Any, UsageQuery]) -> UserRef | None:
+    """The user whose usage is read; None for that of the workspace. Raises NotFound if the caller may not read it."""
+    query, principal = call.query, call.principal
+    if query.user is None:
+        return None if _is_admin(call) and query.group_by is not None else principal.user
+    member = await call.runtime.store.member(principal.org_id, principal.workspace_id, query.user)
+    if principal.user_id not in {None, member.id} and not _is_admin(call):
+        raise NotFound("No such user.")
+    return member.shown
+
+
+def _with_rows(used: MonthlyUsage, rows: Sequence[wire.UsageRow], query: UsageQuery) -> MonthlyUsage:
+    """The usage with its rows. The totals are those of the rows if they are of one agent."""
+    costs = [row.cost for row in rows if row.cost is not None]
+    used = structs.replace(
+        used,
+        cache_read_tokens=sum(row.cache_read_tokens for row in rows),
+        cache_write_tokens=sum(row.cache_write_tokens for row in rows),
+        cost=round(sum(costs), 9) if costs else None,
+        group_by=query.group_by,
+        rows=() if query.group_by is None and query.format == "json" else rows,
+    )
+    if query.agent_id is None:
+        return used
+    return structs.replace(
+        used,
+        messages=sum(row.messages for row in rows),
+        input_tokens=sum(row.input_tokens for row in rows),
+        output_tokens=sum(row.output_tokens for row in rows),
+    )
+
+
+async def _named(call: ApiCall[Any, Any], rows: Sequence[wire.UsageRow]) -> list[wire.UsageRow]:
+    """The rows with the users that they are of, as far as there still are such users."""
+    users = await shown_users(call.runtime.store, call.principal, [UserId(row.group) for row in rows if row.group])
+    return [structs.replace(row, user=users.get(UserId(row.group)) if row.group else None) for row in rows]
+
+
+def _usage_csv(used: MonthlyUsage) -> str:
+    """The rows for a spreadsheet, which runs nothing in them."""
+    counts = ("messages", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
+    header = ["month", used.group_by or "source", "external_id", "name", *counts, "unpriced_messages"]
+    lines = [
+        [
+            used.month,
+            row.group,
+            None if row.user is None else row.user.external_id,
+            None if row.user is None else row.user.name or None,
+            *(getattr(row, name) for name in counts),
+            row.unpriced_messages,
+        ]
+        for row in used.rows
+    ]
+    return csv_lines([header, *lines])
 
 
 @endpoints.add(
@@ -273,23 +361,57 @@ async def list_users(call: ApiCall[Nothing, UsersQuery]) -> ASGIApp:
 @endpoints.add("GET", "/v1/users/{user}", policy=Policy.ADMIN, responses=(USER,), errors=(404,))
 async def read_user(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """One user, by id or by the host's id."""
-    return json_response(views.user_of(await _user_of_path(call)))
+    return json_response(views.user_of(await user_of_path(call)))
 
 
 @endpoints.add(
     "PATCH", "/v1/users/{user}", policy=Policy.ADMIN, body=wire.UserPatch, responses=(USER,), errors=(404, 507)
 )
 async def change_user(call: ApiCall[wire.UserPatch, Nothing]) -> ASGIApp:
-    """Change name, role or limits of a user, or disable them. A disabled user can do nothing from now on, and their
-    turns are stopped."""
-    member = await _user_of_path(call)
+    """Change name, role or limits of a user, or disable them. A disabled user can do nothing from now on, is
+    signed out of the page, and their turns are stopped."""
+    member = await user_of_path(call)
     changes = {name: value for name, value in msgspec.structs.asdict(call.body).items() if value is not UNSET}
     if member.id == call.principal.user_id and (changes.get("is_disabled") or changes.get("role") == "member"):
         raise Forbidden("You cannot take your own rights away. Ask another admin, or use a service key.")
     changed = await call.runtime.store.change_member(call.principal.org_id, msgspec.structs.replace(member, **changes))
     if changed.is_disabled:
+        await call.runtime.store.end_sessions(call.principal.org_id, changed.id)
         await _stop_turns(call.runtime, call.principal.org_id, changed)
     return json_response(views.user_of(changed))
+
+
+@endpoints.add(
+    "POST",
+    "/v1/users/{user}/erase",
+    policy=Policy.ADMIN,
+    responses=(ResponseSpec(status=202, meaning="The erasure has begun", type=wire.StartedErasure),),
+    errors=(404, 507),
+)
+async def erase_user(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Erase a user for good: conversations, files, pages and tables that the user made, and the user. The user can do
+    nothing from now on. What the user used stays counted, under an anonymous id."""
+    member = await _user_of_path(call)
+    if member.id == call.principal.user_id:
+        raise Forbidden("You cannot erase yourself. Ask another admin, or use a service key.")
+    job = await call.runtime.engine.eraser.erase_user(call.principal, member.id)
+    return json_response(wire.StartedErasure(erasure_id=job.id), status=202)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/erasures/{erasure_id}",
+    policy=Policy.ADMIN,
+    responses=(ResponseSpec(status=200, meaning="How far it has come", type=wire.Erasure),),
+    errors=(404,),
+)
+async def read_erasure(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Whether an erasure is done, and what it has erased so far. It can be looked up for a month."""
+    job = await call.runtime.store.erasure(call.principal, ErasureId(call.id("erasure_id", "erasure")))
+    status = "running" if job.done_at is None else "done"
+    return json_response(
+        wire.Erasure(id=job.id, status=status, counts=job.counts, created_at=job.created_at, done_at=job.done_at)
+    )
 
 
 async def _stop_turns(runtime: Runtime, org_id: OrgId, member: Member) -> None:
@@ -300,7 +422,7 @@ async def _stop_turns(runtime: Runtime, org_id: OrgId, member: Member) -> None:
             await runtime.engine.cancel(user, turn_id)
 
 
-async def _user_of_path(call: ApiCall[Any, Any]) -> Member:
+async def user_of_path(call: ApiCall[Any, Any]) -> Member:
     """The user with this id, or with this id of the host, in the caller's workspace."""
     name = call.path("user")
     if len(name) > USER_CHARS:
@@ -308,7 +430,7 @@ async def _user_of_path(call: ApiCall[Any, Any]) -> Member:
     return await call.runtime.store.member(call.principal.org_id, call.principal.workspace_id, name)
 
 
-def _is_raised(before: int | None, after: int | None) -> bool:
+def _is_raised(before: float | None, after: float | None) -> bool:
     return before is not None and (after is None or after > before)
 
 

@@ -135,6 +135,20 @@ async def delete_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     return no_content()
 
 
+@endpoints.add(
+    "POST",
+    f"{ONE}/erase",
+    policy=Policy.MEMBER,
+    responses=(ResponseSpec(status=204, meaning="Erased, with everything in it"),),
+    errors=(404, 507),
+)
+async def erase_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Erase a conversation for good, with its messages, traces and files, whether it was deleted before or not. A turn
+    that runs is stopped first. It cannot be restored."""
+    await call.runtime.engine.eraser.erase_conversation(call.principal, _id(call))
+    return no_content()
+
+
 @endpoints.add("POST", f"{ONE}/restore", policy=Policy.MEMBER, responses=(CONVERSATION,), errors=(404, 507))
 async def restore_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Undo a delete. A conversation that is not deleted does not change."""

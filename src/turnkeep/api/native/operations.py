@@ -1,4 +1,4 @@
-"""Routes for the operator of the server: health, metrics, the OpenAPI document, sign-in, tenants and their keys, and a
+"""Routes for the operator of the server: health, metrics, the OpenAPI document, tenants and their keys, and a
 check of stored files. Also `GET /` without a built page.
 """
 
@@ -12,19 +12,15 @@ from starlette.types import ASGIApp
 from turnkeep.api import views
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import JSON, json_response, no_content
-from turnkeep.api.identity.authentication import COOKIE, COOKIE_SECONDS
-from turnkeep.api.identity.service_keys import SigninLinks, make_key, make_org
-from turnkeep.api.identity.tokens import PAGE_COOKIE, Claims, UserTokens
-from turnkeep.api.native.query_parameters import ListQuery, SigninQuery, page_of
-from turnkeep.clock import system_clock
+from turnkeep.api.identity.service_keys import make_key, make_org
+from turnkeep.api.native.query_parameters import ListQuery, page_of
 from turnkeep.config import MetricsAccess
-from turnkeep.errors import NotFound, Unauthorized, Unavailable
+from turnkeep.errors import NotFound, SchemaMismatch, Unavailable
 from turnkeep.files.orphans import BagReport, check_bag
 from turnkeep.ids import KeyId, OrgId
 from turnkeep_client import wire
 
 READY_SECONDS = 2.0
-LOCAL_USER = "local"
 
 FRONT_PAGE = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Turnkeep</title></head>
@@ -59,13 +55,18 @@ async def check_alive(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(503,),
 )
 async def check_ready(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Whether questions are taken: the database answers, and the server is not shutting down."""
+    """Whether questions are taken: the database answers, takes writes and has the schema of this release, leases can be
+    renewed, and the server is not shutting down."""
     runtime = call.runtime
     if runtime.engine.is_draining:
         raise Unavailable("This server is shutting down.")
+    if runtime.engine.has_leases_in_doubt:
+        raise Unavailable("This server cannot renew the leases of its turns just now.")
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await runtime.store.workspace(runtime.home_org)
+            await runtime.store.check_ready()
+    except SchemaMismatch as exc:
+        raise Unavailable(exc.detail) from exc
     except TimeoutError as exc:
         raise Unavailable(f"The database did not answer within {READY_SECONDS:g} s.") from exc
     return json_response(wire.Health(status="ready"))
@@ -115,43 +116,6 @@ def openapi_endpoints(document: Callable[[], bytes]) -> Endpoints:
     async def read_openapi(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         """This API as an OpenAPI 3.1 document."""
         return Response(document(), media_type=JSON)
-
-    return endpoints
-
-
-def signin_endpoints(tokens: UserTokens, links: SigninLinks) -> Endpoints:
-    """The route that signs a browser in with the link that `turnkeep serve` prints."""
-    endpoints = Endpoints("health")
-
-    @endpoints.add(
-        "GET",
-        "/signin",
-        policy=Policy.PUBLIC,
-        query=SigninQuery,
-        responses=(ResponseSpec(status=303, meaning="Signed in"),),
-        errors=(401,),
-        is_described=False,
-    )
-    async def sign_in(call: ApiCall[Nothing, SigninQuery]) -> ASGIApp:
-        """Open a sign-in link: the browser becomes an admin of the default workspace."""
-        if not await asyncio.to_thread(links.admits, call.query.token):
-            raise Unauthorized("This sign-in link is not valid any more. Start the server again for a new one.")
-        runtime = call.runtime
-        workspace = await runtime.store.workspace(runtime.home_org)
-        member = await runtime.store.ensure_member(runtime.home_org, workspace.id, LOCAL_USER, role="admin")
-        claims = Claims(
-            org=runtime.home_org,
-            ws=workspace.id,
-            user=member.id,
-            role="admin",
-            exp=system_clock() + COOKIE_SECONDS * 1000,
-        )
-        cookie = (
-            f"{COOKIE}={tokens.sign(PAGE_COOKIE, claims)}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Lax"
-        )
-        if (runtime.settings.public_url or "").startswith("https:"):
-            cookie += "; Secure"
-        return Response(status_code=303, headers={"location": "/", "set-cookie": cookie, "cache-control": "no-store"})
 
     return endpoints
 

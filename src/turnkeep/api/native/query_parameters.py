@@ -60,10 +60,22 @@ class ReplayQuery(Struct, frozen=True, kw_only=True):
 
 
 class UsageQuery(Struct, frozen=True, kw_only=True):
+    """`user` is the id of a user, or the host's id."""
+
     month: Annotated[str, Meta(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")] | None = None
+    group_by: wire.GroupBy | None = None
+    user: wire.UserName | None = None
+    agent_id: wire.Id | None = None
+    format: Literal["json", "csv"] = "json"
 
 
-class SigninQuery(Struct, frozen=True, kw_only=True):
+class ReturnQuery(Struct, frozen=True, kw_only=True):
+    """Where a person returns to after the sign-in."""
+
+    return_to: str = "/"
+
+
+class SigninQuery(ReturnQuery, frozen=True, kw_only=True):
     token: Annotated[str, Meta(max_length=200)] = ""
 
 

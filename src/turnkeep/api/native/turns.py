@@ -426,6 +426,7 @@ def stream_turn(runtime: Runtime, turn: Turn, *, format: FormatName, cursor: Cur
         lambda take: follow(runtime.store, runtime.hub, turn.id, cursor, take=take),
         encoder,
         attach=lambda: runtime.engine.attach(turn.id),
+        runs_here=lambda: runtime.engine.runs(turn.id),
         headers=((b"turnkeep-turn", turn.id.encode()),),
     )
     return cast(ASGIApp, stream)

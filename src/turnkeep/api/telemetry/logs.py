@@ -1,13 +1,18 @@
 """Logs: one JSON object per line on standard error, with turn ids, and without secrets.
 
 Headers, bodies and query strings are not logged. A secret in the message of an exception is masked by its shape.
+
+A server writes several lines of the level `info` for each turn, and a write costs more than all else about a line. So
+these lines are written many at a time. Lines of errors and of the audit log are written at once.
 """
 
+import asyncio
 import logging
 import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from typing import Any, TextIO
 
 import msgspec
@@ -17,6 +22,10 @@ from turnkeep.engine.outbox import AUDIT_LOGGER
 
 FIELDS = "fields"
 """`extra={"fields": {...}}` adds these keys to the line."""
+
+GATHER_SECONDS = 0.1
+"""How long a line of the level `info` may wait for others."""
+GATHER_CHARS = 65_536
 
 _SHAPES = re.compile(
     r"\btk[up]?_[A-Za-z0-9_.~-]{16,}"
@@ -34,7 +43,7 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        self._secrets = tuple(secrets)
+        self._secrets = tuple(sorted(set(secrets), key=len, reverse=True))
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -57,12 +66,60 @@ class JsonFormatter(logging.Formatter):
 
 
 class JsonHandler(logging.StreamHandler[TextIO]):
-    """Writes lines to a stream. A line that cannot be written is dropped, but not one of the audit log."""
+    """Writes lines to a stream, in their order. A line that cannot be written is dropped, but not one of the audit log.
+
+    In an event loop, lines below the level `warning` wait for others. They wait for `GATHER_SECONDS` at most, and never
+    behind a line that is written at once, or when the process ends. Only a process that is killed loses them.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+        self._chars = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+            self._lines.append(line)
+            self._chars += len(line)
+            is_urgent = record.levelno >= logging.WARNING or record.name == AUDIT_LOGGER
+            if is_urgent or self._chars > GATHER_CHARS or not self._is_written_later():
+                self.flush()
+        except RecursionError:
+            raise
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self.lock or nullcontext():
+            lines, self._lines, self._chars = self._lines, [], 0
+            if lines:
+                lines.append("")
+                self.stream.write(self.terminator.join(lines))
+            super().flush()
 
     def handleError(self, record: logging.LogRecord) -> None:  # the name is logging's
         if record.name == AUDIT_LOGGER:
             raise  # noqa: PLE0704 - called while the error is handled. The outbox tries the entry again later
         super().handleError(record)
+
+    def _is_written_later(self) -> bool:
+        """Whether the event loop of this thread will write the line. Other threads write at once."""
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            return False
+        if self._timer is None or self._loop is not loop:
+            self._loop = loop
+            self._timer = loop.call_later(GATHER_SECONDS, self._write_gathered)
+        return True
+
+    def _write_gathered(self) -> None:
+        self._timer = None
+        with suppress(OSError, ValueError):  # the stream is gone, and with it every later line
+            self.flush()
 
 
 def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:

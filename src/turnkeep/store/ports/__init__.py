@@ -11,10 +11,22 @@ user whatever the query says. Verbs without a principal are the engine's own.
 
 from turnkeep.store.ports.conversations import ConversationStore
 from turnkeep.store.ports.directory import DirectoryStore
+from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.store import Store
 from turnkeep.store.ports.turns import TurnStore
 
-__all__ = ["ConversationStore", "DirectoryStore", "FileStore", "KnowledgeStore", "OutboxStore", "Store", "TurnStore"]
+__all__ = [
+    "ConversationStore",
+    "DirectoryStore",
+    "ErasureStore",
+    "FileStore",
+    "KnowledgeStore",
+    "OutboxStore",
+    "SessionStore",
+    "Store",
+    "TurnStore",
+]

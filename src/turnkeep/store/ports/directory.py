@@ -7,7 +7,7 @@ from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
-from turnkeep_client.wire.account import MonthlyUsage
+from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
 
 
 class DirectoryStore(Protocol):
@@ -15,6 +15,9 @@ class DirectoryStore(Protocol):
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
         """A tenant with its default workspace."""
+
+    async def first_org(self, name: str) -> Org:
+        """The oldest org. If there is none, it is made with this name; servers that ask at once get the same one."""
 
     async def orgs(self) -> list[Org]: ...
 
@@ -33,9 +36,16 @@ class DirectoryStore(Protocol):
         until purged), and for the default one."""
 
     async def ensure_member(
-        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        external_id: str,
+        *,
+        role: str | None = None,
+        name: str | None = None,
     ) -> Member:
-        """The member with that host id, created when it is first seen (role `member`); a given role is stored."""
+        """The member with that host id, created when it is first seen (role `member`). A given role or name is
+        stored."""
 
     async def members(
         self,
@@ -89,6 +99,19 @@ class DirectoryStore(Protocol):
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
     ) -> MonthlyUsage:
         """The user's own month; without a user, the workspace's. A service key also gets its own month."""
+
+    async def usage_rows(
+        self,
+        principal: Principal,
+        *,
+        month: str,
+        group_by: GroupBy,
+        user_id: UserId | None = None,
+        agent_id: AgentId | None = None,
+    ) -> list[UsageRow]:
+        """What each group of the workspace's turns has used in that month, most messages first: turns that ended,
+        however they ended, and those that are open. Erased and purged turns stay counted. A member sees their own
+        alone."""
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None: ...
 

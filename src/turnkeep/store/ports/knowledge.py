@@ -126,7 +126,8 @@ class KnowledgeStore(Protocol):
     async def save_file_text(self, org_id: OrgId, text: FileText, *, unit: str) -> None:
         """Keep the text of some bytes and let it be found. `unit` is what its form feeds separate (page, slide, …).
 
-        Everybody in the org with a file of these bytes finds it. So no name of a file is kept with it."""
+        Everybody in the org with a file of these bytes finds it. So no name of a file is kept with it. Nothing is kept
+        if the last such file was erased meanwhile."""
 
     async def search_file_texts(
         self, org_id: OrgId, keys: Sequence[str], query: str, *, limit: int = 10, offset: int = 0, chars: int = 300

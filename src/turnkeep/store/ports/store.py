@@ -4,13 +4,29 @@ from typing import Protocol
 
 from turnkeep.store.ports.conversations import ConversationStore
 from turnkeep.store.ports.directory import DirectoryStore
+from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.turns import TurnStore
 
 
-class Store(TurnStore, ConversationStore, DirectoryStore, FileStore, KnowledgeStore, OutboxStore, Protocol):
+class Store(
+    TurnStore,
+    ConversationStore,
+    DirectoryStore,
+    SessionStore,
+    FileStore,
+    KnowledgeStore,
+    OutboxStore,
+    ErasureStore,
+    Protocol,
+):
     """One database, all its verbs."""
+
+    async def check_ready(self) -> None:
+        """Return if the database takes writes and has the schema of this release. Raises Unavailable or
+        SchemaMismatch. Cheap, and never repeated for long."""
 
     async def close(self) -> None: ...

@@ -70,9 +70,16 @@ class TurnStore(Protocol):
         """Extend the leases of these turns in one statement; one answer for each, in the same order."""
 
     async def adopt(
-        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
+        self,
+        worker: str,
+        *,
+        lease_seconds: float,
+        limit: int = 10,
+        turn_id: TurnId | None = None,
+        only_handed_over: bool = False,
     ) -> list[Adopted]:
-        """Take over running turns whose lease has ended (or just `turn_id`, if its lease has ended).
+        """Take over running turns whose lease has ended (or just `turn_id`, if its lease has ended). With
+        `only_handed_over`, only those that a worker let go or that come out of the queue.
 
         Commits attempt + 1 together with the event that tells readers. `failures` rises when the lease ran out
         without a new event since the last adoption, and returns to 0 when there was one; a hand-over or a

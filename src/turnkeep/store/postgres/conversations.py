@@ -41,7 +41,9 @@ from turnkeep.store.commands import (
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import rename
 from turnkeep.store.fulltext import PendingConversation, PendingIndex, tsquery_text
+from turnkeep.store.postgres.directory import check_user
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
+from turnkeep.store.postgres.io.pool import Rows
 from turnkeep.store.postgres.leases import cancel_waiting
 from turnkeep.store.postgres.turns import ALL
 from turnkeep.store.rows import (
@@ -83,7 +85,7 @@ TURNS_AT_ONCE = 20
 INDEXED_BEFORE_SEARCH = 500
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
-_PURGED = (
+PURGED = (
     "purge_search",
     "purge_events",
     "purge_logs",
@@ -111,7 +113,12 @@ class PostgresConversations:
         check_new(has_workspace=has_workspace, has_agent=has_agent)
         conversation = new_conversation(principal, new, new_conversation_id(), now)
         record = json_text(insertion(conversation, principal.org_id))
-        made = await self._database.write("insert_conversation", record, title_tokens(new.title))
+
+        async def work(statements: Statements) -> Rows:
+            await check_user(statements, principal)
+            return await statements.fetch("insert_conversation", record, title_tokens(new.title))
+
+        made = await self._database.transact(work)
         # No row: the answer to an earlier try was lost, or the workspace was deleted meanwhile.
         if not made and not await self._database.read("own_conversation", *owner_of(principal), conversation.id):
             raise no_workspace()
@@ -219,7 +226,7 @@ class PostgresConversations:
 
         async def work(statements: Statements) -> None:
             locked = [id_ for (id_,) in await statements.fetch("lock_purgeable", deleted_before, purged)]
-            for name in _PURGED:
+            for name in PURGED:
                 await statements.fetch(name, locked)
             await statements.fetch("purge_deleted_files", deleted_before, list(files))
 
@@ -304,6 +311,7 @@ class PostgresConversations:
         renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
 
         async def work(statements: Statements) -> Conversation:
+            await check_user(statements, principal)
             record = json_text(imported_conversation(renamed, principal))
             if await statements.fetch("insert_conversation", record, title_tokens(renamed.conversation.title)):
                 await _insert_turns(statements, principal, renamed.turns)

@@ -4,7 +4,7 @@ Ids are made before the write begins, so that one whose answer was lost can be r
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from turnkeep.clock import month_of
 from turnkeep.ids import (
@@ -28,6 +28,7 @@ from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.postgres.io.pool import Rows
 from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rules.claims import user_gone
 from turnkeep.store.rules.directory import (
     DEFAULT_WORKSPACE,
     check_key_is_new,
@@ -48,14 +49,29 @@ from turnkeep.store.rules.directory import (
     no_org,
     no_user,
     no_workspace,
+    oldest,
+    usage_query,
+    usage_row,
     usage_scope,
     workspace_record,
 )
 from turnkeep.store.rules.turns import no_turn
-from turnkeep_client.wire.account import MonthlyUsage
+from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
 
 AFTER_EVERY_AGENT = "agent_g"
 """Ids are hexadecimal, so this sorts after all of them."""
+
+
+def _new_org(name: str) -> Callable[[Statements], Awaitable[tuple[Org, Workspace]]]:
+    """Work that makes an org. Its ids are made now, so that the work can be repeated."""
+    name, org_id, workspace_id = check_name(name), new_org_id(), new_workspace_id()
+
+    async def work(statements: Statements) -> tuple[Org, Workspace]:
+        org = to_org((await statements.fetch("insert_org", org_id, name))[0])
+        rows = await statements.fetch("insert_workspace", workspace_id, org_id, DEFAULT_WORKSPACE, True, None)
+        return org, to_workspace(rows[0])
+
+    return work
 
 
 class PostgresDirectory:
@@ -65,12 +81,18 @@ class PostgresDirectory:
         self._database = database
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
-        name, org_id, workspace_id = check_name(name), new_org_id(), new_workspace_id()
+        return await self._database.transact(_new_org(name))
 
-        async def work(statements: Statements) -> tuple[Org, Workspace]:
-            org = to_org((await statements.fetch("insert_org", org_id, name))[0])
-            rows = await statements.fetch("insert_workspace", workspace_id, org_id, DEFAULT_WORKSPACE, True, None)
-            return org, to_workspace(rows[0])
+    async def first_org(self, name: str) -> Org:
+        if orgs := await self.orgs():
+            return oldest(orgs)
+        create = _new_org(name)
+
+        async def work(statements: Statements) -> Org:
+            await statements.fetch("lock_first_org")
+            if rows := await statements.fetch("orgs"):
+                return oldest([to_org(row) for row in rows])
+            return (await create(statements))[0]
 
         return await self._database.transact(work)
 
@@ -117,12 +139,19 @@ class PostgresDirectory:
         await self._database.transact(work)
 
     async def ensure_member(
-        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        external_id: str,
+        *,
+        role: str | None = None,
+        name: str | None = None,
     ) -> Member:
         check_workspace(org_id, workspace_id)
         check_text(external_id, "user", limit=KEY_CHARS)
         check_role(role)
-        rows = await self._database.write("ensure_member", new_user_id(), org_id, workspace_id, external_id, role)
+        given = (role, None if name is None else check_name(name))
+        rows = await self._database.write("ensure_member", new_user_id(), org_id, workspace_id, external_id, *given)
         if not rows:
             raise no_workspace()
         return to_member(rows[0])
@@ -249,6 +278,18 @@ class PostgresDirectory:
         limit = limit_of(scope, found, own[0] if own else None)
         return monthly_usage(month, rows[0] if rows else (0, 0, 0, 0), limit, key[0] if key else None)
 
+    async def usage_rows(
+        self,
+        principal: Principal,
+        *,
+        month: str,
+        group_by: GroupBy,
+        user_id: UserId | None = None,
+        agent_id: AgentId | None = None,
+    ) -> list[UsageRow]:
+        which = usage_query(principal, month, group_by, user_id, agent_id)
+        return [usage_row(row) for row in await self._database.read("usage_rows", *which.values())]
+
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         check_binding(binding)
         check_id(binding.turn_id, "turn")
@@ -273,6 +314,13 @@ class PostgresDirectory:
     async def expire_tokens(self, turn_id: TurnId) -> None:
         check_id(turn_id, "turn")
         await self._database.write("expire_tokens", turn_id)
+
+
+async def check_user(statements: Statements, principal: Principal) -> None:
+    """Raises Forbidden if the principal's user was erased or disabled since the request began. An erasure waits until
+    the transaction has ended."""
+    if principal.user_id is not None and not await statements.fetch("lock_user", principal.org_id, principal.user_id):
+        raise user_gone()
 
 
 def _spec(spec: AgentSpec) -> str:

@@ -11,6 +11,7 @@ from turnkeep.model.principals import Principal
 from turnkeep.store.checks import AFTER_ALL_FILES, check_completion, check_limit, check_new_files
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
+from turnkeep.store.postgres.directory import check_user
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.rows import json_text, to_file
 from turnkeep.store.rules.conversations import no_conversation
@@ -18,6 +19,7 @@ from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import (
     OFFERED,
     FileOwner,
+    StoredBytes,
     Upload,
     check_stored,
     file_record,
@@ -27,6 +29,7 @@ from turnkeep.store.rules.files import (
     names_to_look_up,
     no_file,
     no_turn_bag,
+    owner_by,
     same_bytes,
     same_file,
     token_refused,
@@ -44,7 +47,6 @@ class PostgresFiles:
     ) -> list[File]:
         check_new_files(new)
         org_id, workspace_id, owner = owner_of(principal)
-        file_owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
 
         async def add(statements: Statements) -> list[File]:
             # Bags are locked in the order of their ids, so that two callers never wait for each other.
@@ -54,7 +56,9 @@ class PostgresFiles:
                         raise no_conversation()
                 elif not await statements.fetch("workspace_exists", org_id, workspace_id):
                     raise no_workspace()
-            return await _insert(statements, file_owner, new, limits)
+                else:
+                    await check_user(statements, principal)
+            return await _insert(statements, owner_by(principal), new, limits)
 
         return await self._database.transact(add)
 
@@ -162,8 +166,10 @@ async def _insert(
     statements: Statements, owner: FileOwner, new: Sequence[NewFile], limits: StorageLimits
 ) -> list[File]:
     """Insert these files under names that are free in their bags, which the caller has locked."""
-    if limits.are_set:
-        await statements.fetch("lock_stored_bytes", owner.workspace_id)
+    whose = (owner.workspace_id, owner.user_id, owner.key_id, bool(limits.workspace_bytes), bool(limits.user_bytes))
+    limited = [row["id"] for row in await statements.fetch("stored_bytes", *whose)]
+    if limited:
+        await statements.fetch("lock_stored_bytes", limited)
     names = {each.id: each.name for each in new}
     for conversation_id in {each.conversation_id for each in new} - {None}:
         own = [each for each in new if each.conversation_id == conversation_id]
@@ -175,9 +181,8 @@ async def _insert(
     if len(stored) < len(new):
         rows = await statements.fetch("stored_files", ids_of(new), owner.org_id)
         stored = {row["id"]: to_file(row) for row in rows}
-    if limits.are_set:
-        of_workspace, of_user = (await statements.fetch("stored_bytes", owner.workspace_id, owner.user_id))[0]
-        check_stored(limits, of_workspace=of_workspace, of_user=of_user)
+    if limited:
+        check_stored(limits, [StoredBytes(*row) for row in await statements.fetch("stored_bytes", *whose)])
     return [same_file(stored.get(each.id), each) for each in new]
 
 

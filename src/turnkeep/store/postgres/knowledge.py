@@ -44,6 +44,7 @@ from turnkeep.store.fulltext import (
     tsquery_text,
     tsvector_text,
 )
+from turnkeep.store.postgres.directory import check_user
 from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.row_filters import conditions, numbered, ordering
 from turnkeep.store.rows import to_page, to_row, to_summary, to_table
@@ -92,8 +93,14 @@ class PostgresKnowledge:
         page_id = new_page_id()
         index = _arrays(index_of(title, content), scope=principal.workspace_id)
         whose = (principal.org_id, principal.workspace_id)
-        if not await self._database.write("insert_page", *whose, page_id, *index, title, content):
-            raise no_workspace()
+
+        async def work(statements: Statements) -> None:
+            await check_user(statements, principal)
+            values = (page_id, *index, title, content, principal.user_id)
+            if not await statements.fetch("insert_page", *whose, *values):
+                raise no_workspace()
+
+        await self._database.transact(work)
         return await self.page(principal, page_id)
 
     async def page(self, principal: Principal, page_id: PageId) -> KnowledgePage:
@@ -159,6 +166,8 @@ class PostgresKnowledge:
         index = _arrays([] if text.problem else index_of("", text.text, unit=unit), scope=org_id)
 
         async def work(statements: Statements) -> None:
+            if not await statements.fetch("lock_file_of_text", org_id, text.key):
+                return
             await statements.fetch("save_file_text", org_id, text.key, text.text, text.problem)
             await statements.fetch("drop_passages", org_id, text.key)
             await statements.fetch("add_passages", org_id, None, text.key, *index)
@@ -224,8 +233,9 @@ class PostgresTables:
         table_id = new_table_id()
 
         async def work(statements: Statements) -> KnowledgeTable:
+            await check_user(statements, principal)
             with _unique_names(record):
-                rows = await statements.fetch("insert_table", *whose, table_id, *record.values())
+                rows = await statements.fetch("insert_table", *whose, table_id, *record.values(), principal.user_id)
             if not rows:
                 raise no_workspace()
             return to_table(rows[0])
@@ -290,8 +300,9 @@ class PostgresTables:
             if known:
                 return list(known_rows(Batch(*known[0]), digest))
             added = Batch(found.last_row + 1, len(rows), digest)
+            await check_user(statements, principal)
             values = (principal.org_id, table_id, batch, digest, added.first, added.count)
-            await statements.fetch("add_rows", *values, cells, tokens)
+            await statements.fetch("add_rows", *values, cells, tokens, principal.user_id)
             return list(known_rows(added, digest))
 
         return await self._database.transact(work)
@@ -411,7 +422,8 @@ class PostgresTables:
             begun = begun_import(found.reserved, import_id)
             if begun is None:
                 begun = found.last_row + 1
-                await statements.fetch("begin_import", table_id, import_id, count)
+                await check_user(statements, principal)
+                await statements.fetch("begin_import", table_id, import_id, count, principal.user_id)
             return begun
 
         return await self._database.transact(work)

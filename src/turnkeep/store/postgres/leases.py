@@ -58,7 +58,13 @@ class PostgresLeases:
         ]
 
     async def adopt(
-        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
+        self,
+        worker: str,
+        *,
+        lease_seconds: float,
+        limit: int = 10,
+        turn_id: TurnId | None = None,
+        only_handed_over: bool = False,
     ) -> list[Adopted]:
         check_adopt(worker, turn_id)
 
@@ -66,7 +72,7 @@ class PostgresLeases:
             if turn_id is not None:
                 rows = await statements.fetch("expired_turn", turn_id)
             else:
-                rows = await statements.fetch("expired_turns", limit)
+                rows = await statements.fetch("expired_turns", limit, only_handed_over)
             if not rows:
                 return []
             now, *_ = rows[0]

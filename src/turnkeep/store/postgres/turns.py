@@ -9,7 +9,7 @@ The driver sends such a row as a tuple of all columns, in the order in which the
 that order, and a test compares it with the database.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -26,8 +26,8 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.checks import check_append, check_claim, check_record, check_service, check_settlement, check_usage
 from turnkeep.store.commands import ROW_LIMIT, Appended, Claim, Claimed, Receipt, Settled, Settlement, TurnTrace, Window
-from turnkeep.store.postgres.io.database import Database, Groups, Statements, owner_of
-from turnkeep.store.postgres.io.errors import OVER_LIMIT, RefusedWrite, counted_of
+from turnkeep.store.postgres.io.database import Answer, Database, Groups, Statements, owner_of
+from turnkeep.store.postgres.io.errors import OVER_LIMIT, USER_GONE, RefusedWrite
 from turnkeep.store.postgres.leases import promote_next
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import (
@@ -46,6 +46,7 @@ from turnkeep.store.rules.claims import (
     AcceptedClaim,
     AppendFacts,
     ClaimFacts,
+    Counted,
     NewIds,
     Repeat,
     call_mark,
@@ -54,6 +55,7 @@ from turnkeep.store.rules.claims import (
     conversation_columns,
     decide,
     turn_columns,
+    user_gone,
 )
 from turnkeep.store.rules.outbox import NewEntry, ended_turn
 from turnkeep.store.rules.turns import CANCELLED, CANCELLED_EVENT, fence_refusal, no_turn
@@ -64,6 +66,9 @@ _CLAIM_TRIES = 100
 """How often another request may change the conversation between the two statements of a claim."""
 
 _claim_facts = msgspec.json.Decoder(ClaimFacts).decode
+_counted = msgspec.json.Decoder(Counted).decode
+REFUSALS = frozenset({OVER_LIMIT, USER_GONE})
+"""The database refuses one claim of a group. The rules say why."""
 _append_facts = msgspec.json.Decoder(AppendFacts | None).decode
 
 
@@ -78,7 +83,7 @@ TURNS = (
     "watched_until", "cancel_requested_at", "background", "principal_ref", "idempotency_key", "request_hash",
     "snapshot", "source", "model", "metadata", "month", "input_tokens", "output_tokens", "cache_read_tokens",
     "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms", "cost",
-    "report",
+    "agent_id", "report",
 )
 MESSAGES = (
     "turn_id", "turn_sequence", "id", "org_id", "conversation_id", "role", "internal", "iteration", "blocks", "display",
@@ -140,7 +145,7 @@ class _DecidedClaim(Struct, frozen=True):
         """What the message is counted for, each a `turnkeep.message_counter`."""
         turn, org_id = self.new.turn, self.claim.principal.org_id
         return [
-            (turn.conversation_id, org_id, each.scope, each.scope_id, turn.month, turn.source, each.limit)
+            (turn.conversation_id, org_id, each.scope, each.scope_id, turn.month, turn.source, each.limit, each.turns)
             for each in self.new.counters
         ]
 
@@ -390,8 +395,8 @@ class PostgresTurns:
                         json_text(_more_of(decided)),
                     )
                 except asyncpg.PostgresError as exc:
-                    if exc.sqlstate == OVER_LIMIT:
-                        check_limits(decided.new.counters, counted_of(exc))
+                    if exc.sqlstate in REFUSALS:
+                        raise _refusal(decided, exc) from exc
                     raise
                 if written["is_written"]:
                     return decided.new.claimed()
@@ -402,7 +407,7 @@ class PostgresTurns:
     async def _flush_records(self, jobs: Sequence[_Recording]) -> list[Receipt | TurnkeepError]:
         found = await self._database.write_group("record", *_job_values(jobs))
         rows = {row["turn_id"]: row for row in found}
-        return [await self._recorded(job, rows.get(job.held.turn_id)) for job in jobs]
+        return [await _own_answer(self._recorded(job, rows.get(job.held.turn_id))) for job in jobs]
 
     async def _recorded(self, job: _Recording, row: Any) -> Receipt | TurnkeepError:
         """What the holder is told. A write that comes too late may be a repeat whose first answer was lost."""
@@ -416,7 +421,7 @@ class PostgresTurns:
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
         found = await self._database.write_group("settle", *_job_values(jobs), False)
         rows = {row["turn_id"]: row for row in found}
-        return [await self._settled(job, rows.get(job.held.turn_id)) for job in jobs]
+        return [await _own_answer(self._settled(job, rows.get(job.held.turn_id))) for job in jobs]
 
     async def _settled(self, job: _Settling, row: Any) -> Settled | TurnkeepError:
         if row is None:
@@ -438,11 +443,8 @@ class PostgresTurns:
             is_settled = row is not None and row["outcome"] == "held"
             return row, await promote_next(statements, job.held.conversation_id) if is_settled else None
 
-        try:
-            row, promoted = await self._database.transact(work)
-            settled = await self._settled(job, row)
-        except TurnkeepError as exc:
-            return exc
+        row, promoted = await self._database.transact(work)
+        settled = await self._settled(job, row)
         return settled if isinstance(settled, TurnkeepError) else structs.replace(settled, promoted=promoted)
 
     async def _has_events(self, job: _Recording, after: int) -> bool:
@@ -469,6 +471,14 @@ class PostgresTurns:
             return [facts.known_ordinal]
         ordinals = dict(zip([job.conversation_id for job in ordered], row["ordinals"], strict=True))
         return [ordinals[job.conversation_id] for job in jobs]
+
+
+async def _own_answer(answer: Awaitable[Answer | TurnkeepError]) -> Answer | TurnkeepError:
+    """The answer of one job. An error is its own: the others of its group are written."""
+    try:
+        return await answer
+    except TurnkeepError as exc:
+        return exc
 
 
 def _job_values(jobs: Sequence[_Recording]) -> tuple[list[Record], list[Record], list[Record], list[Record]]:
@@ -534,7 +544,7 @@ async def _write_claims(
 ) -> None:
     """Add what became of these claims to the answers. Those whose conversation has changed meanwhile get none.
 
-    One that is over a limit undoes its group. The group is then halved until that one is alone.
+    One that is over a limit, or whose user is gone, undoes its group. The group is then halved until that one is alone.
     """
     ordered = sorted(accepted.values(), key=lambda each: each.new.turn.conversation_id)
     try:
@@ -548,10 +558,10 @@ async def _write_claims(
             json_or_null([each.conversation for each in ordered if each.is_new]),
         )
     except asyncpg.PostgresError as exc:
-        if exc.sqlstate != OVER_LIMIT:
+        if exc.sqlstate not in REFUSALS:
             raise
         if len(accepted) == 1:
-            answers |= {place: _over_limit(decided, exc) for place, decided in accepted.items()}
+            answers |= {place: _refusal(decided, exc) for place, decided in accepted.items()}
             return
         claims = list(accepted.items())
         for half in (claims[: len(claims) // 2], claims[len(claims) // 2 :]):
@@ -565,9 +575,11 @@ async def _write_claims(
     }
 
 
-def _over_limit(decided: _DecidedClaim, exc: asyncpg.PostgresError) -> TurnkeepError:
+def _refusal(decided: _DecidedClaim, exc: asyncpg.PostgresError) -> TurnkeepError:
+    if exc.sqlstate == USER_GONE:
+        return user_gone()
     try:
-        check_limits(decided.new.counters, counted_of(exc))
+        check_limits(decided.new.counters, _counted(exc.detail or "{}"), decided.new.turn.created_at)
     except TurnkeepError as refusal:
         return refusal
     return Defect("The database counts more messages than a limit allows, and the rules do not.")

@@ -1,17 +1,27 @@
 """The claim and the append: one request becomes a turn, or is refused and leaves nothing.
 
 `decide` looks at the facts of a claim in this order: idempotency, conversation, attachments, busy. The quota comes
-last: the database counts the message while it writes, and `check_limits` compares before the commit.
+last: the database counts the message while it writes, and `check_limits` compares before the commit. Limits that are
+not set are not among the facts, and cost nothing.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from turnkeep.clock import month_of
-from turnkeep.errors import Conflict, ConversationBusy, IdempotencyConflict, InvalidRequest, QuotaExceeded
+from turnkeep.clock import month_of, next_month
+from turnkeep.errors import (
+    Conflict,
+    ConversationBusy,
+    Forbidden,
+    IdempotencyConflict,
+    InvalidRequest,
+    QuotaExceeded,
+    RateLimited,
+    ReachedLimit,
+)
 from turnkeep.ids import CallId, ConversationId, FileId, KeyId, MessageId, TurnId, UserId, WorkspaceId
 from turnkeep.model.conversations import first_event, title_and_preview
 from turnkeep.model.files import FileStatus
@@ -52,30 +62,40 @@ class KnownTurn(Struct, frozen=True, kw_only=True):
 
 Scope = Literal["workspace", "user", "key"]
 
+PARALLEL_RETRY_SECONDS = 2
+"""When a client that has too many turns at the same time may try again."""
+
 _NAMES: dict[Scope, str] = {"workspace": "This workspace", "user": "This user", "key": "This API key"}
 
 
-class MonthlyLimits(Struct, frozen=True, kw_only=True):
-    """The monthly limits that apply to a claim, and what the user has used of tokens and money. None: no limit.
+class ScopeLimits(Struct, frozen=True, kw_only=True):
+    """The limits of one scope that apply to a claim, and what it has used of tokens and money this month. None: no
+    limit."""
 
-    `workspace`, `user` and `keys` are limits of messages. `keys` has those of the key and of its ancestors, by id.
-    """
-
-    workspace: int | None = None
-    user: int | None = None
-    keys: dict[str, int] | None = None
+    scope: Scope
+    scope_id: str
+    messages: int | None = None
     tokens: int | None = None
     cost: float | None = None
-    used_tokens: int = 0
-    used_cost: float = 0.0
+    turns: int | None = None
+    used_tokens: int | None = None
+    used_cost: float | None = None
 
 
 class MessageCounter(Struct, frozen=True, kw_only=True):
-    """Something that a message is counted for, and its limit."""
+    """Something that a message is counted for, and its limits: of messages in a month, and of parallel turns."""
 
     scope: Scope
     scope_id: str
     limit: int | None = None
+    turns: int | None = None
+
+
+class Counted(Struct, frozen=True, kw_only=True):
+    """What there is with the new turn, by the ids of scopes: messages of the month, and turns that run or wait."""
+
+    messages: dict[str, int] = {}
+    turns: dict[str, int] = {}
 
 
 class FileFacts(Struct, frozen=True, kw_only=True):
@@ -114,14 +134,17 @@ class ClaimedConversation(Struct, frozen=True, kw_only=True):
 class ClaimFacts(Struct, frozen=True, kw_only=True):
     """What a claim depends on, as of `now`.
 
-    `limits` is None if the workspace does not exist, `conversation` if the principal has none of this id. `has_agent`
-    is False if the new conversation names an agent that does not exist. `attachments` is None for a claim without any.
+    `limits` has the scopes with a limit: of the workspace, the user, the key and its ancestors. `conversation` is None
+    if the principal has none of this id. `has_agent` is False if the new conversation names an agent that does not
+    exist, `has_user` if the principal's user was erased or disabled. `attachments` is None for a claim without any.
     """
 
     now: int = 0
     by_key: KnownTurn | None = None
     by_id: KnownTurn | None = None
-    limits: MonthlyLimits | None = None
+    limits: tuple[ScopeLimits, ...] = ()
+    has_workspace: bool = True
+    has_user: bool = True
     has_agent: bool = True
     conversation: ClaimedConversation | None = None
     beside: Beside | None = None
@@ -185,11 +208,12 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
     known = _repeat(claim, facts, is_repeat=is_repeat)
     if known is not None:
         return known
-    conversation, limits = _conversation(claim, facts)
+    conversation = _conversation(claim, facts)
     attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
     entry = enter_queue(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
     position = position_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
-    check_spent(limits)
+    if facts.limits:
+        check_spent(facts.limits, facts.now)
     turn = _turn(claim, facts.now, ids.conversation_id, entry, position)
     watched_ms = None if claim.watched_seconds is None else int(claim.watched_seconds * 1000)
     title, preview = title_and_preview(claim.blocks)
@@ -197,7 +221,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         turn=turn,
         entry=entry,
         position=position,
-        counters=counters_of(claim.principal, limits),
+        counters=counters_of(claim.principal, facts.limits),
         question=Message(
             id=ids.message_id,
             turn_id=turn.id,
@@ -237,19 +261,21 @@ def _repeat(claim: Claim, facts: ClaimFacts, *, is_repeat: bool) -> Repeat | Non
     return Repeat(turn_id=known.id, user_message_id=known.user_message_id, held=held)
 
 
-def _conversation(claim: Claim, facts: ClaimFacts) -> tuple[ClaimedConversation, MonthlyLimits]:
+def _conversation(claim: Claim, facts: ClaimFacts) -> ClaimedConversation:
     """The conversation that the turn joins; an empty one for a claim that makes its own."""
     if claim.conversation_id is None:
-        if facts.limits is None:
+        if not facts.has_workspace:
             raise no_workspace()
+        if not facts.has_user:
+            raise user_gone()
         if not facts.has_agent:
             raise no_agent()
-        return ClaimedConversation(head_turn_id=None, queue=Queue(next_ordinal=1)), facts.limits
-    if facts.conversation is None or facts.limits is None:
+        return ClaimedConversation(head_turn_id=None, queue=Queue(next_ordinal=1))
+    if facts.conversation is None:
         raise no_conversation()
     if claim.beside is not None:
         check_replaceable(facts.beside)
-    return facts.conversation, facts.limits
+    return facts.conversation
 
 
 def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry, position: TurnPosition | None) -> Turn:
@@ -285,8 +311,8 @@ def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry,
 def conversation_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
     """The conversation that the claim makes, with its first turn counted."""
     made = new_conversation(claim.principal, claim.new, new.turn.conversation_id, new.turn.created_at)
-    counted = structs.replace(made, title=made.title or new.title, preview=new.preview, turn_count=1, message_count=1)
-    return insertion(counted, claim.principal.org_id, next_ordinal=2)
+    columns = insertion(made, claim.principal.org_id, next_ordinal=2)
+    return columns | {"title": made.title or new.title, "preview": new.preview, "turn_count": 1, "message_count": 1}
 
 
 def turn_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
@@ -304,6 +330,7 @@ def turn_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
         "principal_ref": claim.principal.ref,
         "idempotency_key": claim.idempotency_key,
         "request_hash": claim.request_hash,
+        "agent_id": claim.snapshot.agent_id,
     }
 
 
@@ -351,43 +378,75 @@ def counted_scopes(
     return counted
 
 
-def counters_of(principal: Principal, limits: MonthlyLimits) -> tuple[MessageCounter, ...]:
+def counters_of(principal: Principal, limits: Sequence[ScopeLimits]) -> tuple[MessageCounter, ...]:
     """The counters of a message of this principal, in the order in which they are locked."""
     scopes = counted_scopes(principal.workspace_id, principal.user_id, principal.counted_keys)
-    most = {"workspace": limits.workspace, "user": limits.user}
+    if not limits:
+        return tuple([MessageCounter(scope=scope, scope_id=scope_id) for scope, scope_id in scopes])
+    known = {each.scope_id: each for each in limits}
     return tuple(
         MessageCounter(
             scope=scope,
             scope_id=scope_id,
-            limit=(limits.keys or {}).get(scope_id) if scope == "key" else most[scope],
+            limit=known[scope_id].messages if scope_id in known else None,
+            turns=known[scope_id].turns if scope_id in known else None,
         )
         for scope, scope_id in scopes
     )
 
 
-def check_limits(counters: Sequence[MessageCounter], counted: Mapping[str, int]) -> None:
-    """Raise QuotaExceeded if a counter, with the new message in it, is over its limit. `counted` is by id.
+def check_limits(counters: Sequence[MessageCounter], counted: Counted, now: int) -> None:
+    """Raise QuotaExceeded if a counter, with the new message in it, is over its limit of messages, and RateLimited if
+    it is over its limit of parallel turns.
 
     Call it after counting and before the commit. The counters are locked then, so of two claims at limit - 1 one
     passes.
     """
     for each in reversed(counters):
-        if each.limit is not None and counted.get(each.scope_id, 0) > each.limit:
+        messages = counted.messages.get(each.scope_id, 0)
+        if each.limit is not None and messages > each.limit:
             raise QuotaExceeded(
                 f"{_NAMES[each.scope]} has used up its limit of {each.limit} messages a month. "
-                "Raise the limit, or wait for the next month."
+                "Raise the limit, or wait for the next month.",
+                limit=_reached(each.scope, "monthly_message_limit", each.limit, messages - 1, now),
+            )
+    for each in reversed(counters):
+        turns = counted.turns.get(each.scope_id, 0)
+        if each.turns is not None and turns > each.turns:
+            raise RateLimited(
+                f"{_NAMES[each.scope]} may have {each.turns} turns at the same time, those in queues included. "
+                "Wait for one to end, stop one, or raise the limit.",
+                retry_after_seconds=PARALLEL_RETRY_SECONDS,
+                limit=_reached(each.scope, "parallel_turn_limit", each.turns, turns - 1, None),
             )
 
 
-def check_spent(limits: MonthlyLimits) -> None:
-    """Raise QuotaExceeded if the user has no tokens or no money left. What a turn consumes is known only when it ends,
+def check_spent(limits: Sequence[ScopeLimits], now: int) -> None:
+    """Raise QuotaExceeded if a scope has no tokens or no money left. What a turn consumes is known only when it ends,
     so the last turn may go over the limit."""
-    for limit, used, name in ((limits.tokens, limits.used_tokens, "tokens"), (limits.cost, limits.used_cost, "cost")):
-        if limit is not None and used >= limit:
-            raise QuotaExceeded(
-                f"This user has used up the limit of {name} ({limit:g}) of this month. "
-                "Raise the limit, or wait for the next month."
-            )
+    for each in limits:
+        spent = (
+            ("tokens", "monthly_token_limit", each.tokens, each.used_tokens or 0),
+            ("cost", "monthly_cost_limit", each.cost, each.used_cost or 0.0),
+        )
+        for name, field, limit, used in spent:
+            if limit is not None and used >= limit:
+                raise QuotaExceeded(
+                    f"{_NAMES[each.scope]} has used up the limit of {name} ({limit:g}) of this month. "
+                    "Raise the limit, or wait for the next month.",
+                    limit=_reached(each.scope, field, limit, used, now),
+                )
+
+
+def _reached(scope: Scope, name: str, value: float, used: float, now: int | None) -> ReachedLimit:
+    """What a caller is told of a limit. With a time it is one of a month, which ends."""
+    return ReachedLimit(
+        scope=scope, name=name, value=value, used=used, resets_at=None if now is None else next_month(now)
+    )
+
+
+def user_gone() -> Forbidden:
+    return Forbidden("This user was erased or is disabled. An admin of the workspace can enable a disabled user again.")
 
 
 def call_mark(turn_id: TurnId, call_id: CallId) -> bytes:

@@ -41,7 +41,7 @@ def new_conversation(
 ) -> Conversation:
     """A conversation without turns."""
     return Conversation(
-        **{field: getattr(new, field) for field in new.__struct_fields__},
+        **structs.asdict(new),
         id=conversation_id,
         workspace_id=principal.workspace_id,
         user_id=principal.user_id,

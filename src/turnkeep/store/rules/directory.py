@@ -1,24 +1,32 @@
 """Rules of the directory: checks of names, limits, roles and months, what usage is shown, and every refusal."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnkeep.errors import Conflict, InvalidRequest, NotFound
-from turnkeep.ids import OrgId, UserId, WorkspaceId, check_id
-from turnkeep.model.principals import ApiKey, Member, Principal, Workspace
+from turnkeep.ids import AgentId, OrgId, UserId, WorkspaceId, check_id
+from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_limit, check_text
 from turnkeep.store.commands import Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_or_null, json_text, to_member
-from turnkeep_client.wire.account import KeyUsage, Messages, MonthlyUsage
+from turnkeep_client.wire.account import GroupBy, KeyUsage, Messages, MonthlyUsage, UsageRow
 
 DEFAULT_WORKSPACE = "Default"
 """The name of the workspace that an org begins with."""
 
 MAX_TOKENS = 2**53 - 1
 
+USAGE_ROWS = 10_000
+"""Of more groups than this, those with most messages are shown."""
+
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+def oldest(orgs: Sequence[Org]) -> Org:
+    """The org that was made first."""
+    return min(orgs, key=lambda org: (org.created_at, org.id))
 
 
 def check_name(value: str) -> str:
@@ -82,8 +90,22 @@ def workspace_record(workspace: Workspace) -> dict[str, Any]:
         "workspace": workspace.id,
         "name": check_name(workspace.name),
         "model": check_model(workspace.model),
-        "limit": check_quota(workspace.monthly_message_limit),
-        "user_limit": check_quota(workspace.user_monthly_message_limit),
+        **limit_record({name: getattr(workspace, name) for name in LIMITS}),
+        **{
+            f"user_{name}": value
+            for name, value in limit_record({name: getattr(workspace, f"user_{name}") for name in LIMITS}).items()
+        },
+    }
+
+
+def limit_record(limits: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits by the names of their columns, as they may be stored."""
+    return {
+        "monthly_message_limit": check_quota(limits["monthly_message_limit"]),
+        "monthly_token_limit": check_quota(limits["monthly_token_limit"], most=MAX_TOKENS),
+        "monthly_cost_limit": check_cost(limits["monthly_cost_limit"]),
+        "stored_byte_limit": check_quota(limits["stored_byte_limit"], most=MAX_TOKENS),
+        "parallel_turn_limit": check_quota(limits["parallel_turn_limit"]),
     }
 
 
@@ -98,9 +120,7 @@ def member_record(org_id: OrgId, member: Member) -> dict[str, Any]:
         "name": None if member.name is None else check_name(member.name),
         "role": member.role,
         "is_disabled": member.is_disabled,
-        "messages": check_quota(member.monthly_message_limit),
-        "tokens": check_quota(member.monthly_token_limit, most=MAX_TOKENS),
-        "cost": check_cost(member.monthly_cost_limit),
+        **limit_record({name: getattr(member, name) for name in LIMITS}),
     }
 
 
@@ -135,7 +155,6 @@ def key_record(key: ApiKey, secret_hash: bytes) -> dict[str, Any]:
         "org": key.org_id,
         "name": check_name(key.name),
         "hash": check_hash(secret_hash, "A secret"),
-        "limit": check_quota(key.monthly_message_limit),
         "per_minute": check_quota(key.requests_per_minute),
         "tools": None if tools is None else json_text(tools),
         "created_at": key.created_at,
@@ -143,6 +162,7 @@ def key_record(key: ApiKey, secret_hash: bytes) -> dict[str, Any]:
         "workspace": key.workspace_id,
         "scopes": None if scopes is None else json_text(scopes),
         "ancestors": json_or_null(key.ancestors),
+        **limit_record({name: getattr(key, name) for name in LIMITS}),
     }
 
 
@@ -181,6 +201,39 @@ def monthly_usage(month: str, counted: Sequence[int], limit: int | None, key: Se
         output_tokens=output_tokens,
         limit=limit,
         key=None if key is None else KeyUsage(messages=key[0], limit=key[1]),
+    )
+
+
+def usage_query(
+    principal: Principal, month: str, group_by: GroupBy, user_id: UserId | None, agent_id: AgentId | None
+) -> dict[str, Any]:
+    """What the usage of groups is read with. A member reads their own."""
+    check_month(month)
+    if principal.role == "member":
+        user_id = principal.user_id
+    return {
+        "org": principal.org_id,
+        "workspace": principal.workspace_id,
+        "month": month,
+        "group_by": group_by,
+        "user": None if user_id is None else check_id(user_id, "user"),
+        "agent": None if agent_id is None else check_id(agent_id, "agent"),
+        "limit": USAGE_ROWS,
+    }
+
+
+def usage_row(row: Sequence[Any]) -> UsageRow:
+    """A group from a row of `usage_rows`. It has no cost if none of its ended turns has a price."""
+    place, messages, input_tokens, output_tokens, cache_read, cache_write, cost, priced, unpriced = row
+    return UsageRow(
+        group=place or None,
+        messages=messages,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+        cost=round(cost, 9) if priced else None,
+        unpriced_messages=unpriced,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from turnkeep.errors import Conflict, NotFound, StorageFull, Unauthorized
-from turnkeep.ids import ConversationId, FileId, MessageId, OrgId, TurnId, UserId, WorkspaceId
+from turnkeep.errors import Conflict, NotFound, ReachedLimit, StorageFull, Unauthorized
+from turnkeep.ids import ConversationId, FileId, KeyId, MessageId, OrgId, TurnId, UserId, WorkspaceId
 from turnkeep.model.files import NAME_BYTES, File, NewFile, StorageLimits
 from turnkeep.model.principals import Principal
 
@@ -27,12 +27,33 @@ class FoundBytes(Struct, frozen=True, kw_only=True):
 
 
 class FileOwner(Struct, frozen=True, kw_only=True):
-    """The owner of new files: the tenant, the user, and the turn whose sandbox wrote them."""
+    """The owner of new files: the tenant, the user, the turn whose sandbox wrote them, and the key they came with."""
 
     org_id: OrgId
     workspace_id: WorkspaceId
     user_id: UserId | None
     turn_id: TurnId | None = None
+    key_id: KeyId | None = None
+
+
+def owner_by(principal: Principal) -> FileOwner:
+    """The owner of files that this principal brings."""
+    return FileOwner(
+        org_id=principal.org_id,
+        workspace_id=principal.workspace_id,
+        user_id=principal.user_id,
+        key_id=principal.key_id,
+    )
+
+
+class StoredBytes(Struct, frozen=True):
+    """The bytes that a scope stores, new files included, and its limit. The fields are in the order of the query
+    `stored_bytes`. `used` is None where neither the scope nor the server sets a limit."""
+
+    scope: str
+    scope_id: str
+    limit: int | None
+    used: int | None
 
 
 class Upload(Struct, frozen=True):
@@ -52,10 +73,17 @@ class Upload(Struct, frozen=True):
     deleted_at: int | None
     known_files: int
     """How many of the files that come with the token belong to its turn already."""
+    key_id: KeyId | None
 
     @property
     def owner(self) -> FileOwner:
-        return FileOwner(org_id=self.org_id, workspace_id=self.workspace_id, user_id=self.user_id, turn_id=self.turn_id)
+        return FileOwner(
+            org_id=self.org_id,
+            workspace_id=self.workspace_id,
+            user_id=self.user_id,
+            turn_id=self.turn_id,
+            key_id=self.key_id,
+        )
 
 
 def is_to_be_spent(upload: Upload, count: int) -> bool:
@@ -110,7 +138,7 @@ def file_record(
 
 def imported_files(files: Sequence[File], principal: Principal) -> list[dict[str, Any]]:
     """The columns of the files of an imported conversation, under names of their own."""
-    owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
+    owner = owner_by(principal)
     names = free_names([file.name for file in files], (), len(files) + 1) or []
     return [
         structs.asdict(file) | structs.asdict(owner) | {"name": name, "name_key": name_key(name), "saved_at": None}
@@ -140,14 +168,23 @@ def token_refused() -> Unauthorized:
     return Unauthorized("This token is not valid. It may have been spent, or its turn has ended.")
 
 
-def check_stored(limits: StorageLimits, *, of_workspace: int, of_user: int) -> None:
-    """Raises StorageFull if the new files, which are counted already, are too many."""
-    if limits.user_bytes and of_user > limits.user_bytes:
-        raise StorageFull(f"Your files may have {limits.user_bytes:,} bytes together. {_ROOM}")
-    if limits.workspace_bytes and of_workspace > limits.workspace_bytes:
-        raise StorageFull(f"The files of this workspace may have {limits.workspace_bytes:,} bytes together. {_ROOM}")
+def check_stored(limits: StorageLimits, stored: Sequence[StoredBytes]) -> None:
+    """Raises StorageFull if the new files, which are counted already, are too many for a scope or for the server."""
+    of_server = {"user": limits.user_bytes, "workspace": limits.workspace_bytes}
+    for each in stored:
+        for scope, most in ((each.scope, each.limit), ("server", of_server.get(each.scope) or None)):
+            if most is not None and (each.used or 0) > most:
+                raise StorageFull(
+                    f"{_WHOSE[each.scope]} may have {most:,} bytes together. {_ROOM}",
+                    limit=ReachedLimit(scope=scope, name="stored_byte_limit", value=most, used=each.used or 0),
+                )
 
 
+_WHOSE = {
+    "workspace": "The files of this workspace",
+    "user": "Your files",
+    "key": "The files that came with this API key, or with keys that it made,",
+}
 _ROOM = "Delete some: there is room again once they are erased, after the retention period."
 
 

@@ -24,7 +24,7 @@ from turnkeep.errors import (
     TurnSettled,
 )
 from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
-from turnkeep.model.turns import Held, IfBusy, TurnError, TurnStatus
+from turnkeep.model.turns import Held, IfBusy, Turn, TurnError, TurnStatus
 from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
 
 
@@ -289,7 +289,7 @@ class TurnState(Struct, frozen=True):
     files_written: int
 
 
-def stand_of(state: TurnState | None, held: Held, after: int) -> Stand:
+def stand_of(state: TurnState | Turn | None, held: Held, after: int) -> Stand:
     """Where a holder stands that wants to write event `after + 1`. Only a look at what is stored can tell `known`."""
     if state is None or state.attempt != held.attempt:
         return "lost"

@@ -5,7 +5,6 @@ The index is filled after turns have settled, in chunks, so that no turn and no 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 
@@ -59,7 +58,7 @@ from turnkeep.store.rules.conversations import (
     no_conversation,
 )
 from turnkeep.store.rules.files import imported_files
-from turnkeep.store.sqlite.directory import has_workspace
+from turnkeep.store.sqlite.directory import check_user, has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Row, Session, in_workspace, owner_of
 from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
@@ -72,7 +71,7 @@ LATEST = 2**62
 """Later than every change."""
 INDEXED_BEFORE_SEARCH = 500
 
-_PURGED = (
+PURGED = (
     "purge_tokens_of_search",
     "purge_search",
     "purge_events",
@@ -178,12 +177,12 @@ class SqliteConversations(StoreThreads):
 
     async def _index(self, workspace_id: WorkspaceId | None, limit: int) -> int:
         """Tokens are made by a reader; the writer only stores them, a chunk at a time."""
-        if titles := await self._read(_pending_titles, workspace_id, limit):
-            await self._write(_index_titles, titles)
         pending = PendingIndex(await self._read(_pending, workspace_id, limit))
         while group := pending.next_group():
             chunks = await self._read(_chunks_of, group)
             pending.mark(group, await self._write(_write_chunks, chunks))
+        if titles := await self._read(_pending_titles, workspace_id, limit):
+            await self._write(_add_titles, titles)
         return pending.done
 
     async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
@@ -318,6 +317,7 @@ def _create(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> Conversation:
     check_new(has_workspace=has_workspace(session, principal), has_agent=_has_agent(session, principal, new.agent_id))
+    check_user(session, principal)
     conversation = new_conversation(principal, new, conversation_id, session.now)
     session.run("insert_conversation", insertion(conversation, principal.org_id))
     if new.title is not None:
@@ -378,7 +378,7 @@ def _purge(session: Session, deleted_before: int, limit: int) -> Purged:
     for (conversation_id,) in purged:
         which = {"conversation": conversation_id}
         keys.extend(key for (key,) in session.rows("storage_keys", which))
-        for name in _PURGED:
+        for name in PURGED:
             session.run(name, which)
     alone = session.rows("purge_deleted_files", {"before": deleted_before, "limit": limit})
     keys.extend(key for (key,) in alone)
@@ -389,13 +389,21 @@ def by_id(session: Session, conversation_id: ConversationId) -> Conversation:
     return to_conversation(session.rows("conversation_by_id", {"conversation": conversation_id})[0])
 
 
+Entry = tuple[ConversationId, str, int, str]
+"""What a search can find: the conversation, the turn and the sequence of its row, and its tokens. A title stands under
+the id of the conversation, with sequence -1."""
+TitleEntry = tuple[str, Entry]
+"""A title as it was read, and its entry."""
+
+
 class Chunk(Struct, frozen=True):
-    """Entries for the turns after `after` up to `last`: `(turn_id, turn_sequence, tokens)`."""
+    """Entries for the turns after `after` up to `last`, and for the title if no search finds it yet."""
 
     conversation_id: ConversationId
     after: int
     last: int
-    entries: Sequence[tuple[str, int, str]]
+    entries: Sequence[Entry]
+    titles: Sequence[TitleEntry]
 
 
 def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[PendingConversation]:
@@ -403,9 +411,9 @@ def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> 
     return [PendingConversation(*row) for row in found]
 
 
-def _pending_titles(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[ConversationId]:
+def _pending_titles(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[TitleEntry]:
     found = session.rows("pending_titles", {"workspace": workspace_id, "limit": limit})
-    return [conversation_id for (conversation_id,) in found]
+    return [entry for row in found for entry in _title_entries(*row)]
 
 
 def _chunks_of(session: Session, group: Sequence[PendingConversation]) -> list[Chunk]:
@@ -414,52 +422,55 @@ def _chunks_of(session: Session, group: Sequence[PendingConversation]) -> list[C
 
 
 def _chunk_of(session: Session, pending: PendingConversation) -> Chunk:
-    which = {"conversation": pending.id, "after": pending.after, "last": pending.last}
+    id_ = pending.id
     entries = [
-        (turn_id, sequence, " ".join(tokens_of(words_of(to_content(blocks, display)))))
-        for turn_id, sequence, blocks, display in session.rows("rows_to_index", which)
+        (id_, turn_id, sequence, tokens)
+        for turn_id, sequence, blocks, display in session.rows("rows_to_index", (id_, pending.after, pending.last))
+        if (tokens := _tokens(words_of(to_content(blocks, display))))
     ]
-    return Chunk(pending.id, pending.after, pending.last, entries)
+    return Chunk(id_, pending.after, pending.last, entries, _title_entries(id_, pending.title))
+
+
+def _title_entries(conversation_id: ConversationId, title: str | None) -> list[TitleEntry]:
+    """Empty for a title of punctuation alone."""
+    tokens = _tokens(title or "")
+    return [(title, (conversation_id, conversation_id, -1, tokens))] if title and tokens else []
+
+
+def _tokens(text: str) -> str:
+    return " ".join(tokens_of(text))
 
 
 def _write_chunks(session: Session, chunks: Sequence[Chunk]) -> list[ConversationId]:
     """Add the entries; return the conversations that were marked. For others another worker was quicker."""
-    return [chunk.conversation_id for chunk in chunks if _is_written(session, chunk)]
+    marked = [each for each in chunks if session.run("mark_indexed", (each.conversation_id, each.after, each.last))]
+    _add(session, [entry for chunk in marked for entry in chunk.entries])
+    _add_titles(session, [title for chunk in marked for title in chunk.titles])
+    return [chunk.conversation_id for chunk in marked]
 
 
-def _is_written(session: Session, chunk: Chunk) -> bool:
-    which: dict[str, Any] = {"conversation": chunk.conversation_id}
-    if not session.run("mark_indexed", which | {"after": chunk.after, "last": chunk.last}):
-        return False
-    for turn_id, sequence, tokens in chunk.entries:
-        if tokens:
-            _add(session, which | {"turn": turn_id, "sequence": sequence}, tokens)
-    _index_titles(session, [chunk.conversation_id])
-    return True
-
-
-def _index_titles(session: Session, conversation_ids: Sequence[ConversationId]) -> None:
-    """Let the titles of these conversations be found as they are now."""
-    for conversation_id in conversation_ids:
-        for (title,) in session.rows("title_of", {"conversation": conversation_id}):
-            refresh_title(session, conversation_id, title)
+def _add_titles(session: Session, titles: Sequence[TitleEntry]) -> None:
+    """Let these titles be found, unless they were changed or added since they were read."""
+    _add(session, [entry for title, entry in titles if session.row("pending_title", (entry[0], title)) is not None])
 
 
 def refresh_title(session: Session, conversation_id: ConversationId, title: str) -> None:
     """Let this title be found instead of the one before."""
-    which = {"conversation": conversation_id}
-    old = session.row("title_entry", which)
+    old = session.row("title_entry", {"conversation": conversation_id})
     if old is not None:
         session.run("drop_tokens", {"n": old[0]})
         session.run("drop_entry", {"n": old[0]})
-    tokens = " ".join(tokens_of(title))
-    if tokens:
-        _add(session, which | {"turn": conversation_id, "sequence": -1}, tokens)
+    _add(session, [entry for _, entry in _title_entries(conversation_id, title)])
 
 
-def _add(session: Session, entry: dict[str, Any], tokens: str) -> None:
-    n = session.rows("add_entry", entry)[0][0]
-    session.run("add_tokens", {"n": n, "tokens": tokens})
+def _add(session: Session, entries: Sequence[Entry]) -> None:
+    """All entries with one statement, and all tokens with another. Only this thread writes, so it gives the numbers."""
+    if not entries:
+        return
+    [(last,)] = session.rows("last_entry")
+    numbered = list(enumerate(entries, start=last + 1))
+    session.many("add_entry", [(n, conversation, turn, sequence) for n, (conversation, turn, sequence, _) in numbered])
+    session.many("add_tokens", [(n, tokens) for n, (_, _, _, tokens) in numbered])
 
 
 def _candidates(
@@ -534,6 +545,7 @@ def _import_renamed(session: Session, principal: Principal, exported: Exported) 
     """Insert what is given as it is; its ids were made for this database."""
     conversation, org_id = exported.conversation, principal.org_id
     check_new(has_workspace=has_workspace(session, principal), has_agent=True)
+    check_user(session, principal)
     session.run("insert_conversation", imported_conversation(exported, principal))
     if conversation.title is not None:
         refresh_title(session, conversation.id, conversation.title)

@@ -24,6 +24,7 @@ from turnkeep.store import checks
 from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_text, to_agent, to_binding, to_key, to_member, to_org, to_workspace
+from turnkeep.store.rules.claims import user_gone
 from turnkeep.store.rules.directory import (
     DEFAULT_WORKSPACE,
     check_key_is_new,
@@ -44,13 +45,16 @@ from turnkeep.store.rules.directory import (
     no_org,
     no_user,
     no_workspace,
+    oldest,
+    usage_query,
+    usage_row,
     usage_scope,
     workspace_record,
 )
 from turnkeep.store.rules.turns import no_turn
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, in_workspace
-from turnkeep_client.wire.account import MonthlyUsage
+from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
 
 
 class SqliteDirectory(StoreThreads):
@@ -58,6 +62,10 @@ class SqliteDirectory(StoreThreads):
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
         return await self._write(_create_org, check_name(name))
+
+    async def first_org(self, name: str) -> Org:
+        orgs = await self.orgs()
+        return oldest(orgs) if orgs else await self._write(_first_org, check_name(name))
 
     async def orgs(self) -> list[Org]:
         return await self._read(lambda session: [to_org(row) for row in session.rows("orgs")])
@@ -83,12 +91,19 @@ class SqliteDirectory(StoreThreads):
         await self._write(_delete_workspace, check_id(org_id, "org"), check_id(workspace_id, "ws"))
 
     async def ensure_member(
-        self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, *, role: str | None = None
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        external_id: str,
+        *,
+        role: str | None = None,
+        name: str | None = None,
     ) -> Member:
         check_workspace(org_id, workspace_id)
         checks.check_text(external_id, "user", limit=checks.KEY_CHARS)
         check_role(role)
-        return await self._write(_ensure_member, org_id, workspace_id, external_id, role)
+        given = {"role": role, "name": None if name is None else check_name(name)}
+        return await self._write(_ensure_member, org_id, workspace_id, external_id, given)
 
     async def members(
         self,
@@ -166,6 +181,18 @@ class SqliteDirectory(StoreThreads):
             check_id(user_id, "user")
         return await self._read(_usage, principal, month, user_id)
 
+    async def usage_rows(
+        self,
+        principal: Principal,
+        *,
+        month: str,
+        group_by: GroupBy,
+        user_id: UserId | None = None,
+        agent_id: AgentId | None = None,
+    ) -> list[UsageRow]:
+        which = usage_query(principal, month, group_by, user_id, agent_id)
+        return await self._read(lambda session: [usage_row(row) for row in session.rows("usage_rows", which)])
+
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         checks.check_binding(binding)
         check_id(binding.turn_id, "turn")
@@ -187,6 +214,11 @@ def _create_org(session: Session, name: str) -> tuple[Org, Workspace]:
     org = Org(id=new_org_id(), name=name, created_at=session.now)
     session.run("insert_org", {"id": org.id, "name": name, "now": session.now})
     return org, _insert_workspace(session, org.id, DEFAULT_WORKSPACE, None, is_default=True)
+
+
+def _first_org(session: Session, name: str) -> Org:
+    rows = session.rows("orgs")
+    return oldest([to_org(row) for row in rows]) if rows else _create_org(session, name)[0]
 
 
 def _create_workspace(session: Session, org_id: OrgId, name: str, model: str | None) -> Workspace:
@@ -226,11 +258,11 @@ def _delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId
 
 
 def _ensure_member(
-    session: Session, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, role: str | None
+    session: Session, org_id: OrgId, workspace_id: WorkspaceId, external_id: str, given: dict[str, str | None]
 ) -> Member:
     workspace(session, org_id, workspace_id)
     values = {"id": new_user_id(), "org": org_id, "workspace": workspace_id, "external": external_id}
-    return to_member(session.rows("ensure_member", values | {"role": role, "now": session.now})[0])
+    return to_member(session.rows("ensure_member", values | given | {"now": session.now})[0])
 
 
 def _member(session: Session, which: dict[str, str]) -> Member:
@@ -343,6 +375,13 @@ def _peek_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> T
 def _spend_token(session: Session, token_hash: bytes, purpose: TokenPurpose) -> TokenBinding | None:
     row = session.row("spend_token", {"hash": token_hash, "purpose": purpose, "now": session.now})
     return None if row is None else to_binding(row)
+
+
+def check_user(session: Session, principal: Principal) -> None:
+    """Raises Forbidden if the principal's user was erased or disabled since the request began."""
+    which = {"org": principal.org_id, "user": principal.user_id}
+    if principal.user_id is not None and session.row("user_is_enabled", which) is None:
+        raise user_gone()
 
 
 def has_workspace(session: Session, principal: Principal) -> bool:

@@ -18,6 +18,7 @@ from turnkeep.store.rules.files import (
     OFFERED,
     FileOwner,
     FoundBytes,
+    StoredBytes,
     Upload,
     check_stored,
     file_record,
@@ -27,12 +28,13 @@ from turnkeep.store.rules.files import (
     names_to_look_up,
     no_file,
     no_turn_bag,
+    owner_by,
     same_bytes,
     same_file,
     token_refused,
 )
 from turnkeep.store.sqlite.conversations import conversation_for_write
-from turnkeep.store.sqlite.directory import has_workspace
+from turnkeep.store.sqlite.directory import check_user, has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, owner_of
 
@@ -137,8 +139,9 @@ def _add_all(session: Session, principal: Principal, new: Sequence[NewFile], lim
             conversation_for_write(session, principal, conversation_id)
         elif not has_workspace(session, principal):
             raise no_workspace()
-    owner = FileOwner(org_id=principal.org_id, workspace_id=principal.workspace_id, user_id=principal.user_id)
-    return _insert_all(session, owner, new, limits)
+        else:
+            check_user(session, principal)
+    return _insert_all(session, owner_by(principal), new, limits)
 
 
 def _write_back(session: Session, token_hash: bytes, new: Sequence[NewFile], limits: StorageLimits) -> list[File]:
@@ -171,10 +174,9 @@ def _turn_bag(session: Session, turn_id: TurnId, attempt: int) -> TurnBag:
 
 def _insert_all(session: Session, owner: FileOwner, new: Sequence[NewFile], limits: StorageLimits) -> list[File]:
     files = [_insert(session, owner, each) for each in new]
-    if limits.are_set:
-        whose = {"workspace": owner.workspace_id, "user": owner.user_id}
-        of_workspace, of_user = session.rows("stored_bytes", whose)[0]
-        check_stored(limits, of_workspace=of_workspace, of_user=of_user)
+    whose = {"workspace": owner.workspace_id, "user": owner.user_id, "key": owner.key_id}
+    asked = {"workspace_asked": bool(limits.workspace_bytes), "user_asked": bool(limits.user_bytes)}
+    check_stored(limits, [StoredBytes(*row) for row in session.rows("stored_bytes", whose | asked)])
     return files
 
 

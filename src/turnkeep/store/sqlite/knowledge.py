@@ -75,7 +75,7 @@ from turnkeep.store.rules.knowledge import (
     table_record,
     text_hits,
 )
-from turnkeep.store.sqlite.directory import has_workspace
+from turnkeep.store.sqlite.directory import check_user, has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, in_workspace
 
@@ -147,8 +147,9 @@ def _create_page(
 ) -> None:
     if not has_workspace(session, principal):
         raise no_workspace()
+    check_user(session, principal)
     values = in_workspace(principal) | {"id": page_id, "title": title, "content": content, "now": session.now}
-    session.run("insert_page", values)
+    session.run("insert_page", values | {"user": principal.user_id})
     _add_passages(session, principal.org_id, principal.workspace_id, page_id, index)
 
 
@@ -158,14 +159,14 @@ def _change_page(
     row = session.row("page_for_write", in_workspace(principal) | {"page": page_id})
     title, content = changed_page(row, title, content)
     session.run("update_page", {"page": page_id, "title": title, "content": content, "now": session.now})
-    _drop_passages(session, principal.org_id, page_id)
+    drop_passages(session, principal.org_id, page_id)
     _add_passages(session, principal.org_id, principal.workspace_id, page_id, index_of(title, content))
 
 
 def _delete_page(session: Session, principal: Principal, page_id: PageId) -> None:
     if session.row("page_for_write", in_workspace(principal) | {"page": page_id}) is None:
         raise no_page()
-    _drop_passages(session, principal.org_id, page_id)
+    drop_passages(session, principal.org_id, page_id)
     session.run("delete_page", {"page": page_id})
 
 
@@ -207,9 +208,11 @@ def _file_texts(session: Session, org_id: OrgId, keys: Sequence[str]) -> dict[st
 
 
 def _save_file_text(session: Session, org_id: OrgId, text: FileText, index: Sequence[Indexed]) -> None:
+    if session.row("file_of_text", {"org": org_id, "owner": text.key}) is None:
+        return
     values = {"org": org_id, "sha256": text.key, "text": text.text, "problem": text.problem, "now": session.now}
     session.run("save_file_text", values)
-    _drop_passages(session, org_id, text.key)
+    drop_passages(session, org_id, text.key)
     _add_passages(session, org_id, None, text.key, index)
 
 
@@ -217,7 +220,7 @@ def drop_lost_texts(session: Session, limit: int) -> int:
     """Erase texts whose last file is gone."""
     lost = session.rows("texts_without_file", {"limit": limit})
     for org_id, sha256 in lost:
-        _drop_passages(session, org_id, sha256)
+        drop_passages(session, org_id, sha256)
         session.run("drop_file_text", {"org": org_id, "owner": sha256})
     return len(lost)
 
@@ -233,7 +236,7 @@ def _add_passages(
         session.run("add_passage_tokens", {"n": n, "title": " ".join(each.title), "body": " ".join(each.body)})
 
 
-def _drop_passages(session: Session, org_id: str, owner: str) -> None:
+def drop_passages(session: Session, org_id: str, owner: str) -> None:
     session.run("drop_passage_tokens", {"org": org_id, "owner": owner})
     session.run("drop_passages", {"org": org_id, "owner": owner})
 
@@ -255,6 +258,9 @@ LAST = 2**BITS - 1
 
 Written = tuple[str, str]
 """A row as it is stored: the JSON of its cells, and its tokens."""
+
+RowOwner = tuple[str, str | None]
+"""The org, and the user who adds the rows (None: a service)."""
 
 TABLES_SEARCHED = 200
 
@@ -467,7 +473,8 @@ def _create(session: Session, principal: Principal, table_id: TableId, record: d
     if not has_workspace(session, principal):
         raise no_workspace()
     _check_name(session, principal, table_id, record)
-    values = in_workspace(principal) | record | {"id": table_id, "now": session.now}
+    check_user(session, principal)
+    values = in_workspace(principal) | record | {"id": table_id, "now": session.now, "user": principal.user_id}
     return to_table(session.rows("insert_table", values)[0])
 
 
@@ -519,8 +526,9 @@ def _add(
     if known is not None:
         return list(known_rows(known, digest))
     added = Batch(found.last_row + 1, len(written), digest)
-    _keep_batch(session, serial, batch, added)
-    _insert(session, principal.org_id, serial, added.first, written)
+    check_user(session, principal)
+    _keep_batch(session, serial, batch, added, principal.user_id)
+    _insert(session, (principal.org_id, principal.user_id), serial, added.first, written)
     _count(session, serial, added.count, last=found.last_row + added.count)
     return list(known_rows(added, digest))
 
@@ -564,36 +572,38 @@ def _begin_import(session: Session, principal: Principal, table_id: TableId, imp
     begun = begun_import(found.reserved, import_id)
     if begun is not None:
         return begun
+    check_user(session, principal)
     values = {"serial": found.table.serial, "import": import_id, "count": count, "now": session.now}
+    values["user"] = principal.user_id
     first: int = session.rows("begin_import", values)[0][0]
     return first
 
 
 def _import_rows(session: Session, table_id: TableId, import_id: str, first: int, written: Sequence[Written]) -> None:
-    serial, org_id, reserved = _import_under_way(session, table_id, import_id)
+    serial, owner, reserved = _import_under_way(session, table_id, import_id)
     check_reserved(reserved, first, len(written))
-    _insert(session, org_id, serial, first, written)
+    _insert(session, owner, serial, first, written)
     session.run("touch_import", {"serial": serial, "now": session.now})
 
 
 def _finish_import(
     session: Session, table_id: TableId, import_id: str, batch: str | None, digest: str | None
 ) -> KnowledgeTable:
-    serial, _, reserved = _import_under_way(session, table_id, import_id)
+    serial, (_, user_id), reserved = _import_under_way(session, table_id, import_id)
     has_batch = batch is not None and _batch(session, serial, batch) is not None
     imported = imported_batch(reserved, digest, has_batch=has_batch)
     if batch is not None:
-        _keep_batch(session, serial, batch, imported)
+        _keep_batch(session, serial, batch, imported, user_id)
     return to_table(session.rows("finish_import", {"table": table_id, "import": import_id, "now": session.now})[0])
 
 
-def _import_under_way(session: Session, table_id: TableId, import_id: str) -> tuple[int, str, Reserved | None]:
-    """The serial of the table, its org, and the numbers that this import may write."""
+def _import_under_way(session: Session, table_id: TableId, import_id: str) -> tuple[int, RowOwner, Reserved | None]:
+    """The serial of the table, the owner of the rows, and the numbers that this import may write."""
     row = session.row("import_under_way", {"table": table_id, "import": import_id})
     if row is None:
-        return 0, "", None
-    serial, org_id, *reserved = row
-    return serial, org_id, Reserved(*reserved)
+        return 0, ("", None), None
+    serial, org_id, user_id, *reserved = row
+    return serial, (org_id, user_id), Reserved(*reserved)
 
 
 def _abandon_import(session: Session, table_id: TableId, import_id: str) -> None:
@@ -632,9 +642,11 @@ def _erase(session: Session, first: int, last: int, limit: int) -> int:
     return len(which)
 
 
-def _insert(session: Session, org_id: str, serial: int, first: int, written: Sequence[Written]) -> None:
+def _insert(session: Session, owner: RowOwner, serial: int, first: int, written: Sequence[Written]) -> None:
     numbered = [(place_of(serial, number), row) for number, row in enumerate(written, start=first)]
-    rows = [{"n": place, "org": org_id, "cells": cells, "now": session.now} for place, (cells, _) in numbered]
+    org_id, user_id = owner
+    whose = {"org": org_id, "user": user_id, "now": session.now}
+    rows = [whose | {"n": place, "cells": cells} for place, (cells, _) in numbered]
     session.many("insert_row", rows)
     session.many("add_row_tokens", [{"n": place, "tokens": tokens} for place, (_, tokens) in numbered])
 
@@ -644,8 +656,8 @@ def _batch(session: Session, serial: int, batch: str) -> Batch | None:
     return None if row is None else Batch(*row)
 
 
-def _keep_batch(session: Session, serial: int, name: str, batch: Batch) -> None:
-    values = {"serial": serial, "batch": name, "now": session.now} | structs.asdict(batch)
+def _keep_batch(session: Session, serial: int, name: str, batch: Batch, user_id: str | None) -> None:
+    values = {"serial": serial, "batch": name, "now": session.now, "user": user_id} | structs.asdict(batch)
     session.run("add_batch_of_rows", values)
 
 

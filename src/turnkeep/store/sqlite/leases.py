@@ -52,11 +52,20 @@ def _renew(session: Session, held: Held, lease_until: int) -> Renewal:
     )
 
 
-def adopt(session: Session, worker: str, lease_seconds: float, limit: int, turn_id: TurnId | None) -> list[Adopted]:
+def adopt(
+    session: Session,
+    worker: str,
+    lease_seconds: float,
+    limit: int,
+    turn_id: TurnId | None,
+    only_handed_over: bool,
+) -> list[Adopted]:
     if turn_id is not None:
         expired = session.rows("expired_turn", {"turn": turn_id, "now": session.now})
     else:
-        expired = session.rows("expired_turns", {"now": session.now, "limit": limit})
+        expired = session.rows(
+            "expired_turns", {"now": session.now, "limit": limit, "only_handed_over": only_handed_over}
+        )
     lease_until = session.now + int(lease_seconds * 1000)
     return [_adopt(session, ExpiredTurn(*row), worker, lease_until) for row in expired]
 
@@ -90,7 +99,8 @@ def release(session: Session, workers: Sequence[str]) -> None:
 
 def due_work(session: Session) -> DueWork:
     [row] = session.rows("due_work", {"now": session.clock()})
-    return DueWork(*map(bool, row))
+    waiting, expired, unwatched, unindexed, erasures, erased_at = row
+    return DueWork(bool(waiting), bool(expired), bool(unwatched), bool(unindexed), bool(erasures), erased_at)
 
 
 def promote_waiting(session: Session) -> list[TurnId]:
@@ -196,8 +206,7 @@ def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
     insert_events(session, turn_id, org_id, turn.last_seq - 1, [CANCELLED_EVENT])
     write_outbox(session, turn, "cancelled", org_id)
     for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, _key_and_ancestors(session, key_id)):
-        which = {"org": org_id, "scope": scope, "scope_id": scope_id, "month": turn.month}
-        session.run("refund_message", which | one_message(turn.source))
+        session.run("refund_message", (org_id, turn.month, *one_message(turn.source), scope, scope_id))
     return turn
 
 
@@ -214,6 +223,6 @@ def insert_events(session: Session, turn_id: TurnId, org_id: str, after: int, ev
     )
 
 
-def one_message(source: TurnSource) -> dict[str, int]:
-    """One message, as usage counts it."""
-    return {"ui": int(source == "ui"), "api": int(source == "api")}
+def one_message(source: TurnSource) -> tuple[int, int]:
+    """One message as usage counts it: those of the chat page, and those of the API."""
+    return int(source == "ui"), int(source == "api")

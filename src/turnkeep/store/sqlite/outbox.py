@@ -51,9 +51,8 @@ def _has_due(session: Session) -> bool:
 
 
 def _take(session: Session, limit: int, lease_ms: int) -> list[OutboxEntry]:
-    due = session.rows("due_entries", {"now": session.now, "limit": limit})
-    until = session.now + lease_ms
-    return [to_entry(row) for (id_,) in due for row in session.rows("take_entry", {"id": id_, "until": until})]
+    taken = session.rows("take_entries", {"now": session.now, "limit": limit, "until": session.now + lease_ms})
+    return sorted(map(to_entry, taken), key=lambda entry: entry.id)
 
 
 def _delete(session: Session, entry_ids: Sequence[OutboxId]) -> None:

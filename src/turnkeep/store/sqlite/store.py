@@ -13,6 +13,7 @@ from turnkeep.errors import Conflict, Forbidden
 from turnkeep.model.principals import Principal
 from turnkeep.store.sqlite.conversations import SqliteConversations
 from turnkeep.store.sqlite.directory import SqliteDirectory
+from turnkeep.store.sqlite.erasures import SqliteErasures
 from turnkeep.store.sqlite.files import SqliteFiles
 from turnkeep.store.sqlite.io.boundary import close_boundary, install_views
 from turnkeep.store.sqlite.io.executors import Checkpoints, Readers, Statistics, Writer, ours
@@ -20,11 +21,20 @@ from turnkeep.store.sqlite.io.migrate import migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox
+from turnkeep.store.sqlite.sessions import SqliteSessions
 from turnkeep.store.sqlite.turns import TurnVerbs
 
 
 class SqliteStore(
-    TurnVerbs, SqliteConversations, SqliteDirectory, SqliteFiles, SqliteKnowledge, SqliteTables, SqliteOutbox
+    TurnVerbs,
+    SqliteConversations,
+    SqliteDirectory,
+    SqliteSessions,
+    SqliteFiles,
+    SqliteKnowledge,
+    SqliteTables,
+    SqliteOutbox,
+    SqliteErasures,
 ):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""
 
@@ -61,6 +71,7 @@ class SqliteStore(
                 session = Session(connection, load_texts(), clock)
                 session.run("abandon_leases")
                 session.run("abandon_imports")
+                session.run("abandon_erasures")
             except Exception:
                 connection.close()
                 raise
@@ -100,6 +111,10 @@ class SqliteStore(
         if self._is_alone:
             raise Forbidden("A store on a single connection serves no queries of others.")
         return await self._see(principal, _any_query, sql, values)
+
+    async def check_ready(self) -> None:
+        """The file belongs to this process, so its schema cannot change."""
+        await self.orgs()
 
     async def close(self) -> None:
         """Finish what was asked for, then let the file go. It may be called twice."""

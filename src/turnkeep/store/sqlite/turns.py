@@ -5,7 +5,7 @@ writes. What a holder writes is turned into columns by the caller's thread (`Ent
 little to do but write.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -49,6 +49,7 @@ from turnkeep.store.rules.claims import (
     AppendFacts,
     Attachable,
     ClaimFacts,
+    Counted,
     NewIds,
     Repeat,
     call_mark,
@@ -109,10 +110,16 @@ class TurnVerbs(StoreThreads):
         return await self._write(leases.renew, list(held), lease_seconds)
 
     async def adopt(
-        self, worker: str, *, lease_seconds: float, limit: int = 10, turn_id: TurnId | None = None
+        self,
+        worker: str,
+        *,
+        lease_seconds: float,
+        limit: int = 10,
+        turn_id: TurnId | None = None,
+        only_handed_over: bool = False,
     ) -> list[Adopted]:
         checks.check_adopt(worker, turn_id)
-        return await self._write(leases.adopt, worker, lease_seconds, limit, turn_id)
+        return await self._write(leases.adopt, worker, lease_seconds, limit, turn_id, only_handed_over)
 
     async def hand_over(self, held: Sequence[Held]) -> None:
         if held:
@@ -179,8 +186,9 @@ def _claim(session: Session, claim: Claim) -> Claimed:
     decided = decide(claim, _facts_of_claim(session, claim), ids)
     if isinstance(decided, Repeat):
         return decided.claimed(_claimed_turn(session, decided.turn_id))
+    # No other write comes between, so the limits are checked before anything is written: see `io/executors.py`.
+    check_limits(decided.counters, _counted_with_this(session, claim, decided), session.now)
     _write_claim(session, claim, decided)
-    check_limits(decided.counters, _count_message(session, claim, decided))
     return decided.claimed()
 
 
@@ -209,7 +217,8 @@ def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
 
 
 def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
-    """The turn, its question, event 1 and the conversation's counts. A turn that waits counts nothing yet."""
+    """The turn, its question, event 1, the conversation's counts and those of the month. In its conversation, a turn
+    that waits counts nothing yet."""
     turn, entry, org_id = new.turn, new.entry, claim.principal.org_id
     if claim.conversation_id is None:
         session.run("insert_conversation", conversation_columns(claim, new))
@@ -250,15 +259,30 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
                 "preview": new.preview,
             },
         )
+    _count_message(session, claim, new)
 
 
-def _count_message(session: Session, claim: Claim, new: AcceptedClaim) -> Mapping[str, int]:
-    """Count the message for everything it counts for; how many there are then. A refusal takes the count back."""
-    counted: dict[str, int] = {}
+def _counted_with_this(session: Session, claim: Claim, new: AcceptedClaim) -> Counted:
+    """How many messages and turns there are with the new one, for everything that has a limit."""
+    messages: dict[str, int] = {}
+    turns: dict[str, int] = {}
     for each in new.counters:
-        which = {"org": claim.principal.org_id, "scope": each.scope, "scope_id": each.scope_id, "month": new.turn.month}
-        [(counted[each.scope_id],)] = session.rows("count_message", which | one_message(claim.source))
-    return counted
+        if each.limit is not None:
+            which = (claim.principal.org_id, each.scope, each.scope_id, new.turn.month)
+            found = session.row("counted_messages", which)
+            messages[each.scope_id] = 1 if found is None else found[0] + 1
+        if each.turns is not None:
+            gone = [turn_id for turn_id in (new.entry.cancels, new.entry.stops) if turn_id is not None]
+            scope = {"scope": each.scope, "scope_id": each.scope_id, "gone": json_text(gone)}
+            [(others,)] = session.rows("open_turns_of", scope)
+            turns[each.scope_id] = others + 1
+    return Counted(messages=messages, turns=turns)
+
+
+def _count_message(session: Session, claim: Claim, new: AcceptedClaim) -> None:
+    """Count the message for everything it counts for."""
+    which = (claim.principal.org_id, new.turn.month, *one_message(claim.source))
+    session.many("count_message", [(*which, each.scope, each.scope_id) for each in new.counters])
 
 
 class Entries(Struct):
@@ -298,45 +322,56 @@ def _record(session: Session, held: Held, after: int, entries: Entries) -> Recei
 
 def _settle(session: Session, held: Held, after: int, settlement: Settlement, entries: Entries) -> Settled:
     """End the turn and let the next one run. The last of `entries.events` is the terminal one."""
-    state = _state_of(session, held.turn_id)
-    stand = stand_of(state, held, after)
+    row = session.row("settlement_facts", (held.turn_id,))
+    if row is None:
+        raise fence_refusal("lost", held, after, None)
+    *columns, org_id, key_id, files_written, has_tokens, has_waiting = row
+    turn = to_turn(columns)
+    stand = stand_of(turn, held, after)
     last = after + len(entries.events)
-    if stand == "settled" and state is not None and state.last_seq == last:
+    if stand == "settled" and turn.last_seq == last:
         stored = session.rows("events_between", {"turn": held.turn_id, "after": last - 1, "last": last})
         if stored == entries.events[-1:]:
-            return Settled(turn=_claimed_turn(session, held.turn_id), promoted=None)
-    if state is None or stand != "held":
-        raise fence_refusal(stand, held, after, None if state is None else state.last_seq)
-    _insert(session, held, after, entries, state.org_id)
-    usage, now = settlement.usage, session.now
-    [(*columns, key_id)] = session.rows(
-        "settle_turn",
-        {
-            "turn": held.turn_id,
-            "status": settlement.status,
-            "last_seq": last,
-            "now": now,
-            "error": None if settlement.error is None else json_text(settlement.error),
-            "input": usage.input_tokens,
-            "output": usage.output_tokens,
-            "cache_read": usage.cache_read_tokens,
-            "cache_write": usage.cache_write_tokens,
-            "cost": settlement.cost,
-            "report": report_text(settlement.report),
-        },
-    )
-    turn = to_turn(columns)
-    said = int(settlement.final is not None)
+            return Settled(turn=turn, promoted=None)
+    if stand != "held":
+        raise fence_refusal(stand, held, after, turn.last_seq)
+    _insert(session, held, after, entries, org_id)
+    usage, now, error = settlement.usage, session.now, settlement.error
     session.run(
-        "conversation_settled",
-        {"conversation": state.conversation_id, "turn": turn.id, "messages": said, "now": now},
+        "settle_turn",
+        (
+            turn.id,
+            settlement.status,
+            last,
+            now,
+            None if error is None else json_text(error),
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            settlement.cost,
+            report_text(settlement.report),
+        ),
     )
-    write_outbox(session, turn, settlement.status, state.org_id)
-    _count_tokens(session, state.org_id, turn, key_id, settlement.cost or 0.0)
-    session.run("expire_tokens", {"turn": turn.id, "now": now})
-    if state.files_written and settlement.final is not None:
+    said = int(settlement.final is not None)
+    session.run("conversation_settled", (turn.conversation_id, turn.id, said, now))
+    ended = structs.replace(
+        turn,
+        status=settlement.status,
+        last_seq=last,
+        settled_at=now,
+        error=error,
+        usage=usage,
+        report=settlement.report,
+    )
+    write_outbox(session, ended, settlement.status, org_id)
+    _count_tokens(session, org_id, ended, key_id, settlement.cost or 0.0)
+    session.run("count_day", (turn.id,))
+    if has_tokens:
+        session.run("expire_tokens", {"turn": turn.id, "now": now})
+    if files_written and settlement.final is not None:
         session.run("carry_written_files", {"turn": turn.id, "message": settlement.final.id})
-    return Settled(turn=turn, promoted=promote_next(session, state.conversation_id))
+    return Settled(turn=ended, promoted=promote_next(session, turn.conversation_id) if has_waiting else None)
 
 
 def _count_usage(session: Session, turn_id: TurnId, attempt: int, usage: Usage, call: bytes) -> bool:
@@ -362,14 +397,10 @@ def _count_tokens(session: Session, org_id: str, turn: Turn, key_id: Any, cost: 
     usage = turn.usage
     if not (usage.input_tokens or usage.output_tokens):
         return
-    tokens = {"input": usage.input_tokens, "output": usage.output_tokens, "cost": cost}
-    counted = {"org": org_id, "month": turn.month, **tokens}
+    scopes = counted_scopes(turn.workspace_id, turn.user_id, [] if key_id is None else [key_id])
     session.many(
         "count_tokens",
-        [
-            counted | {"scope": scope, "scope_id": scope_id}
-            for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, [] if key_id is None else [key_id])
-        ],
+        [(org_id, *scope, turn.month, usage.input_tokens, usage.output_tokens, cost) for scope in scopes],
     )
 
 

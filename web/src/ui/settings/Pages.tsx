@@ -12,7 +12,7 @@ import { RouteLink } from "../RouteLink";
 import { PageView } from "../source/PageView";
 import { BackLink } from "../source/SourceHeader";
 
-const ALL: Route = { page: "settings", section: "pages" };
+const ALL = { page: "settings", section: "pages" } as const satisfies Route;
 
 const pageRoute = (page: PageItem): Route => ({
   ...ALL,

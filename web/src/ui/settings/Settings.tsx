@@ -6,15 +6,17 @@ import { isAdmin } from "../../state/selectors";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
+import { Account } from "./Account";
 import { Agents } from "./Agents";
 import { Keys } from "./Keys";
 import { Pages } from "./Pages";
+import { People } from "./People";
 import { Tables } from "./Tables";
 import { UsageSection } from "./Usage";
 
 /** Sections that not every server has, and the route that a server must have for them. */
 const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables" };
-const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys"]);
+const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys", "people"]);
 
 interface Props {
   section: Section;
@@ -63,6 +65,8 @@ export default function Settings({ section, item, onMenu }: Props) {
         {shown === "agents" && <Agents isAdmin={admin} />}
         {shown === "keys" && <Keys />}
         {shown === "pages" && <Pages isAdmin={admin} item={item} />}
+        {shown === "people" && <People />}
+        {shown === "account" && <Account />}
         {shown === "tables" && <Tables isAdmin={admin} item={item} />}
       </div>
     </main>

@@ -10,7 +10,7 @@ import { RouteLink } from "../RouteLink";
 import { BackLink } from "../source/SourceHeader";
 import { TableView } from "../source/TableView";
 
-const ALL: Route = { page: "settings", section: "tables" };
+const ALL = { page: "settings", section: "tables" } as const satisfies Route;
 
 export function Tables({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeItem | undefined }) {
   const found = useLoadedList(tables);

@@ -1,4 +1,4 @@
-"""The account on the wire: the caller, tokens, service keys, orgs, workspaces, models, usage, health."""
+"""The account on the wire: the caller, sessions, invites, tokens, keys, orgs, workspaces, models, usage, health."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -12,6 +12,9 @@ TurnSource = Literal["ui", "api"]
 
 CallerRole = Literal["member", "admin", "service"]
 
+SigninMethod = Literal["link", "oidc", "invite"]
+"""How a person signed in to the page: by the link that the server prints, at the identity provider, by an invite."""
+
 Scope = Literal["workspace", "user", "key"]
 """What a monthly limit is set on."""
 
@@ -20,6 +23,7 @@ Feature = Literal["files", "runs", "knowledge", "export"]
 """What scopes can leave out: files and attachments; runs and sandboxes; pages and tables; exports, imports, traces."""
 Tokens = Annotated[int, Meta(ge=0, le=9_007_199_254_740_991)]
 Money = Annotated[float, Meta(ge=0, le=1e12)]
+GroupBy = Literal["user", "agent", "model", "day", "source"]
 
 
 class UserRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,9 +52,67 @@ class GrantedScopes(Struct, frozen=True, kw_only=True):
     features: Sequence[str] | str
 
 
+class PageSession(Struct, frozen=True, kw_only=True):
+    """A browser that is signed in to the page. `browser` is how it calls itself; `is_current` marks that of the
+    caller."""
+
+    id: str
+    method: Annotated[str, known_words(SigninMethod)]
+    browser: str
+    created_at: int
+    last_used_at: int
+    expires_at: int
+    is_current: bool = False
+
+
+class NewInvite(RequestBody, frozen=True, kw_only=True):
+    """`user` is the host's id of the person, who is made a user if there is none of that id. A role or name that is
+    left out stays as it is; that of a new user is `member`, and `user`."""
+
+    user: UserName
+    name: Name | None = None
+    role: Literal["member", "admin"] | UnsetType = UNSET
+    ttl_seconds: Annotated[int, Meta(ge=60, le=2_592_000)] = 259_200
+
+
+class Invite(Struct, frozen=True, kw_only=True):
+    """A link that signs one user in, once. `url` is the link itself, shown once, when it is made."""
+
+    id: str
+    user: UserRef
+    created_at: int
+    expires_at: int
+    url: str | UnsetType = UNSET
+
+
+class InviteSecret(RequestBody, frozen=True, kw_only=True):
+    """What follows `#` in the link of an invite."""
+
+    token: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class IdentityProvider(Struct, frozen=True, kw_only=True):
+    """Where people sign in elsewhere: a name to show, and the address that begins a sign-in."""
+
+    name: str
+    url: str
+
+
+class SigninWays(Struct, frozen=True, kw_only=True):
+    """The ways to sign in to the page of this server. Links and invites always are."""
+
+    provider: IdentityProvider | None
+
+
+class SignedOut(Struct, frozen=True, kw_only=True):
+    """`provider_url` leads to the sign-out of the identity provider, if the person came from one that has it."""
+
+    provider_url: str | None
+
+
 class Me(Struct, frozen=True, kw_only=True):
     """The caller, and what a page must know before it sends a message: the default model, the limits of files, and the
-    scopes of the token or key (null: all that its role may)."""
+    scopes of the token or key (null: all that its role may). `session` is that of a browser on the page."""
 
     user: UserRef | None
     user_id: str | None
@@ -60,6 +122,7 @@ class Me(Struct, frozen=True, kw_only=True):
     max_file_bytes: int
     max_files_per_message: int
     scopes: GrantedScopes | None = None
+    session: PageSession | None = None
 
 
 class NewToken(RequestBody, frozen=True, kw_only=True):
@@ -81,19 +144,46 @@ class Token(Struct, frozen=True, kw_only=True):
     user: UserRef
 
 
-class UserPatch(RequestBody, frozen=True, kw_only=True):
-    """Fields to change; null takes a name or a limit away. A limit of messages replaces that of the workspace for each
-    user."""
+class LimitPatch(RequestBody, frozen=True, kw_only=True):
+    """Limits to change; null takes one away. Messages, tokens and cost are those of one month; parallel turns are those
+    that run or wait at the same time."""
+
+    monthly_message_limit: Count | UnsetType | None = UNSET
+    monthly_token_limit: Tokens | UnsetType | None = UNSET
+    monthly_cost_limit: Money | UnsetType | None = UNSET
+    stored_byte_limit: Tokens | UnsetType | None = UNSET
+    parallel_turn_limit: Count | UnsetType | None = UNSET
+
+
+class NewLimits(RequestBody, frozen=True, kw_only=True):
+    """Limits of something new, as in `LimitPatch`. Null: no limit."""
+
+    monthly_message_limit: Count | None = None
+    monthly_token_limit: Tokens | None = None
+    monthly_cost_limit: Money | None = None
+    stored_byte_limit: Tokens | None = None
+    parallel_turn_limit: Count | None = None
+
+
+class ShownLimits(Struct, frozen=True, kw_only=True):
+    """The limits of a workspace, a user or a key; null: none."""
+
+    monthly_message_limit: int | None
+    monthly_token_limit: int | None = None
+    monthly_cost_limit: float | None = None
+    stored_byte_limit: int | None = None
+    parallel_turn_limit: int | None = None
+
+
+class UserPatch(LimitPatch, frozen=True, kw_only=True):
+    """Fields to change; null takes a name or a limit away. A limit replaces that of the workspace for each user."""
 
     name: Name | UnsetType | None = UNSET
     role: Literal["member", "admin"] | UnsetType = UNSET
     is_disabled: bool | UnsetType = UNSET
-    monthly_message_limit: Count | UnsetType | None = UNSET
-    monthly_token_limit: Tokens | UnsetType | None = UNSET
-    monthly_cost_limit: Money | UnsetType | None = UNSET
 
 
-class User(Struct, frozen=True, kw_only=True):
+class User(ShownLimits, frozen=True, kw_only=True):
     """A user of a workspace. A disabled user can do nothing. Tokens are those that go in and come out; the cost is in
     the currency of the server's prices."""
 
@@ -103,28 +193,23 @@ class User(Struct, frozen=True, kw_only=True):
     name: str | None
     role: Annotated[str, known_words(Literal["member", "admin"])]
     is_disabled: bool
-    monthly_message_limit: int | None
-    monthly_token_limit: int | None
-    monthly_cost_limit: float | None
     created_at: int
 
 
-class NewKey(RequestBody, frozen=True, kw_only=True):
+class NewKey(NewLimits, frozen=True, kw_only=True):
     name: Name
-    monthly_message_limit: Count | None = None
     requests_per_minute: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     allowed_tools: Annotated[list[Name], Meta(max_length=200)] | None = None
     scopes: Scopes | None = None
 
 
-class Key(Struct, frozen=True, kw_only=True):
+class Key(ShownLimits, frozen=True, kw_only=True):
     """A service key. `workspace_id` is the one workspace that it is pinned to; null: it speaks for the whole org. `key`
     is the secret itself, shown once, when it is made."""
 
     id: str
     name: str
     workspace_id: str | None
-    monthly_message_limit: int | None
     requests_per_minute: int | None
     allowed_tools: Sequence[str] | None
     created_at: int
@@ -146,32 +231,43 @@ class Org(Struct, frozen=True, kw_only=True):
     key: str | UnsetType = UNSET
 
 
-class NewWorkspace(RequestBody, frozen=True, kw_only=True):
+class NewWorkspace(NewLimits, frozen=True, kw_only=True):
+    """The limits whose names begin with `user_` are for each user that has no such limit of their own."""
+
     name: Name
     model: Model | None = None
-    monthly_message_limit: Count | None = None
     user_monthly_message_limit: Count | None = None
+    user_monthly_token_limit: Tokens | None = None
+    user_monthly_cost_limit: Money | None = None
+    user_stored_byte_limit: Tokens | None = None
+    user_parallel_turn_limit: Count | None = None
 
 
-class WorkspacePatch(RequestBody, frozen=True, kw_only=True):
+class WorkspacePatch(LimitPatch, frozen=True, kw_only=True):
     """Fields to change; null takes a model or a limit away."""
 
     name: Name | UnsetType = UNSET
     model: Model | UnsetType | None = UNSET
-    monthly_message_limit: Count | UnsetType | None = UNSET
     user_monthly_message_limit: Count | UnsetType | None = UNSET
+    user_monthly_token_limit: Tokens | UnsetType | None = UNSET
+    user_monthly_cost_limit: Money | UnsetType | None = UNSET
+    user_stored_byte_limit: Tokens | UnsetType | None = UNSET
+    user_parallel_turn_limit: Count | UnsetType | None = UNSET
 
 
-class Workspace(Struct, frozen=True, kw_only=True):
-    """A container inside an org, with limits of its own."""
+class Workspace(ShownLimits, frozen=True, kw_only=True):
+    """A container inside an org, with limits of its own, and limits for each user that has no such limit."""
 
     id: str
     name: str
     is_default: bool
     model: str | None
-    monthly_message_limit: int | None
     user_monthly_message_limit: int | None
     created_at: int
+    user_monthly_token_limit: int | None = None
+    user_monthly_cost_limit: float | None = None
+    user_stored_byte_limit: int | None = None
+    user_parallel_turn_limit: int | None = None
 
 
 class ModelName(Struct, frozen=True, kw_only=True):
@@ -201,9 +297,25 @@ class KeyUsage(Struct, frozen=True, kw_only=True):
     limit: int | None
 
 
+class UsageRow(Struct, frozen=True, kw_only=True):
+    """What a group has used. `group` is the id of the user or agent, the model, the day or the source; null for turns
+    without one. `cost` is null if no message of the group has a price; `unpriced_messages` are those without one."""
+
+    group: str | None
+    messages: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost: float | None
+    unpriced_messages: int = 0
+    user: UserRef | None = None
+    """Grouped by user: who that is. Null for a user that was erased."""
+
+
 class MonthlyUsage(Struct, frozen=True, kw_only=True):
     """What one scope has used in one month. `messages` counts POSTs, never rows. `user` is the one whose month it is;
-    null for that of a workspace."""
+    null for that of a workspace. `rows` is empty unless groups are asked for."""
 
     month: str
     messages: int
@@ -214,3 +326,37 @@ class MonthlyUsage(Struct, frozen=True, kw_only=True):
     user: UserRef | None = None
     key: KeyUsage | None = None
     """The service key that asks; None for other callers, and for the operator's own keys, which have no limit."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost: float | None = None
+    group_by: Annotated[str, known_words(GroupBy)] | None = None
+    rows: Sequence[UsageRow] = ()
+
+
+class StartedErasure(Struct, frozen=True, kw_only=True):
+    """A user is being erased. `GET /v1/erasures/{erasure_id}` tells when that is done."""
+
+    erasure_id: str
+
+
+class ErasedCounts(Struct, frozen=True, kw_only=True):
+    """What an erasure has erased."""
+
+    conversations: int = 0
+    turns: int = 0
+    messages: int = 0
+    files: int = 0
+    bytes: int = 0
+    pages: int = 0
+    tables: int = 0
+    table_rows: int = 0
+
+
+class Erasure(Struct, frozen=True, kw_only=True):
+    """How far an erasure has come, and how much it has erased so far."""
+
+    id: str
+    status: Annotated[str, known_words(Literal["running", "done"])]
+    counts: ErasedCounts
+    created_at: int
+    done_at: int | None = None

@@ -146,25 +146,40 @@ class IdempotencyConflict(Conflict):
         self.turn_id = turn_id
 
 
+class ReachedLimit(Struct, frozen=True, kw_only=True):
+    """The limit that a request has reached: what it is set on (`workspace`, `user`, `key` or `server`), the name of its
+    field, its value, and how much of it is used. `resets_at` is the end of the month; null for what has no month."""
+
+    scope: str
+    name: str
+    value: float
+    used: float
+    resets_at: int | None = None
+
+
 class LimitReached(CallerError):
-    """A counted limit is used up for now."""
+    """A counted limit is used up for now. `limit` says which, if the server has named it."""
 
     code = "limit_reached"
 
+    def __init__(self, detail: str, *, limit: ReachedLimit | None = None) -> None:
+        super().__init__(detail)
+        self.limit = limit
+
 
 class QuotaExceeded(LimitReached):
-    """The monthly message limit is used up. Raise the limit or wait for the next month."""
+    """A monthly limit of messages, tokens or cost is used up. Raise the limit or wait for the next month."""
 
     code = "quota_exceeded"
 
 
 class RateLimited(LimitReached):
-    """Too many requests in the last minute. Wait `retry_after_seconds`."""
+    """Too many requests in the last minute, or too many turns at the same time. Wait `retry_after_seconds`."""
 
     code = "rate_limited"
 
-    def __init__(self, detail: str, *, retry_after_seconds: int) -> None:
-        super().__init__(detail)
+    def __init__(self, detail: str, *, retry_after_seconds: int, limit: ReachedLimit | None = None) -> None:
+        super().__init__(detail, limit=limit)
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -191,9 +206,14 @@ class SandboxUnavailable(Unavailable):
 
 
 class StorageFull(WorldError):
-    """The disk or the bucket is full. Reads go on; writes work again once there is room."""
+    """The disk or the bucket is full, or a limit of stored bytes is reached (`limit`). Reads go on; writes work again
+    once there is room."""
 
     code = "storage_full"
+
+    def __init__(self, detail: str, *, limit: ReachedLimit | None = None) -> None:
+        super().__init__(detail)
+        self.limit = limit
 
 
 class Defect(TurnkeepError):
@@ -212,5 +232,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key, if it was one."""
     events_url: str | UnsetType = UNSET
     started_at: int | UnsetType | None = UNSET
+    limit: ReachedLimit | UnsetType = UNSET
+    """`quota_exceeded`, `storage_full` and `rate_limited`: the limit that is reached, if it can be set."""
     request_id: str | UnsetType = UNSET
     """Names the line in the server's log."""

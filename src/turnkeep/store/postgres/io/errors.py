@@ -19,8 +19,12 @@ from turnkeep.errors import (
     Unavailable,
 )
 
+READ_ONLY = "25006"
+"""A write was sent to a server that takes none: a standby, or a primary that was replaced."""
+
 _RETRIED_STATES = frozenset(
     {
+        READ_ONLY,
         "40001",  # serialization failure
         "40P01",  # deadlock
         "53300",  # too many connections
@@ -43,7 +47,9 @@ _PLAIN: dict[str, type[TurnkeepError]] = {
 
 
 OVER_LIMIT = "TK006"
-"""A counter of messages is over its limit. The verb that counted says so in its own words."""
+"""A counter of messages or turns is over its limit. The verb that counted says so in its own words."""
+USER_GONE = "TK011"
+"""The user of a claim was erased or disabled a moment ago."""
 
 
 class RefusedWrite(Conflict):
@@ -62,6 +68,11 @@ def is_retried(exc: BaseException) -> bool:
             return isinstance(exc, asyncpg.InvalidCachedStatementError)
         return state in _RETRIED_STATES or state.startswith("08") or is_overtaken(exc)
     return isinstance(exc, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError)
+
+
+def is_of_whole_host(exc: BaseException) -> bool:
+    """Whether other connections to the same host are of no use either: it is silent, or takes no writes."""
+    return isinstance(exc, TimeoutError) or getattr(exc, "sqlstate", None) == READ_ONLY
 
 
 def is_overtaken(exc: BaseException) -> bool:
@@ -87,6 +98,8 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
             return IdempotencyConflict(exc.detail or None)
         case "TK010":
             return RefusedWrite(exc.detail or "null")
+        case "25006":
+            return Unavailable("The database takes no writes just now; reads go on. Try again.")
         case "53100":
             return StorageFull("The database's disk is full. Reads go on; writes work again once there is room.")
         case "42501":
@@ -100,11 +113,6 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
     if state in _RETRIED_STATES or state.startswith(("08", "53", "57")):
         return Unavailable(f"The database is not available just now: {message}. Try again.")
     return Defect(f"The database refused what the store asked of it: {message} ({state}).")
-
-
-def counted_of(exc: asyncpg.PostgresError) -> dict[Any, int]:
-    """The counters of messages that came with `OVER_LIMIT`."""
-    return msgspec.json.decode(exc.detail or "{}", type=dict[str, int])
 
 
 def _busy(detail: str | None) -> dict[str, Any]:

@@ -7,11 +7,13 @@ also done when a list of columns that is written into them has changed.
 
 import asyncio
 import hashlib
+from functools import cache
 
 import asyncpg
 
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.store.migrations import AppliedMigration, load_migrations, pending
+from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.errors import is_retried, translated
 from turnkeep.store.postgres.io.roles import client_login, ensure_groups, ensure_login
 from turnkeep.store.postgres.io.statements import functions
@@ -70,11 +72,23 @@ async def migrate(url: str, *, client_password: str | None = None, make_login: b
             await asyncio.sleep(0.1)
 
 
+async def make_roles(url: str, *, client_password: str | None = None, make_login: bool = True) -> None:
+    """Make the roles that are missing, and nothing else. A dump of a database names them, and does not contain them."""
+    try:
+        connection = await _connect(url)
+    except (OSError, asyncpg.InternalClientError, asyncpg.PostgresError) as exc:
+        raise translated(exc) from exc
+    try:
+        await _ensure_roles(connection, client_password, make_login=make_login)
+    finally:
+        await connection.close()
+
+
 async def check_schema(url: str) -> None:
     """Raise SchemaMismatch unless the database is exactly at this release."""
     try:
         connection = await _connect(url)
-    except (OSError, asyncpg.PostgresError) as exc:
+    except (OSError, asyncpg.InternalClientError, asyncpg.PostgresError) as exc:
         raise translated(exc) from exc
     try:
         async with connection.transaction():
@@ -83,6 +97,14 @@ async def check_schema(url: str) -> None:
             raise SchemaMismatch("The database is not at the version of this release. Run `turnkeep migrate`.")
     finally:
         await connection.close()
+
+
+def check_version(migration: int, checksum: str) -> None:
+    """Raise SchemaMismatch unless these are this release's last migration and functions."""
+    if (migration, checksum) != _version():
+        raise SchemaMismatch(
+            "The database was migrated by another release while this server ran. Replace this server by that release."
+        )
 
 
 async def renew_login(url: str, password: str | None) -> None:
@@ -99,7 +121,7 @@ async def renew_login(url: str, password: str | None) -> None:
 async def _connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
     """A connection on which nothing is prepared, and nothing asked outside of a transaction: a pooler such as
     PgBouncer, which gives each transaction another server, may stand in between."""
-    return await asyncpg.connect(url, statement_cache_size=0)
+    return await DatabaseAddress(url).connect(statement_cache_size=0)
 
 
 async def _migrate(
@@ -107,11 +129,7 @@ async def _migrate(
 ) -> None:
     async with connection.transaction():
         is_current = await _is_current(connection)
-    async with connection.transaction():
-        await ensure_groups(connection)
-        if make_login:
-            login = client_login(await connection.fetchval("SELECT current_database()"))
-            await ensure_login(connection, login, client_password)
+    await _ensure_roles(connection, client_password, make_login=make_login)
     if is_current:
         return
     async with connection.transaction():
@@ -135,6 +153,16 @@ async def _migrate(
         )
 
 
+async def _ensure_roles(
+    connection: "asyncpg.Connection[asyncpg.Record]", client_password: str | None, *, make_login: bool
+) -> None:
+    async with connection.transaction():
+        await ensure_groups(connection)
+        if make_login:
+            login = client_login(await connection.fetchval("SELECT current_database()"))
+            await ensure_login(connection, login, client_password)
+
+
 async def _is_current(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
     if not await connection.fetchval("SELECT to_regclass('turnkeep.migrations_of_functions')"):
         return False
@@ -147,6 +175,11 @@ async def _is_current(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
 async def _applied(connection: "asyncpg.Connection[asyncpg.Record]") -> list[AppliedMigration]:
     rows = await connection.fetch("SELECT version, name, checksum FROM turnkeep.migrations ORDER BY version")
     return [AppliedMigration(version=row[0], name=row[1], checksum=row[2]) for row in rows]
+
+
+@cache
+def _version() -> tuple[int, str]:
+    return load_migrations("postgres")[-1].version, _checksum(functions())
 
 
 def _checksum(texts: list[str]) -> str:

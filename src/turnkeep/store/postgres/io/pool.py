@@ -5,6 +5,9 @@ A connection carries no state of its own from one call to the next (identities l
 dropped, and the call is repeated on another until the deadline. Verbs are made so that a repeat is safe: a write whose
 commit happened and whose answer was lost is recognised by the database.
 
+A connection that is silent, or whose server takes no writes any more, tells something about the others: they go to the
+same host. So all idle connections are dropped with it, and the repeat connects anew.
+
 Decision: docs/decisions/0104
 """
 
@@ -12,20 +15,28 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 import asyncpg
+from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError, Unavailable
-from turnkeep.store.postgres.io.errors import is_overtaken, is_retried, translated
+from turnkeep.store.postgres.io.address import DatabaseAddress
+from turnkeep.store.postgres.io.errors import is_of_whole_host, is_overtaken, is_retried, translated
+from turnkeep.store.queries import is_slow
 
 T = TypeVar("T")
 Rows = list[Any]
 Isolation = Literal["read_committed", "repeatable_read"]
 
-CONNECT_SECONDS = 5.0
-COMMAND_SECONDS = 60.0
+SLOW_SECONDS = 60.0
+"""The time limit of a statement that may read or write very much."""
+CLOSE_SECONDS = 3.0
+IDLE_SECONDS = 60.0
+"""A connection that was not used for this long is closed, unless it is the last one."""
+TRANSACTION_SECONDS = 10
+"""The database ends a transaction whose client has been silent for this long. Its locks would keep others waiting."""
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
 QUEUE_SECONDS = 60.0
@@ -39,60 +50,98 @@ _PERHAPS_WRITTEN = (
 )
 
 
+class PoolSettings(Struct, frozen=True, kw_only=True):
+    """How the connections of a pool are used."""
+
+    size: int
+    """Maximum number of connections."""
+    prepared: bool
+    """Whether statements stay prepared."""
+    retry_seconds: float
+    """How long a call is repeated while the database is away."""
+    command_seconds: float
+    """How long one statement may take. Those that are marked as slow may take longer."""
+
+
 class Connection:
     """One connection with its prepared statements."""
 
     def __init__(self, raw: "asyncpg.Connection[asyncpg.Record]", *, prepared: bool) -> None:
         self.raw = raw
+        self.idle_since = 0.0
         self._prepared = prepared
-        self._statements: dict[str, Any] = {}
+        self._statements: dict[str, tuple[Any, float | None]] = {}
 
     async def fetch(self, query: str, *values: Any) -> Rows:
         """Rows of one statement, in a transaction of its own unless one is open."""
         if self._prepared:
-            statement = self._statements.get(query)
-            if statement is None:
-                statement = self._statements[query] = await self.raw.prepare(query)
-            rows: Rows = await statement.fetch(*values)
+            known = self._statements.get(query)
+            if known is None:
+                known = self._statements[query] = (await self.raw.prepare(query), _limit_of(query))
+            statement, seconds = known
+            rows: Rows = await statement.fetch(*values, timeout=seconds)
             return rows
         if self.raw.is_in_transaction():
-            return await self.raw.fetch(query, *values)
+            return await self.raw.fetch(query, *values, timeout=_limit_of(query))
         # Without named statements asyncpg parses and runs in two steps; a transaction keeps a pooler such as PgBouncer
         # from giving them to two servers.
         async with self.raw.transaction():
-            return await self.raw.fetch(query, *values)
+            return await self.raw.fetch(query, *values, timeout=_limit_of(query))
 
     async def fetch_once(self, query: str, *values: Any) -> Rows:
-        """The same for a text that is made for the occasion: it is not kept prepared for good."""
+        """The same for a text that is made for the occasion: it is not kept prepared for good, and may be slow."""
         if self._prepared:
-            return await self.raw.fetch(query, *values)
+            return await self.raw.fetch(query, *values, timeout=SLOW_SECONDS)
         return await self.fetch(query, *values)
+
+    async def close(self) -> None:
+        """Say goodbye to the server, but do not wait long for it."""
+        try:
+            await self.raw.close(timeout=CLOSE_SECONDS)
+        except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+            self.raw.terminate()
 
     @asynccontextmanager
     async def transaction(self, isolation: Isolation = "read_committed") -> AsyncIterator["Connection"]:
-        async with self.raw.transaction(isolation=isolation):
+        level = isolation.replace("_", " ").upper()
+        # Set for this transaction alone, so that a pooler may stand in between, and in the round trip of BEGIN.
+        await self.raw.execute(
+            f"BEGIN ISOLATION LEVEL {level}; SET LOCAL idle_in_transaction_session_timeout = '{TRANSACTION_SECONDS}s'"
+        )
+        try:
             yield self
+        except (TurnkeepError, asyncpg.PostgresError):
+            with suppress(OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+                await self.raw.execute("ROLLBACK")
+            raise  # after anything else the pool drops the connection, which ends the transaction too
+        await self.raw.execute("COMMIT")
 
 
 class Pool:
-    """At most `size` connections to one address, opened when needed.
+    """At most `settings.size` connections to one address, opened when needed and closed when they are not.
 
     Callers that find none free wait in a queue, the first first. A long queue is not a database that is away: a caller
-    gives up when no connection has come back for `retry_seconds`, or after `QUEUE_SECONDS`.
+    gives up when no connection has come back for `settings.retry_seconds`, or after `QUEUE_SECONDS`.
     """
 
-    def __init__(self, url: str, *, size: int, prepared: bool, retry_seconds: float, **options: Any) -> None:
-        self._url = url
-        self._size = size
-        self._prepared = prepared
-        self._retry_seconds = retry_seconds
-        self._options = options
+    def __init__(self, address: DatabaseAddress, settings: PoolSettings) -> None:
+        self._address = address
+        self._settings = settings
+        self._retry_seconds = settings.retry_seconds
         self._idle: list[Connection] = []
+        """The one that was used last is the last."""
         self._open = 0
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._moved_at = 0.0
         """When a connection last came back from a call that the database answered."""
         self._is_closed = False
+        self._shrinks: asyncio.TimerHandle | None = None
+        self._farewells: set[asyncio.Task[None]] = set()
+
+    @property
+    def size(self) -> int:
+        """How many connections are open."""
+        return self._open
 
     async def fetch(self, query: str, *values: Any) -> Rows:
         """Rows of one statement. Repeated until the deadline while the database is away."""
@@ -155,15 +204,14 @@ class Pool:
     async def close(self) -> None:
         """Close what is idle; what is in use is closed when it comes back."""
         self._is_closed = True
+        if self._shrinks is not None:
+            self._shrinks.cancel()
         for waiter in self._waiting:
             waiter.cancel()
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            self._open -= 1
-            try:
-                await connection.raw.close(timeout=CONNECT_SECONDS)
-            except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
-                connection.raw.terminate()
+        self._say_goodbye(self._idle)
+        self._idle = []
+        if self._farewells:
+            await asyncio.wait(self._farewells)
 
     async def _acquire(self, deadline: float) -> tuple[Connection, float]:
         """A connection, and how many seconds the caller waited in the queue for it."""
@@ -178,7 +226,7 @@ class Pool:
                 if not connection.raw.is_closed():
                     return connection, waited
                 self._open -= 1
-            if self._open < self._size:
+            if self._open < self._settings.size:
                 return await self._connect(), waited
             waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -208,18 +256,15 @@ class Pool:
 
     async def _connect(self) -> Connection:
         self._open += 1
+        prepared = self._settings.prepared
         try:
-            raw = await asyncpg.connect(
-                self._url,
-                timeout=CONNECT_SECONDS,
-                command_timeout=COMMAND_SECONDS,
-                statement_cache_size=100 if self._prepared else 0,
-                **self._options,
+            raw = await self._address.connect(
+                command_timeout=self._settings.command_seconds, statement_cache_size=100 if prepared else 0
             )
         except BaseException:
             self._drop_place()
             raise
-        return Connection(raw, prepared=self._prepared)
+        return Connection(raw, prepared=prepared)
 
     def _release(self, connection: Connection) -> None:
         if self._is_closed or connection.raw.is_closed():
@@ -231,7 +276,10 @@ class Pool:
                 self._moved_at = asyncio.get_running_loop().time()
                 waiter.set_result(connection)
                 return
+        connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
+        if self._shrinks is None and len(self._idle) > 1:
+            self._shrink_later()
 
     def _drop_or_release(self, connection: Connection | None, exc: Exception) -> None:
         """A refusal, by the server or by a rule, leaves the connection as good as before; anything else does not."""
@@ -240,9 +288,18 @@ class Pool:
         is_refusal = isinstance(exc, TurnkeepError | asyncpg.PostgresError) and not isinstance(
             exc, asyncpg.InvalidCachedStatementError
         )
-        if is_refusal and not connection.raw.is_in_transaction():
+        if is_of_whole_host(exc):
+            self._drop_idle()
+            self._drop(connection)
+        elif is_refusal and not connection.raw.is_in_transaction():
             self._release(connection)
         else:
+            self._drop(connection)
+
+    def _drop_idle(self) -> None:
+        """Drop the connections that go to the same host as one that is silent."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
             self._drop(connection)
 
     def _drop(self, connection: Connection | None) -> None:
@@ -258,6 +315,31 @@ class Pool:
             if not waiter.done():
                 waiter.set_result(None)
                 return
+
+    def _shrink_later(self) -> None:
+        self._shrinks = asyncio.get_running_loop().call_later(IDLE_SECONDS / 2, self._shrink)
+
+    def _shrink(self) -> None:
+        """Close the connections that were not needed for a while. The one that was used last stays open."""
+        self._shrinks = None
+        before = asyncio.get_running_loop().time() - IDLE_SECONDS
+        unused = [connection for connection in self._idle[:-1] if connection.idle_since <= before]
+        self._idle = self._idle[len(unused) :]
+        self._say_goodbye(unused)
+        if len(self._idle) > 1:
+            self._shrink_later()
+
+    def _say_goodbye(self, connections: list[Connection]) -> None:
+        for connection in connections:
+            farewell = asyncio.create_task(connection.close())
+            self._farewells.add(farewell)
+            farewell.add_done_callback(self._farewells.discard)
+            self._drop_place()
+
+
+def _limit_of(query: str) -> float | None:
+    """The time limit of a statement; None is that of the connection."""
+    return SLOW_SECONDS if is_slow(query) else None
 
 
 def _ours(exc: Exception) -> Exception:

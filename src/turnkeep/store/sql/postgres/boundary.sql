@@ -1,6 +1,7 @@
 -- The boundary as the catalogue shows it. `open` refuses to start while any of this answers.
 
 -- name: boundary_problems
+-- slow
 -- Every reason why the client login ($1) could see more than it may.
 SELECT 'the client login ' || r.rolname || ' is a superuser' FROM pg_roles r WHERE r.rolname = $1 AND r.rolsuper
 UNION ALL
@@ -28,6 +29,12 @@ SELECT 'the table ' || c.relname || ' has no policy'
  WHERE c.relnamespace = 'turnkeep'::regnamespace AND c.relkind IN ('r', 'p')
    AND NOT EXISTS (SELECT 1 FROM pg_policy p WHERE p.polrelid = c.oid)
  ORDER BY 1
+
+-- name: readiness
+-- Whether the server takes no writes, and the schema: the last migration, and the functions.
+SELECT current_setting('transaction_read_only')::boolean,
+       (SELECT max(m.version) FROM turnkeep.migrations m),
+       (SELECT f.checksum FROM turnkeep.migrations_of_functions f)
 
 -- name: who_am_i
 SELECT current_user::text, current_database()::text

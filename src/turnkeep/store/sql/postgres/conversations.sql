@@ -39,6 +39,7 @@ SELECT {(c.conversation).conversation_columns}, c.id, c.turn_id, c.role, c.block
 SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_conversations($1, $2, $3, $4, $5, $6) c
 
 -- name: my_found
+-- slow
 SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_found($1, $2, $3, $4) c
 
 -- name: my_messages
@@ -56,6 +57,7 @@ SELECT {c.conversation_columns}
    AND c.deleted_at IS NULL
 
 -- name: conversation_rows
+-- slow
 -- Every row of every branch, behind ($2, $3).
 SELECT {m.message_columns}, t.ordinal
   FROM (SELECT x.id, x.ordinal FROM turnkeep.turns x
@@ -67,6 +69,7 @@ SELECT {m.message_columns}, t.ordinal
  ORDER BY t.ordinal, m.turn_sequence LIMIT $4::integer
 
 -- name: conversation_turns
+-- slow
 SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.conversation_id = $1 ORDER BY t.ordinal
 
 -- name: conversation_for_write
@@ -87,6 +90,7 @@ SELECT t.id, t.started_at FROM turnkeep.turns t
  ORDER BY t.status DESC, t.ordinal LIMIT 1
 
 -- name: show_chain
+-- slow
 -- Make the visible chain end with this turn; say by how much the counts of the conversation change.
 SELECT s.more_turns, s.more_messages FROM turnkeep.show_chain($1, $2) s
 
@@ -99,6 +103,7 @@ UPDATE turnkeep.conversations c
 RETURNING {c.conversation_columns}
 
 -- name: delete_conversation
+-- slow
 -- Soft, with its files. A turn that runs is asked to stop.
 WITH files AS (
     UPDATE turnkeep.files f SET deleted_at = $2, deleted_with = $1
@@ -120,18 +125,21 @@ SELECT {c.conversation_columns}
    FOR UPDATE OF c
 
 -- name: restore_conversation
+-- slow
 WITH files AS (
     UPDATE turnkeep.files f SET deleted_at = NULL, deleted_with = NULL WHERE f.deleted_with = $1 AND f.conversation_id = $1
 )
 UPDATE turnkeep.conversations c SET deleted_at = NULL WHERE c.id = $1
 
 -- name: purgeable
+-- slow
 SELECT c.id FROM turnkeep.conversations c
  WHERE c.deleted_at < $1
    AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
  ORDER BY c.deleted_at, c.id LIMIT $2
 
 -- name: purgeable_files
+-- slow
 -- Those of these conversations, and those that were deleted one by one.
 SELECT f.id, f.storage_key FROM turnkeep.files f
  WHERE f.conversation_id = ANY ($1::text[])
@@ -139,6 +147,7 @@ SELECT f.id, f.storage_key FROM turnkeep.files f
                  WHERE a.deleted_at < $2 AND a.deleted_with IS NULL ORDER BY a.deleted_at, a.id LIMIT $3)
 
 -- name: lock_purgeable
+-- slow
 -- Those of these conversations that may still be erased. They stay locked.
 SELECT c.id FROM turnkeep.conversations c
  WHERE c.id = ANY ($2::text[]) AND c.deleted_at < $1
@@ -146,46 +155,58 @@ SELECT c.id FROM turnkeep.conversations c
  ORDER BY c.id FOR UPDATE SKIP LOCKED
 
 -- name: purge_search
+-- slow
 DELETE FROM turnkeep.search_entries s WHERE s.conversation_id = ANY ($1::text[])
 
 -- name: purge_events
+-- slow
 DELETE FROM turnkeep.turn_events e
  WHERE e.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
 
 -- name: purge_logs
+-- slow
 DELETE FROM turnkeep.turn_logs l
  WHERE l.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
 
 -- name: purge_messages
+-- slow
 DELETE FROM turnkeep.messages m
  WHERE m.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
 
 -- name: purge_tokens
+-- slow
 DELETE FROM turnkeep.one_time_tokens o
  WHERE o.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
 
 -- name: purge_outbox
+-- slow
 DELETE FROM turnkeep.outbox o WHERE o.conversation_id = ANY ($1::text[])
 
 -- name: purge_files
+-- slow
 DELETE FROM turnkeep.files f WHERE f.conversation_id = ANY ($1::text[])
 
 -- name: purge_turns
+-- slow
 DELETE FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[])
 
 -- name: purge_conversations
+-- slow
 DELETE FROM turnkeep.conversations c WHERE c.id = ANY ($1::text[])
 
 -- name: purge_deleted_files
+-- slow
 -- Files that were deleted one by one.
 DELETE FROM turnkeep.files f WHERE f.id = ANY ($2::text[]) AND f.deleted_at < $1 AND f.deleted_with IS NULL
 
 -- name: not_purged
+-- slow
 SELECT c.id FROM turnkeep.conversations c WHERE c.id = ANY ($1::text[])
 UNION ALL
 SELECT f.id FROM turnkeep.files f WHERE f.id = ANY ($2::text[])
 
 -- name: pending_conversations
+-- slow
 -- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
 -- they are indexed, the highest one below the first turn that has not ended, and the title. The planner
 -- believes that a third of all conversations wait. The order is that of the index conversations_to_index, and OFFSET 0
@@ -203,6 +224,7 @@ SELECT c.id, c.indexed_ordinal,
  ORDER BY c.workspace_id, c.id LIMIT $2
 
 -- name: pending_titles
+-- slow
 -- Conversations whose title cannot be found yet, because their first turn has not ended. The order and OFFSET 0
 -- have the same reason as above.
 SELECT c.id, c.title
@@ -222,6 +244,7 @@ ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = exc
  WHERE s.tokens <> excluded.tokens
 
 -- name: index_titles
+-- slow
 -- The same for these conversations, but for those whose title has changed since it was read. Tokens hold no spaces, so
 -- those of one title travel as one text.
 WITH named AS (
@@ -238,6 +261,7 @@ ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = exc
  WHERE s.tokens <> excluded.tokens
 
 -- name: rows_to_index
+-- slow
 -- The visible rows of the turns after $2 up to $3 of each of these conversations. OFFSET 0 keeps it a look-up for each.
 SELECT r.conversation_id, r.turn_id, r.turn_sequence, r.blocks, r.display
   FROM unnest($1::text[], $2::integer[], $3::integer[]) AS w (id, after, last)
@@ -249,6 +273,7 @@ SELECT r.conversation_id, r.turn_id, r.turn_sequence, r.blocks, r.display
           AND NOT m.internal OFFSET 0) r
 
 -- name: index_turns
+-- slow
 -- Move the mark of each conversation from $2 to $3, add its entries ($6 to $9), and index its title, unless that has
 -- changed since it was read. The answer names the conversations whose mark was moved: for the others another worker was
 -- quicker, and nothing is added. They are locked in the order of their ids, as by every writer of several. Tokens hold
@@ -280,6 +305,7 @@ WITH locked AS MATERIALIZED (
 SELECT l.id FROM locked l
 
 -- name: found_conversations
+-- slow
 -- A page of conversations with an entry that matches: of the visible chain, or the title's.
 SELECT c.id
   FROM turnkeep.conversations c
@@ -292,6 +318,7 @@ SELECT c.id
  ORDER BY c.updated_at DESC, c.id DESC LIMIT $7
 
 -- name: found_messages
+-- slow
 -- The newest message that matches, of each of these conversations.
 SELECT DISTINCT ON (e.conversation_id) e.turn_id, e.turn_sequence
   FROM turnkeep.search_entries e JOIN turnkeep.turns t ON t.id = e.turn_id
@@ -299,18 +326,63 @@ SELECT DISTINCT ON (e.conversation_id) e.turn_id, e.turn_sequence
  ORDER BY e.conversation_id, t.ordinal DESC, e.turn_sequence DESC
 
 -- name: import_turns
+-- slow
 INSERT INTO turnkeep.turns ({imported_turn_columns})
 SELECT {n.imported_turn_columns} FROM json_populate_recordset(NULL::turnkeep.turns, $1::json) n
 
 -- name: import_messages
+-- slow
 INSERT INTO turnkeep.messages ({message_columns}, org_id)
 SELECT {n.message_columns}, n.org_id FROM json_populate_recordset(NULL::turnkeep.messages, $1::json) n
 
 -- name: import_events
+-- slow
 INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
 SELECT n.turn_id, n.seq, n.org_id, n.type, n.payload FROM json_populate_recordset(NULL::turnkeep.turn_events, $1::json) n
 
 -- name: import_logs
+-- slow
 INSERT INTO turnkeep.turn_logs (turn_id, n, org_id, after_seq, level, message, ts)
 SELECT n.turn_id, n.n, n.org_id, n.after_seq, n.level, n.message, n.ts
   FROM json_populate_recordset(NULL::turnkeep.turn_logs, $1::json) n
+
+-- name: row_counts
+-- slow
+-- How much there is: orgs, conversations, turns, messages and files.
+SELECT (SELECT count(*) FROM turnkeep.orgs), (SELECT count(*) FROM turnkeep.conversations), (SELECT count(*) FROM turnkeep.turns),
+       (SELECT count(*) FROM turnkeep.messages), (SELECT count(*) FROM turnkeep.files)
+
+-- name: row_problems
+-- slow
+-- Rows that contradict each other, as those of an incomplete backup do: what is wrong, how often, and the id of one.
+WITH events AS (
+    SELECT e.turn_id, count(*) AS n, bool_or(e.type IN ('result', 'error')) AS is_ended
+      FROM turnkeep.turn_events e GROUP BY e.turn_id
+), rows_of_turn AS (
+    SELECT m.turn_id, count(*) AS n, max(m.turn_sequence) AS last, count(*) FILTER (WHERE NOT m.internal) AS visible
+      FROM turnkeep.messages m GROUP BY m.turn_id
+), shown AS (
+    SELECT t.conversation_id, count(*) AS turns, coalesce(sum(r.visible), 0) AS messages
+      FROM turnkeep.turns t LEFT JOIN rows_of_turn r ON r.turn_id = t.id WHERE t.active GROUP BY t.conversation_id
+), problems AS (
+    SELECT 'turns without all of their events' AS what, t.id
+      FROM turnkeep.turns t LEFT JOIN events e ON e.turn_id = t.id WHERE t.last_seq <> coalesce(e.n, 0)
+    UNION ALL
+    SELECT 'settled turns without their last event', t.id
+      FROM turnkeep.turns t LEFT JOIN events e ON e.turn_id = t.id
+     WHERE t.settled_at IS NOT NULL AND t.last_seq > 0 AND NOT coalesce(e.is_ended, false)
+    UNION ALL
+    SELECT 'turns without all of their messages', t.id
+      FROM turnkeep.turns t LEFT JOIN rows_of_turn r ON r.turn_id = t.id WHERE coalesce(r.n, 0) <> coalesce(r.last, 0) + 1
+    UNION ALL
+    SELECT 'events without their turn', e.turn_id
+      FROM events e LEFT JOIN turnkeep.turns t ON t.id = e.turn_id WHERE t.id IS NULL
+    UNION ALL
+    SELECT 'messages without their turn', r.turn_id
+      FROM rows_of_turn r LEFT JOIN turnkeep.turns t ON t.id = r.turn_id WHERE t.id IS NULL
+    UNION ALL
+    SELECT 'conversations without all of their turns or messages', c.id
+      FROM turnkeep.conversations c LEFT JOIN shown s ON s.conversation_id = c.id
+     WHERE c.turn_count <> coalesce(s.turns, 0) OR c.message_count <> coalesce(s.messages, 0)
+)
+SELECT p.what, count(*), min(p.id) FROM problems p GROUP BY p.what ORDER BY p.what

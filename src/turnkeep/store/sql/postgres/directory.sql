@@ -10,6 +10,10 @@ INSERT INTO turnkeep.orgs (id, name, created_at) VALUES ($1, $2, turnkeep.now_ms
 ON CONFLICT (id) DO UPDATE SET name = excluded.name
 RETURNING id, name, created_at
 
+-- name: lock_first_org
+-- One server at a time looks whether there is an org, and makes the first.
+SELECT pg_advisory_xact_lock(hashtextextended('turnkeep first org', 0))
+
 -- name: orgs
 SELECT {o.org_columns} FROM turnkeep.orgs o ORDER BY o.id
 
@@ -31,7 +35,8 @@ SELECT 1 FROM turnkeep.workspaces w WHERE w.org_id = $1 AND w.id = $2
 
 -- name: change_workspace
 UPDATE turnkeep.workspaces w
-   SET name = $3, model = $4, monthly_message_limit = $5, user_monthly_message_limit = $6
+   SET name = $3, model = $4, ({limit_columns}) = ROW ($5, $6, $7, $8, $9),
+       ({user_limit_columns}) = ROW ($10, $11, $12, $13, $14)
  WHERE w.org_id = $1 AND w.id = $2
 RETURNING {w.workspace_columns}
 
@@ -56,11 +61,12 @@ DELETE FROM turnkeep.api_keys WHERE workspace_id = $1
 DELETE FROM turnkeep.workspaces WHERE id = $1
 
 -- name: ensure_member
--- The member with that host id. A role that is given is stored, one that is not leaves the old one.
-INSERT INTO turnkeep.members AS m (id, org_id, workspace_id, external_id, role, created_at)
-SELECT $1, w.org_id, w.id, $4, coalesce($5::text, 'member'), turnkeep.now_ms()
+-- The member with that host id. A role or name that is given is stored, one that is not leaves the old one.
+INSERT INTO turnkeep.members AS m (id, org_id, workspace_id, external_id, role, name, created_at)
+SELECT $1, w.org_id, w.id, $4, coalesce($5::text, 'member'), $6::text, turnkeep.now_ms()
   FROM turnkeep.workspaces w WHERE w.org_id = $2 AND w.id = $3
-ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce($5::text, m.role)
+ON CONFLICT (workspace_id, external_id) DO UPDATE
+   SET role = coalesce($5::text, m.role), name = coalesce($6::text, m.name)
 RETURNING {m.member_columns}
 
 -- name: members
@@ -84,8 +90,7 @@ SELECT {m.member_columns} FROM turnkeep.members m WHERE m.org_id = $1 AND m.id =
 
 -- name: change_member
 UPDATE turnkeep.members m
-   SET name = $4, role = $5, is_disabled = $6, monthly_message_limit = $7, monthly_token_limit = $8,
-       monthly_cost_limit = $9
+   SET name = $4, role = $5, is_disabled = $6, ({limit_columns}) = ROW ($7, $8, $9, $10, $11)
  WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.id = $3
 RETURNING {m.member_columns}
 
@@ -94,16 +99,20 @@ SELECT t.id FROM turnkeep.turns t
  WHERE t.status IN ('queued', 'running') AND t.org_id = $1 AND t.user_id = $2
  ORDER BY t.status = 'running', t.id
 
+-- name: lock_user
+-- The user, if they may do something. An erasure of this user waits until the transaction has ended.
+SELECT 1 FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2 AND NOT m.is_disabled FOR SHARE
+
 -- name: limit_of_user
 SELECT m.monthly_message_limit FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2
 
 -- name: insert_key
 INSERT INTO turnkeep.api_keys
-       (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools, created_at,
-        revoked_at, workspace_id, scopes, ancestors)
-SELECT $1, o.id, $3, $4, $5, $6, $7, $8, $9, w.id, $11, $12
-  FROM turnkeep.orgs o LEFT JOIN turnkeep.workspaces w ON w.org_id = o.id AND w.id = $10::text
- WHERE o.id = $2 AND ($10::text IS NULL OR w.id IS NOT NULL)
+       (id, org_id, name, secret_hash, requests_per_minute, allowed_tools, created_at, revoked_at, workspace_id, scopes,
+        ancestors, {limit_columns})
+SELECT $1, o.id, $3, $4, $5, $6, $7, $8, w.id, $10, $11, $12, $13, $14, $15, $16
+  FROM turnkeep.orgs o LEFT JOIN turnkeep.workspaces w ON w.org_id = o.id AND w.id = $9::text
+ WHERE o.id = $2 AND ($9::text IS NULL OR w.id IS NOT NULL)
 ON CONFLICT DO NOTHING
 RETURNING id
 
@@ -153,6 +162,32 @@ RETURNING a.id
 SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens
   FROM turnkeep.usage u
  WHERE u.org_id = $1 AND u.scope = $2 AND u.scope_id = $3 AND u.month = $4
+
+-- name: usage_rows
+-- What each group ($4) has used: turns that have ended, from the usage of days, and those that run or wait. `priced` are
+-- ended turns whose model had a price.
+SELECT (CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WHEN 'model' THEN d.model
+                      WHEN 'day' THEN d.day ELSE d.source END) COLLATE "C" AS place,
+       sum(d.messages)::bigint AS messages, sum(d.input_tokens)::bigint, sum(d.output_tokens)::bigint,
+       sum(d.cache_read_tokens)::bigint, sum(d.cache_write_tokens)::bigint, sum(d.cost)::double precision,
+       sum(d.priced)::bigint, sum(d.unpriced)::bigint
+  FROM (SELECT u.day, u.user_id, u.agent_id, u.model, u.source, u.messages, u.input_tokens, u.output_tokens,
+               u.cache_read_tokens, u.cache_write_tokens, u.cost, u.messages - u.unpriced AS priced, u.unpriced
+          FROM turnkeep.usage_days u
+         WHERE u.org_id = $1 AND u.workspace_id = $2 AND u.day BETWEEN $3 || '-01' AND $3 || '-31'
+         UNION ALL
+        SELECT to_char(to_timestamp(t.created_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD'), coalesce(t.user_id, ''),
+               coalesce(t.agent_id, ''), coalesce(t.model, ''), t.source, 1, t.input_tokens, t.output_tokens,
+               t.cache_read_tokens, t.cache_write_tokens, 0, 0, 0
+          FROM turnkeep.turns t
+         WHERE t.status = 'running' AND t.org_id = $1 AND t.workspace_id = $2 AND t.month = $3
+         UNION ALL
+        SELECT to_char(to_timestamp(t.created_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD'), coalesce(t.user_id, ''),
+               coalesce(t.agent_id, ''), coalesce(t.model, ''), t.source, 1, 0, 0, 0, 0, 0, 0, 0
+          FROM turnkeep.turns t
+         WHERE t.status = 'queued' AND t.org_id = $1 AND t.workspace_id = $2 AND t.month = $3) d
+ WHERE ($5::text IS NULL OR d.user_id = $5) AND ($6::text IS NULL OR d.agent_id = $6)
+ GROUP BY place ORDER BY messages DESC, place LIMIT $7
 
 -- name: key_usage
 -- What a key has used of its own limit.

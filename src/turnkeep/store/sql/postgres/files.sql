@@ -62,7 +62,7 @@ SELECT 1 FROM turnkeep.conversations c
 -- What is known of an upload token, of its turn, and of the files that come with it. The turn and the token stay locked.
 SELECT turnkeep.now_ms(), o.used_at, o.expires_at, o.attempt, t.id, t.status, t.attempt, t.org_id, t.workspace_id,
        c.user_id, c.id, c.deleted_at,
-       (SELECT count(*) FROM turnkeep.files f WHERE f.turn_id = t.id AND f.id = ANY ($2::text[]))
+       (SELECT count(*) FROM turnkeep.files f WHERE f.turn_id = t.id AND f.id = ANY ($2::text[])), t.key_id
   FROM turnkeep.turns t
   JOIN turnkeep.one_time_tokens o ON o.turn_id = t.id
   JOIN turnkeep.conversations c ON c.id = t.conversation_id
@@ -92,10 +92,12 @@ SELECT {f.file_columns} FROM turnkeep.files f
  WHERE f.conversation_id = $1 AND f.status = 'ready' AND f.deleted_at IS NULL ORDER BY f.created_at, f.id
 
 -- name: all_files
+-- slow
 -- Deleted ones too, as long as they can be restored.
 SELECT {f.file_columns} FROM turnkeep.files f WHERE f.id > $1 COLLATE "C" ORDER BY f.id LIMIT $2
 
 -- name: drop_unfinished_files
+-- slow
 -- Uploads that were never completed. What an import named is no upload: its bytes may still come.
 DELETE FROM turnkeep.files f
  WHERE f.id IN (SELECT x.id FROM turnkeep.files x
@@ -104,16 +106,34 @@ DELETE FROM turnkeep.files f
 RETURNING f.id, f.storage_key
 
 -- name: known_storage_keys
+-- slow
 SELECT f.storage_key FROM turnkeep.files f WHERE f.storage_key = ANY ($1::text[])
 
 -- name: stored_bytes
--- Of the workspace, and of one user in it. Deleted files count until their bytes are erased.
-SELECT coalesce(sum(f.size), 0)::bigint, coalesce(sum(f.size) FILTER (WHERE f.user_id = $2), 0)::bigint
-  FROM turnkeep.files f WHERE f.workspace_id = $1
+-- The limits for files of this workspace ($1), user ($2) and key ($3; and of the keys that made it), and the bytes that are
+-- stored. Deleted files count until their bytes are erased. $4 and $5: the server itself has a limit for workspaces, for
+-- users.
+SELECT l.scope, l.id, l.most,
+       (CASE l.scope
+        WHEN 'workspace' THEN (SELECT coalesce(sum(f.size), 0) FROM turnkeep.files f WHERE f.workspace_id = l.id)
+        WHEN 'user' THEN (SELECT coalesce(sum(f.size), 0) FROM turnkeep.files f WHERE f.workspace_id = $1 AND f.user_id = l.id)
+        ELSE (SELECT coalesce(sum(f.size), 0) FROM turnkeep.files f
+               WHERE f.key_id IN (SELECT l.id UNION ALL
+                                  SELECT d.id FROM turnkeep.api_keys d WHERE strpos(d.ancestors, l.id) > 0)) END)::bigint
+  FROM (SELECT 'user' AS scope, m.id, coalesce(m.stored_byte_limit, w.user_stored_byte_limit) AS most, $5::boolean AS asked
+          FROM turnkeep.members m JOIN turnkeep.workspaces w ON w.id = m.workspace_id WHERE m.id = $2
+         UNION ALL
+        SELECT 'workspace', w.id, w.stored_byte_limit, $4::boolean FROM turnkeep.workspaces w WHERE w.id = $1
+         UNION ALL
+        SELECT 'key', k.id, k.stored_byte_limit, false FROM turnkeep.api_keys k
+         WHERE k.id = $3 OR k.id IN (SELECT a.id FROM turnkeep.api_keys o, json_array_elements_text(o.ancestors::json) AS a (id)
+                                      WHERE o.id = $3)) l
+ WHERE l.most IS NOT NULL OR l.asked
 
 -- name: lock_stored_bytes
--- Other files of the workspace wait until this transaction has ended.
-SELECT pg_advisory_xact_lock(hashtextextended($1, 0))
+-- Other files of these scopes wait until this transaction has ended.
+SELECT pg_advisory_xact_lock(hashtextextended(a.id, 0)) FROM (SELECT unnest($1::text[]) AS id ORDER BY 1) a
 
 -- name: pending_file_ids
+-- slow
 SELECT f.id FROM turnkeep.files f WHERE f.status = 'pending' AND f.deleted_at IS NULL AND f.id = ANY ($1::text[])

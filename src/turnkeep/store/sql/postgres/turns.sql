@@ -48,10 +48,12 @@ SELECT turnkeep.release($1)
 
 -- name: expired_turns
 -- Turns whose lease has ended, locked, the longest silent first. Those that another worker is taking are passed over.
+-- With $2, only those that were handed over, which have no lease.
 SELECT n.now, t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0) AS user_message_id,
        t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t ON t.status = 'running' AND t.lease_until < n.now
+ WHERE NOT $2 OR t.lease_until = 0
  ORDER BY t.lease_until, t.id LIMIT $1 FOR UPDATE OF t SKIP LOCKED
 
 -- name: expired_turn
@@ -101,7 +103,9 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
                     AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
                                      WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
                                     OFFSET 0)))
-         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL
+         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL,
+       EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
+       coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0)
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
 
 -- name: conversations_waiting

@@ -187,10 +187,13 @@ RETURNING storage_key;
 
 -- name: pending_conversations
 -- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
--- they are indexed, and the highest one below the first turn that has not ended.
+-- they are indexed, the highest one below the first turn that has not ended, and the title if no search finds it yet.
 SELECT c.id, c.indexed_ordinal,
        coalesce((SELECT min(t.ordinal) FROM turns t
-                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1
+                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1,
+       CASE WHEN NOT EXISTS (SELECT 1 FROM search_entries e
+                              WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
+            THEN c.title END
   FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
  WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
    AND EXISTS (SELECT 1 FROM turns t
@@ -200,7 +203,7 @@ SELECT c.id, c.indexed_ordinal,
 
 -- name: pending_titles
 -- Conversations whose title cannot be found yet, because their first turn has not ended.
-SELECT c.id
+SELECT c.id, c.title
   FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
  WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
    AND c.title IS NOT NULL
@@ -211,27 +214,32 @@ SELECT c.id
 -- name: rows_to_index
 SELECT m.turn_id, m.turn_sequence, CASE WHEN m.display IS NULL THEN m.blocks END, m.display
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
- WHERE t.conversation_id = :conversation AND t.active IN (0, 1) AND t.ordinal > :after AND t.ordinal <= :last
+ WHERE t.conversation_id = ?1 AND t.active IN (0, 1) AND t.ordinal > ?2 AND t.ordinal <= ?3
    AND m.internal = 0;
 
 -- name: mark_indexed
 -- Only one of several indexers moves the mark, and only that one may add the entries.
-UPDATE conversations SET indexed_ordinal = :last WHERE id = :conversation AND indexed_ordinal = :after;
+UPDATE conversations SET indexed_ordinal = ?3 WHERE id = ?1 AND indexed_ordinal = ?2;
 
--- name: title_of
-SELECT title FROM conversations WHERE id = :conversation AND title IS NOT NULL;
+-- name: pending_title
+-- Whether this is still the title of the conversation, and no search finds it yet.
+SELECT 1 FROM conversations
+ WHERE id = ?1 AND title = ?2
+   AND NOT EXISTS (SELECT 1 FROM search_entries WHERE conversation_id = ?1 AND turn_id = ?1 AND turn_sequence = -1);
 
 -- name: title_entry
 SELECT n FROM search_entries
  WHERE conversation_id = :conversation AND turn_id = :conversation AND turn_sequence = -1;
 
+-- name: last_entry
+SELECT coalesce(max(n), 0) FROM search_entries;
+
 -- name: add_entry
-INSERT INTO search_entries (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id)
-SELECT id, :turn, :sequence, org_id, workspace_id, user_id FROM conversations WHERE id = :conversation
-RETURNING n;
+INSERT INTO search_entries (n, conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id)
+SELECT ?1, id, ?3, ?4, org_id, workspace_id, user_id FROM conversations WHERE id = ?2;
 
 -- name: add_tokens
-INSERT INTO search_tokens (rowid, tokens) VALUES (:n, :tokens);
+INSERT INTO search_tokens (rowid, tokens) VALUES (?1, ?2);
 
 -- name: drop_tokens
 DELETE FROM search_tokens WHERE rowid = :n;
@@ -277,3 +285,42 @@ INSERT INTO turn_events (turn_id, seq, org_id, type, payload) VALUES (:turn_id, 
 -- name: insert_imported_log
 INSERT INTO turn_logs (turn_id, n, org_id, after_seq, level, message, ts)
 VALUES (:turn_id, :n, :org_id, :after_seq, :level, :message, :ts);
+
+-- name: row_counts
+-- How much there is: orgs, conversations, turns, messages and files.
+SELECT (SELECT count(*) FROM orgs), (SELECT count(*) FROM conversations), (SELECT count(*) FROM turns),
+       (SELECT count(*) FROM messages), (SELECT count(*) FROM files);
+
+-- name: row_problems
+-- Rows that contradict each other, as those of an incomplete backup do: what is wrong, how often, and the id of one.
+WITH events AS (
+    SELECT e.turn_id, count(*) AS n, max(e.type IN ('result', 'error')) AS is_ended
+      FROM turn_events e GROUP BY e.turn_id
+), rows_of_turn AS (
+    SELECT m.turn_id, count(*) AS n, max(m.turn_sequence) AS last, count(*) FILTER (WHERE NOT m.internal) AS visible
+      FROM messages m GROUP BY m.turn_id
+), shown AS (
+    SELECT t.conversation_id, count(*) AS turns, coalesce(sum(r.visible), 0) AS messages
+      FROM turns t LEFT JOIN rows_of_turn r ON r.turn_id = t.id WHERE t.active GROUP BY t.conversation_id
+), problems AS (
+    SELECT 'turns without all of their events' AS what, t.id
+      FROM turns t LEFT JOIN events e ON e.turn_id = t.id WHERE t.last_seq <> coalesce(e.n, 0)
+    UNION ALL
+    SELECT 'settled turns without their last event', t.id
+      FROM turns t LEFT JOIN events e ON e.turn_id = t.id
+     WHERE t.settled_at IS NOT NULL AND t.last_seq > 0 AND NOT coalesce(e.is_ended, false)
+    UNION ALL
+    SELECT 'turns without all of their messages', t.id
+      FROM turns t LEFT JOIN rows_of_turn r ON r.turn_id = t.id WHERE coalesce(r.n, 0) <> coalesce(r.last, 0) + 1
+    UNION ALL
+    SELECT 'events without their turn', e.turn_id
+      FROM events e LEFT JOIN turns t ON t.id = e.turn_id WHERE t.id IS NULL
+    UNION ALL
+    SELECT 'messages without their turn', r.turn_id
+      FROM rows_of_turn r LEFT JOIN turns t ON t.id = r.turn_id WHERE t.id IS NULL
+    UNION ALL
+    SELECT 'conversations without all of their turns or messages', c.id
+      FROM conversations c LEFT JOIN shown s ON s.conversation_id = c.id
+     WHERE c.turn_count <> coalesce(s.turns, 0) OR c.message_count <> coalesce(s.messages, 0)
+)
+SELECT p.what, count(*), min(p.id) FROM problems p GROUP BY p.what ORDER BY p.what;

@@ -25,7 +25,7 @@ SELECT {workspace_columns} FROM workspaces WHERE org_id = :org ORDER BY id;
 
 -- name: change_workspace
 UPDATE workspaces
-   SET name = :name, model = :model, monthly_message_limit = :limit, user_monthly_message_limit = :user_limit
+   SET name = :name, model = :model, {limit_changes}, {user_limit_changes}
  WHERE org_id = :org AND id = :workspace
 RETURNING {workspace_columns};
 
@@ -48,10 +48,10 @@ DELETE FROM api_keys WHERE workspace_id = :workspace;
 DELETE FROM workspaces WHERE id = :workspace;
 
 -- name: ensure_member
--- The member with that host id. A role that is given is stored, one that is not leaves the old one.
-INSERT INTO members (id, org_id, workspace_id, external_id, role, created_at)
-VALUES (:id, :org, :workspace, :external, coalesce(:role, 'member'), :now)
-ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce(:role, role)
+-- The member with that host id. A role or name that is given is stored, one that is not leaves the old one.
+INSERT INTO members (id, org_id, workspace_id, external_id, role, name, created_at)
+VALUES (:id, :org, :workspace, :external, coalesce(:role, 'member'), :name, :now)
+ON CONFLICT (workspace_id, external_id) DO UPDATE SET role = coalesce(:role, role), name = coalesce(:name, name)
 RETURNING {member_columns};
 
 -- name: members
@@ -76,8 +76,7 @@ SELECT {member_columns} FROM members
 
 -- name: change_member
 UPDATE members
-   SET name = :name, role = :role, is_disabled = :is_disabled, monthly_message_limit = :messages,
-       monthly_token_limit = :tokens, monthly_cost_limit = :cost
+   SET name = :name, role = :role, is_disabled = :is_disabled, {limit_changes}
  WHERE org_id = :org AND workspace_id = :workspace AND id = :user
 RETURNING {member_columns};
 
@@ -86,13 +85,17 @@ SELECT id FROM turns
  WHERE status IN ('queued', 'running') AND org_id = :org AND user_id = :user
  ORDER BY status = 'running', id;
 
+-- name: user_is_enabled
+SELECT 1 FROM members WHERE org_id = :org AND id = :user AND is_disabled = 0;
+
 -- name: limit_of_user
 SELECT monthly_message_limit FROM members WHERE org_id = :org AND id = :user;
 
 -- name: insert_key
-INSERT INTO api_keys (id, org_id, name, secret_hash, monthly_message_limit, requests_per_minute, allowed_tools,
-                      created_at, revoked_at, workspace_id, scopes, ancestors)
-VALUES (:id, :org, :name, :hash, :limit, :per_minute, :tools, :created_at, :revoked_at, :workspace, :scopes, :ancestors)
+INSERT INTO api_keys (id, org_id, name, secret_hash, requests_per_minute, allowed_tools, created_at, revoked_at,
+                      workspace_id, scopes, ancestors, {limit_columns})
+VALUES (:id, :org, :name, :hash, :per_minute, :tools, :created_at, :revoked_at, :workspace, :scopes, :ancestors,
+        {limit_values})
 ON CONFLICT DO NOTHING;
 
 -- name: same_key
@@ -140,6 +143,31 @@ UPDATE agents
 SELECT ui_messages, api_messages, input_tokens, output_tokens
   FROM usage
  WHERE org_id = :org AND scope = :scope AND scope_id = :scope_id AND month = :month;
+
+-- name: usage_rows
+-- What each group has used: turns that have ended, from the usage of days, and those that run or wait. `priced` are ended
+-- turns whose model had a price.
+SELECT CASE :group_by WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WHEN 'model' THEN d.model
+                      WHEN 'day' THEN d.day ELSE d.source END AS place,
+       sum(d.messages) AS messages, sum(d.input_tokens), sum(d.output_tokens), sum(d.cache_read_tokens),
+       sum(d.cache_write_tokens), total(d.cost), sum(d.priced), sum(d.unpriced)
+  FROM (SELECT u.day, u.user_id, u.agent_id, u.model, u.source, u.messages, u.input_tokens, u.output_tokens,
+               u.cache_read_tokens, u.cache_write_tokens, u.cost, u.messages - u.unpriced AS priced, u.unpriced
+          FROM usage_days u
+         WHERE u.org_id = :org AND u.workspace_id = :workspace AND u.day BETWEEN :month || '-01' AND :month || '-31'
+         UNION ALL
+        SELECT strftime('%Y-%m-%d', t.created_at / 1000, 'unixepoch'), coalesce(t.user_id, ''), coalesce(t.agent_id, ''),
+               coalesce(t.model, ''), t.source, 1, t.input_tokens, t.output_tokens, t.cache_read_tokens,
+               t.cache_write_tokens, 0, 0, 0
+          FROM turns t INDEXED BY turns_single_flight
+         WHERE t.status = 'running' AND t.org_id = :org AND t.workspace_id = :workspace AND t.month = :month
+         UNION ALL
+        SELECT strftime('%Y-%m-%d', t.created_at / 1000, 'unixepoch'), coalesce(t.user_id, ''), coalesce(t.agent_id, ''),
+               coalesce(t.model, ''), t.source, 1, 0, 0, 0, 0, 0, 0, 0
+          FROM turns t INDEXED BY turns_waiting
+         WHERE t.status = 'queued' AND t.org_id = :org AND t.workspace_id = :workspace AND t.month = :month) d
+ WHERE (:user IS NULL OR d.user_id = :user) AND (:agent IS NULL OR d.agent_id = :agent)
+ GROUP BY place ORDER BY messages DESC, place LIMIT :limit;
 
 -- name: key_usage
 -- What a key has used of its own limit.

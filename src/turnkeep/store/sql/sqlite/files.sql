@@ -85,7 +85,7 @@ SELECT t.org_id, t.workspace_id, t.conversation_id
 -- What is known of an upload token, of its turn, and of the files that come with it.
 SELECT :now, o.used_at, o.expires_at, o.attempt, t.id, t.status, t.attempt, t.org_id, t.workspace_id, c.user_id, c.id,
        c.deleted_at,
-       (SELECT count(*) FROM files f WHERE f.turn_id = t.id AND f.id IN (SELECT value FROM json_each(:files)))
+       (SELECT count(*) FROM files f WHERE f.turn_id = t.id AND f.id IN (SELECT value FROM json_each(:files))), t.key_id
   FROM one_time_tokens o
   JOIN turns t ON t.id = o.turn_id
   JOIN conversations c ON c.id = t.conversation_id
@@ -113,9 +113,22 @@ RETURNING id, storage_key;
 SELECT storage_key FROM files WHERE storage_key IN (SELECT value FROM json_each(:keys));
 
 -- name: stored_bytes
--- Of the workspace, and of one user in it. Deleted files count until their bytes are erased.
-SELECT coalesce(sum(size), 0), coalesce(sum(size) FILTER (WHERE user_id = :user), 0)
-  FROM files WHERE workspace_id = :workspace;
+-- The limits for files of this workspace, user and key (and of the keys that made it), and the bytes that are stored. Deleted
+-- files count until their bytes are erased. `workspace_asked` and `user_asked`: the server itself has a limit.
+SELECT l.scope, l.id, l.most,
+       CASE l.scope
+       WHEN 'workspace' THEN (SELECT coalesce(sum(f.size), 0) FROM files f WHERE f.workspace_id = l.id)
+       WHEN 'user' THEN (SELECT coalesce(sum(f.size), 0) FROM files f WHERE f.workspace_id = :workspace AND f.user_id = l.id)
+       ELSE (SELECT coalesce(sum(f.size), 0) FROM files f
+              WHERE f.key_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d WHERE instr(d.ancestors, l.id))) END
+  FROM (SELECT 'user' AS scope, m.id, coalesce(m.stored_byte_limit, w.user_stored_byte_limit) AS most, :user_asked AS asked
+          FROM members m CROSS JOIN workspaces w ON w.id = m.workspace_id WHERE m.id = :user
+         UNION ALL
+        SELECT 'workspace', w.id, w.stored_byte_limit, :workspace_asked FROM workspaces w WHERE w.id = :workspace
+         UNION ALL
+        SELECT 'key', k.id, k.stored_byte_limit, 0 FROM api_keys k
+         WHERE k.id = :key OR k.id IN (SELECT a.value FROM api_keys o, json_each(o.ancestors) a WHERE o.id = :key)) l
+ WHERE l.most IS NOT NULL OR l.asked;
 
 -- name: pending_file_ids
 SELECT id FROM files WHERE status = 'pending' AND deleted_at IS NULL AND id IN (SELECT value FROM json_each(:files));

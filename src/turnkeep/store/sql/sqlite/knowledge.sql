@@ -2,8 +2,8 @@
 -- read through the client path. A row's rowid is `serial << 32 | number`; rows that are being imported are not visible.
 
 -- name: insert_page
-INSERT INTO pages (id, org_id, workspace_id, title, content, created_at, updated_at)
-VALUES (:id, :org, :workspace, :title, :content, :now, :now);
+INSERT INTO pages (id, org_id, workspace_id, title, content, created_at, updated_at, user_id)
+VALUES (:id, :org, :workspace, :title, :content, :now, :now, :user);
 
 -- name: page_for_write
 SELECT title, content FROM pages WHERE id = :page AND org_id = :org AND workspace_id = :workspace;
@@ -68,6 +68,9 @@ SELECT sha256, text, problem FROM file_texts
 INSERT INTO file_texts (org_id, sha256, text, problem, created_at) VALUES (:org, :sha256, :text, :problem, :now)
 ON CONFLICT (org_id, sha256) DO UPDATE SET text = excluded.text, problem = excluded.problem;
 
+-- name: file_of_text
+SELECT 1 FROM files WHERE org_id = :org AND sha256 = substr(:owner, 1, 64) LIMIT 1;
+
 -- name: texts_without_file
 -- The column `sha256` holds the hash and the kind by which the bytes were read. Texts of earlier releases have the hash
 -- alone, and are erased.
@@ -80,8 +83,8 @@ SELECT t.org_id, t.sha256 FROM file_texts t
 DELETE FROM file_texts WHERE org_id = :org AND sha256 = :owner;
 
 -- name: insert_table
-INSERT INTO tables (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
-VALUES (:id, :org, :workspace, :name, :name_key, :description, :columns, :now, :now)
+INSERT INTO tables (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at, user_id)
+VALUES (:id, :org, :workspace, :name, :name_key, :description, :columns, :now, :now, :user)
 RETURNING {table_columns}, serial;
 
 -- name: table_name_taken
@@ -111,14 +114,14 @@ SELECT {table_columns}, serial FROM my_tables WHERE (:before IS NULL OR id < :be
 SELECT first, count, digest FROM row_batches WHERE table_serial = :serial AND batch = :batch;
 
 -- name: add_batch_of_rows
-INSERT INTO row_batches (table_serial, batch, digest, first, count, created_at)
-VALUES (:serial, :batch, :digest, :first, :count, :now);
+INSERT INTO row_batches (table_serial, batch, digest, first, count, created_at, user_id)
+VALUES (:serial, :batch, :digest, :first, :count, :now, :user);
 
 -- name: count_rows
 UPDATE tables SET row_count = row_count + :count, last_row = max(last_row, :last), updated_at = :now WHERE serial = :serial;
 
 -- name: insert_row
-INSERT INTO table_rows (n, org_id, cells, created_at, updated_at) VALUES (:n, :org, :cells, :now, :now)
+INSERT INTO table_rows (n, org_id, cells, created_at, updated_at, user_id) VALUES (:n, :org, :cells, :now, :now, :user)
 ON CONFLICT (n) DO NOTHING;
 
 -- name: add_row_tokens
@@ -150,13 +153,13 @@ SELECT id, serial FROM tables WHERE org_id = :org AND workspace_id = :workspace 
 -- name: begin_import
 UPDATE tables
    SET import_id = :import, import_first = last_row + 1, import_last = last_row + :count, last_row = last_row + :count,
-       import_at = :now
+       import_at = :now, import_user_id = :user
  WHERE serial = :serial
 RETURNING import_first;
 
 -- name: import_under_way
 -- The table and the range of an import that may still write.
-SELECT serial, org_id, import_id, import_first, import_last FROM tables
+SELECT serial, org_id, import_user_id, import_id, import_first, import_last FROM tables
  WHERE id = :table AND import_id = :import AND deleted_at IS NULL;
 
 -- name: touch_import

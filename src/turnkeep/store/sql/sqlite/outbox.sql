@@ -7,11 +7,11 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8);
 -- name: has_due_entries
 SELECT 1 FROM outbox WHERE not_before <= :now LIMIT 1;
 
--- name: due_entries
-SELECT id FROM outbox WHERE not_before <= :now ORDER BY id LIMIT :limit;
-
--- name: take_entry
-UPDATE outbox SET not_before = :until, attempts = attempts + 1 WHERE id = :id RETURNING {outbox_columns};
+-- name: take_entries
+-- The oldest entries that are due, in any order.
+UPDATE outbox SET not_before = :until, attempts = attempts + 1
+ WHERE id IN (SELECT id FROM outbox WHERE not_before <= :now ORDER BY id LIMIT :limit)
+RETURNING {outbox_columns};
 
 -- name: delete_entry
 DELETE FROM outbox WHERE id = :id;

@@ -17,7 +17,7 @@ CREATE TABLE workspaces (
     monthly_message_limit      integer,
     user_monthly_message_limit integer,
     created_at                 integer NOT NULL
-) STRICT;
+, monthly_token_limit integer, monthly_cost_limit real, stored_byte_limit integer, parallel_turn_limit integer, user_monthly_token_limit integer, user_monthly_cost_limit real, user_stored_byte_limit integer, user_parallel_turn_limit integer) STRICT;
 CREATE UNIQUE INDEX workspaces_default ON workspaces (org_id) WHERE is_default;
 CREATE INDEX workspaces_of_org ON workspaces (org_id);
 
@@ -27,7 +27,7 @@ CREATE TABLE members (
     workspace_id text NOT NULL REFERENCES workspaces,
     external_id  text NOT NULL,
     role         text NOT NULL CHECK (role IN ('member', 'admin')),
-    created_at   integer NOT NULL, name text, is_disabled integer NOT NULL DEFAULT 0, monthly_message_limit integer, monthly_token_limit integer, monthly_cost_limit real,
+    created_at   integer NOT NULL, name text, is_disabled integer NOT NULL DEFAULT 0, monthly_message_limit integer, monthly_token_limit integer, monthly_cost_limit real, stored_byte_limit integer, parallel_turn_limit integer,
     UNIQUE (workspace_id, external_id)
 ) STRICT;
 
@@ -41,7 +41,7 @@ CREATE TABLE api_keys (
     allowed_tools         text,
     created_at            integer NOT NULL,
     revoked_at            integer
-, workspace_id text REFERENCES workspaces, scopes text, ancestors text) STRICT;
+, workspace_id text REFERENCES workspaces, scopes text, ancestors text, monthly_token_limit integer, monthly_cost_limit real, stored_byte_limit integer, parallel_turn_limit integer) STRICT;
 CREATE INDEX api_keys_of_org ON api_keys (org_id);
 CREATE INDEX api_keys_of_workspace ON api_keys (workspace_id) WHERE workspace_id IS NOT NULL;
 
@@ -145,7 +145,7 @@ CREATE TABLE turns (
     created_at          integer NOT NULL,
     started_at          integer,
     settled_at          integer
-, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000, cost real, report text) STRICT;
+, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000, cost real, agent_id text, report text) STRICT;
 -- Single flight is this index, not application code: it holds for every worker and every bug.
 CREATE UNIQUE INDEX turns_single_flight ON turns (conversation_id) WHERE status = 'running';
 CREATE INDEX turns_waiting ON turns (conversation_id, ordinal) WHERE status = 'queued';
@@ -220,7 +220,7 @@ CREATE TABLE files (
     created_at      integer NOT NULL,
     deleted_at      integer,
     deleted_with    text
-, turn_id text, saved_at integer, crc32 integer) STRICT;
+, turn_id text, saved_at integer, crc32 integer, key_id text) STRICT;
 CREATE UNIQUE INDEX files_names ON files (conversation_id, name_key)
     WHERE conversation_id IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX files_of_conversation ON files (conversation_id);
@@ -228,6 +228,8 @@ CREATE INDEX files_deleted ON files (deleted_at) WHERE deleted_at IS NOT NULL;
 CREATE INDEX files_of_turn ON files (turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX files_saved ON files (workspace_id, id) WHERE saved_at IS NOT NULL;
 CREATE INDEX files_pending ON files (created_at) WHERE status = 'pending';
+CREATE INDEX files_of_key ON files (key_id, size) WHERE key_id IS NOT NULL;
+CREATE INDEX files_of_user ON files (user_id) WHERE user_id IS NOT NULL;
 
 CREATE TABLE one_time_tokens (
     token_hash blob PRIMARY KEY,
@@ -252,6 +254,26 @@ CREATE TABLE usage (
     output_tokens integer NOT NULL DEFAULT 0, cost real NOT NULL DEFAULT 0,
     PRIMARY KEY (org_id, scope, scope_id, month)
 ) STRICT;
+
+-- One row for what ended turns of one day used. The empty string stands for no user, no agent and no model. `unpriced` are
+-- messages whose model had no price, and which `cost` leaves out.
+CREATE TABLE usage_days (
+    org_id             text NOT NULL,
+    workspace_id       text NOT NULL,
+    day                text NOT NULL,
+    user_id            text NOT NULL,
+    agent_id           text NOT NULL,
+    model              text NOT NULL,
+    source             text NOT NULL,
+    messages           integer NOT NULL DEFAULT 0,
+    input_tokens       integer NOT NULL DEFAULT 0,
+    output_tokens      integer NOT NULL DEFAULT 0,
+    cache_read_tokens  integer NOT NULL DEFAULT 0,
+    cache_write_tokens integer NOT NULL DEFAULT 0,
+    cost               real NOT NULL DEFAULT 0,
+    unpriced           integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (org_id, workspace_id, day, user_id, agent_id, model, source)
+) STRICT, WITHOUT ROWID;
 
 -- What a search looks through: one entry for each visible message, and one for each title (turn_sequence -1 under the
 -- conversation's own id). Kept apart from the rows, so that a turn is not made to wait for its index. The tokens are
@@ -282,7 +304,7 @@ CREATE TABLE pages (
     content      text NOT NULL,
     created_at   integer NOT NULL,
     updated_at   integer NOT NULL
-) STRICT;
+, user_id text) STRICT;
 CREATE INDEX pages_of_workspace ON pages (workspace_id, id);
 
 CREATE TABLE passages (
@@ -332,7 +354,7 @@ CREATE TABLE tables (
     created_at   integer NOT NULL,
     updated_at   integer NOT NULL,
     deleted_at   integer
-) STRICT;
+, user_id text, import_user_id text) STRICT;
 CREATE INDEX tables_of_workspace ON tables (workspace_id, id) WHERE deleted_at IS NULL;
 CREATE UNIQUE INDEX tables_names ON tables (workspace_id, name_key) WHERE deleted_at IS NULL;
 CREATE INDEX tables_deleted ON tables (deleted_at) WHERE deleted_at IS NOT NULL;
@@ -344,7 +366,7 @@ CREATE TABLE table_rows (
     cells      text NOT NULL,
     created_at integer NOT NULL,
     updated_at integer NOT NULL
-) STRICT;
+, user_id text) STRICT;
 CREATE VIRTUAL TABLE row_tokens USING fts5 (
     tokens, content='', contentless_delete=1, tokenize="ascii"
 );
@@ -355,7 +377,7 @@ CREATE TABLE row_batches (
     batch        text NOT NULL,
     first        integer NOT NULL,
     count        integer NOT NULL,
-    created_at   integer NOT NULL, digest text,
+    created_at   integer NOT NULL, digest text, user_id text,
     PRIMARY KEY (table_serial, batch)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX row_batches_by_age ON row_batches (created_at);
@@ -374,3 +396,50 @@ CREATE TABLE outbox (
     not_before      integer NOT NULL,
     attempts        integer NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
+
+-- The erasure of a user (`user_id`) or of a conversation. No worker takes it before `not_before`. `erased_at`: its rows and
+-- bytes are gone. `done_at`: so is what caches and free pages held. Then it names nobody any more.
+CREATE TABLE erasures (
+    id              text PRIMARY KEY,
+    org_id          text NOT NULL,
+    workspace_id    text NOT NULL,
+    user_id         text,
+    conversation_id text,
+    counts          text NOT NULL,
+    created_at      integer NOT NULL,
+    not_before      integer NOT NULL,
+    erased_at       integer,
+    done_at         integer
+) STRICT;
+CREATE INDEX erasures_open ON erasures (not_before) WHERE done_at IS NULL;
+CREATE INDEX erasures_erased ON erasures (erased_at) WHERE erased_at IS NOT NULL;
+
+-- Sign-in to the page: a session for each browser, and links that invite a person.
+CREATE TABLE sessions (
+    id           text PRIMARY KEY,
+    org_id       text NOT NULL,
+    workspace_id text NOT NULL,
+    user_id      text NOT NULL REFERENCES members ON DELETE CASCADE,
+    secret_hash  blob NOT NULL UNIQUE,
+    method       text NOT NULL,  -- link, oidc, invite
+    browser      text NOT NULL,  -- how the browser calls itself
+    created_at   integer NOT NULL,
+    last_used_at integer NOT NULL,
+    expires_at   integer NOT NULL
+) STRICT;
+CREATE INDEX sessions_of_user ON sessions (user_id);
+CREATE INDEX sessions_by_end ON sessions (expires_at);
+
+CREATE TABLE invites (
+    id           text PRIMARY KEY,
+    org_id       text NOT NULL,
+    workspace_id text NOT NULL,
+    user_id      text NOT NULL REFERENCES members ON DELETE CASCADE,
+    secret_hash  blob NOT NULL UNIQUE,
+    created_at   integer NOT NULL,
+    expires_at   integer NOT NULL,
+    used_at      integer
+) STRICT;
+CREATE INDEX invites_of_user ON invites (user_id);
+CREATE INDEX invites_of_workspace ON invites (workspace_id);
+CREATE INDEX invites_by_end ON invites (expires_at);

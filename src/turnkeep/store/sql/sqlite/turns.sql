@@ -21,17 +21,37 @@ SELECT json_object(
           FROM turns t
          WHERE t.id = :turn)),
     'limits', json((
-        SELECT json_object('workspace', w.monthly_message_limit,
-                           'user', coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
-                           'tokens', m.monthly_token_limit, 'cost', m.monthly_cost_limit,
-                           'used_tokens', coalesce(u.input_tokens + u.output_tokens, 0), 'used_cost', coalesce(u.cost, 0.0),
-                           'keys', json((SELECT json_group_object(k.id, k.monthly_message_limit) FROM api_keys k
-                                          WHERE k.id IN (SELECT value FROM json_each(:keys)) AND k.org_id = :org
-                                            AND k.monthly_message_limit IS NOT NULL)))
-          FROM workspaces w
-          LEFT JOIN members m ON m.id = :member AND m.org_id = :org
-          LEFT JOIN usage u ON u.org_id = :org AND u.scope = 'user' AND u.scope_id = :member AND u.month = :month
-         WHERE w.id = :workspace AND w.org_id = :org)),
+        SELECT json_group_array(json_object(
+                   'scope', l.scope, 'scope_id', l.id, 'messages', l.messages, 'tokens', l.tokens, 'cost', l.cost,
+                   'turns', l.turns,
+                   'used_tokens', CASE WHEN l.tokens IS NOT NULL THEN (
+                       SELECT coalesce(sum(u.input_tokens + u.output_tokens), 0) FROM usage u
+                        WHERE u.org_id = :org AND u.scope = l.scope AND u.month = :month
+                          AND u.scope_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d
+                                              WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END,
+                   'used_cost', CASE WHEN l.cost IS NOT NULL THEN (
+                       SELECT total(u.cost) FROM usage u
+                        WHERE u.org_id = :org AND u.scope = l.scope AND u.month = :month
+                          AND u.scope_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d
+                                              WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END))
+          FROM (SELECT 'workspace' AS scope, w.id, w.monthly_message_limit AS messages, w.monthly_token_limit AS tokens,
+                       w.monthly_cost_limit AS cost, w.parallel_turn_limit AS turns
+                  FROM workspaces w WHERE w.id = :workspace AND w.org_id = :org
+                 UNION ALL
+                SELECT 'user', m.id, coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
+                       coalesce(m.monthly_token_limit, w.user_monthly_token_limit),
+                       coalesce(m.monthly_cost_limit, w.user_monthly_cost_limit),
+                       coalesce(m.parallel_turn_limit, w.user_parallel_turn_limit)
+                  FROM members m CROSS JOIN workspaces w ON w.id = m.workspace_id
+                 WHERE m.id = :member AND m.org_id = :org
+                 UNION ALL
+                SELECT 'key', k.id, k.monthly_message_limit, k.monthly_token_limit, k.monthly_cost_limit,
+                       k.parallel_turn_limit
+                  FROM json_each(:keys) e CROSS JOIN api_keys k ON k.id = e.value AND k.org_id = :org) l
+         WHERE coalesce(l.messages, l.tokens, l.cost, l.turns) IS NOT NULL)),
+    'has_workspace', EXISTS (SELECT 1 FROM workspaces w WHERE w.id = :workspace AND w.org_id = :org),
+    'has_user', :member IS NULL
+                OR EXISTS (SELECT 1 FROM members m WHERE m.id = :member AND m.org_id = :org AND m.is_disabled = 0),
     'has_agent', :agent IS NULL OR EXISTS (
         SELECT 1 FROM agents a
          WHERE a.id = :agent AND a.org_id = :org AND a.workspace_id = :workspace AND a.deleted_at IS NULL),
@@ -102,33 +122,66 @@ UPDATE turns SET active = 0 WHERE conversation_id = :conversation AND active = 1
 UPDATE turns SET active = 1 WHERE id = :turn;
 
 -- name: count_message
--- One more POST for a scope and month; returns how many there are now.
-INSERT INTO usage (org_id, scope, scope_id, month, ui_messages, api_messages)
-VALUES (:org, :scope, :scope_id, :month, :ui, :api)
+-- One more POST for a scope and month.
+INSERT INTO usage (org_id, month, ui_messages, api_messages, scope, scope_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (org_id, scope, scope_id, month)
-DO UPDATE SET ui_messages = ui_messages + excluded.ui_messages, api_messages = api_messages + excluded.api_messages
-RETURNING ui_messages + api_messages;
+DO UPDATE SET ui_messages = ui_messages + excluded.ui_messages, api_messages = api_messages + excluded.api_messages;
+
+-- name: counted_messages
+-- How many there are.
+SELECT ui_messages + api_messages FROM usage WHERE org_id = ?1 AND scope = ?2 AND scope_id = ?3 AND month = ?4;
 
 -- name: count_tokens
 -- What a settled turn consumed.
 INSERT INTO usage (org_id, scope, scope_id, month, input_tokens, output_tokens, cost)
-VALUES (:org, :scope, :scope_id, :month, :input, :output, :cost)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (org_id, scope, scope_id, month)
 DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
               output_tokens = output_tokens + excluded.output_tokens,
               cost = cost + excluded.cost;
+
+-- name: open_turns_of
+-- Turns of a scope that run or wait, but for those that are being stopped, and those that the new turn stops (`gone`).
+-- The turns of a key are those of the keys that it made, too.
+SELECT count(*)
+  FROM (SELECT r.id, r.workspace_id, r.user_id, r.key_id FROM turns r INDEXED BY turns_single_flight
+         WHERE r.status = 'running' AND r.cancel_requested_at IS NULL
+         UNION ALL
+        SELECT q.id, q.workspace_id, q.user_id, q.key_id FROM turns q INDEXED BY turns_waiting WHERE q.status = 'queued') t
+ WHERE t.id NOT IN (SELECT value FROM json_each(:gone))
+   AND CASE :scope
+       WHEN 'workspace' THEN t.workspace_id = :scope_id
+       WHEN 'user' THEN t.user_id = :scope_id
+       ELSE t.key_id = :scope_id
+            OR EXISTS (SELECT 1 FROM api_keys d WHERE d.id = t.key_id AND instr(d.ancestors, :scope_id)) END;
+
+-- name: count_day
+-- A turn that has ended, for the usage of its day.
+INSERT INTO usage_days (org_id, workspace_id, day, user_id, agent_id, model, source, messages, input_tokens, output_tokens,
+                        cache_read_tokens, cache_write_tokens, cost, unpriced)
+SELECT org_id, workspace_id, strftime('%Y-%m-%d', created_at / 1000, 'unixepoch'), coalesce(user_id, ''),
+       coalesce(agent_id, ''), coalesce(model, ''), source, 1, input_tokens, output_tokens, cache_read_tokens,
+       cache_write_tokens, coalesce(cost, 0), cost IS NULL
+  FROM turns WHERE id = ?1
+ON CONFLICT DO UPDATE
+   SET messages = messages + 1, input_tokens = input_tokens + excluded.input_tokens,
+       output_tokens = output_tokens + excluded.output_tokens,
+       cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
+       cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, cost = cost + excluded.cost,
+       unpriced = unpriced + excluded.unpriced;
 
 -- name: insert_turn
 INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id,
                    ordinal, active, status, attempt, failures, last_seq, seq_at_adoption, worker, lease_until,
                    watched_until, watched_ms, cancel_requested_at, background, principal_ref, idempotency_key,
                    request_hash, snapshot, source, model, metadata, month, input_tokens, output_tokens,
-                   cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at)
+                   cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at, agent_id)
 VALUES (:id, :org_id, :workspace_id, :conversation_id, :user_id, :key_id, :parent_turn_id, :beside_turn_id,
         :ordinal, :active, :status, :attempt, :failures, :last_seq, :seq_at_adoption, :worker, :lease_until,
         :watched_until, :watched_ms, :cancel_requested_at, :background, :principal_ref, :idempotency_key,
         :request_hash, :snapshot, :source, :model, :metadata, :month, :input_tokens, :output_tokens,
-        :cache_read_tokens, :cache_write_tokens, :error, :created_at, :started_at, :settled_at);
+        :cache_read_tokens, :cache_write_tokens, :error, :created_at, :started_at, :settled_at, :agent_id);
 
 -- name: insert_whole_turn
 -- A turn that happened elsewhere: settled from the start.
@@ -198,18 +251,24 @@ SELECT id FROM messages WHERE turn_id = :turn AND turn_sequence = :sequence;
 -- name: advance_turn
 UPDATE turns SET last_seq = ?2 WHERE id = ?1;
 
+-- name: settlement_facts
+-- The turn as its settlement finds it, whether it has one-time tokens, and whether another turn waits for its end.
+SELECT {t.turn_columns}, t.org_id, t.key_id, t.files_written,
+       EXISTS (SELECT 1 FROM one_time_tokens o WHERE o.turn_id = t.id),
+       EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
+                WHERE q.conversation_id = t.conversation_id AND q.status = 'queued')
+  FROM turns t
+ WHERE t.id = ?1;
+
 -- name: settle_turn
 UPDATE turns
-   SET status = :status, last_seq = :last_seq, lease_until = NULL, settled_at = :now, error = :error,
-       input_tokens = :input, output_tokens = :output, cache_read_tokens = :cache_read,
-       cache_write_tokens = :cache_write, cost = :cost, report = :report
- WHERE id = :turn
-RETURNING {turn_columns}, key_id;
+   SET status = ?2, last_seq = ?3, lease_until = NULL, settled_at = ?4, error = ?5, input_tokens = ?6,
+       output_tokens = ?7, cache_read_tokens = ?8, cache_write_tokens = ?9, cost = ?10,
+       report = ?11
+ WHERE id = ?1;
 
 -- name: conversation_settled
-UPDATE conversations
-   SET head_turn_id = :turn, message_count = message_count + :messages, updated_at = :now
- WHERE id = :conversation;
+UPDATE conversations SET head_turn_id = ?2, message_count = message_count + ?3, updated_at = ?4 WHERE id = ?1;
 
 -- name: expire_tokens
 UPDATE one_time_tokens SET expires_at = :now WHERE turn_id = :turn AND used_at IS NULL AND expires_at > :now;
@@ -256,8 +315,8 @@ SELECT :key UNION SELECT a.value FROM api_keys k, json_each(k.ancestors) a WHERE
 
 -- name: refund_message
 UPDATE usage
-   SET ui_messages = ui_messages - :ui, api_messages = api_messages - :api
- WHERE org_id = :org AND scope = :scope AND scope_id = :scope_id AND month = :month;
+   SET ui_messages = ui_messages - ?3, api_messages = api_messages - ?4
+ WHERE org_id = ?1 AND scope = ?5 AND scope_id = ?6 AND month = ?2;
 
 -- name: request_cancel
 UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now) WHERE id = :turn AND status = 'running';
@@ -276,12 +335,12 @@ UPDATE turns INDEXED BY turns_single_flight SET lease_until = 0 WHERE status = '
 
 -- name: expired_turns
 -- Turns to adopt: running, and their leases have ended. The longest abandoned come first. The columns are those of
--- `rules.turns.ExpiredTurn`, in its order.
+-- `rules.turns.ExpiredTurn`, in its order. Turns that were handed over have no lease.
 SELECT t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
        t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
   FROM turns t INDEXED BY turns_single_flight
- WHERE t.status = 'running' AND t.lease_until < :now
+ WHERE t.status = 'running' AND t.lease_until < :now AND (NOT :only_handed_over OR t.lease_until = 0)
  ORDER BY t.lease_until, t.id
  LIMIT :limit;
 
@@ -322,7 +381,9 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                                  AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL)
                    OR (c.title IS NOT NULL
                        AND NOT EXISTS (SELECT 1 FROM search_entries e
-                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)));
+                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),
+       EXISTS (SELECT 1 FROM erasures e WHERE e.done_at IS NULL AND e.not_before <= :now),
+       coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0);
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.

@@ -1,8 +1,10 @@
 """The threads of a SQLite store: one that writes, with group commit, some that read, and one for checkpoints.
 
-The writer runs all jobs that wait in one transaction, each in a savepoint of its own. A caller gets the result of its
-job only after COMMIT has returned, which is one flush of the disk for all of them. A job that fails takes back only its
-own changes. Once handed over, a job is done even if its caller has been cancelled.
+The writer runs all jobs that wait in one transaction. A caller gets the result of its job only after COMMIT has
+returned, which is one flush of the disk for all of them. A job looks first and writes then, so one that is refused has
+changed nothing, and the others go on. If one fails after it has written, the transaction is rolled back and each job
+runs again in a transaction of its own. A savepoint for each job would cost every job a copy of each page that it
+changes. Once handed over, a job is done even if its caller has been cancelled.
 
 A read never waits for the writer. No cursor outlives its job, so that no reader holds back a checkpoint.
 
@@ -50,6 +52,8 @@ class PendingJob(Struct, eq=False):
     future: "asyncio.Future[Any]"
     result: Any = None
     error: Exception | None = None
+    is_bare: bool = False
+    """It runs outside of a transaction."""
 
 
 class Statistics(Struct):
@@ -83,6 +87,14 @@ class Writer:
         self._queue.put(PendingJob(job, future))
         return future
 
+    def ask_bare(self, job: Job[T]) -> "asyncio.Future[T]":
+        """The same for a job that cannot run in a transaction. No other write runs meanwhile."""
+        if self._is_closed:
+            raise Unavailable("The store is closed.")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(PendingJob(job, future, is_bare=True))
+        return future
+
     async def close(self) -> None:
         """Finish what was handed over, then stop."""
         if not self._is_closed:
@@ -110,10 +122,19 @@ class Writer:
     def _run(self, group: list[PendingJob]) -> None:
         self.statistics.jobs += len(group)
         self.statistics.largest_group = max(self.statistics.largest_group, len(group))
-        if len(group) > 1 and self._run_together(group):
+        if len(group) > 1 and not any(asked.is_bare for asked in group) and self._run_together(group):
             return
         for asked in group:
-            self._run_alone(asked)
+            if asked.is_bare:
+                self._run_bare(asked)
+            else:
+                self._run_alone(asked)
+
+    def _run_bare(self, asked: PendingJob) -> None:
+        try:
+            asked.result = asked.job(self._session)
+        except Exception as exc:
+            asked.error = exc
 
     def _run_alone(self, asked: PendingJob) -> None:
         asked.error = None
@@ -128,36 +149,29 @@ class Writer:
             self._roll_back()
 
     def _run_together(self, group: Sequence[PendingJob]) -> bool:
-        """Run them in one transaction. False if it was lost as a whole, so that each must be run again alone.
-
-        SQLite may end a transaction by itself (a full disk does), and then a savepoint protects nothing.
-        """
+        """Run them in one transaction. False if it was lost as a whole, so that each must be run again alone."""
         try:
             self._execute("BEGIN IMMEDIATE")
-            for asked in group:
-                if not self._run_in_savepoint(asked):
-                    self.statistics.groups_abandoned += 1
-                    return False
-            self._execute("COMMIT")
-        except Exception:
-            self._roll_back()
-            self.statistics.groups_abandoned += 1
-            return False
-        self.statistics.commits += 1
-        return True
+            if all(self._leaves_transaction(asked) for asked in group):
+                self._execute("COMMIT")
+                self.statistics.commits += 1
+                return True
+        except Exception:  # the commit failed; each job will say what is wrong
+            pass
+        self._roll_back()
+        self.statistics.groups_abandoned += 1
+        return False
 
-    def _run_in_savepoint(self, asked: PendingJob) -> bool:
-        """False if the whole transaction is gone."""
-        self._execute("SAVEPOINT job")
+    def _leaves_transaction(self, asked: PendingJob) -> bool:
+        """Run the job. False if it has failed and the transaction is spoilt: it has changed something before, or SQLite
+        has ended the transaction by itself (a full disk does that)."""
+        changes = self._connection.total_changes()
         try:
             self._session.now = self._session.clock()
             asked.result = asked.job(self._session)
         except Exception as exc:
-            if not self._connection.in_transaction:
-                return False
             asked.error = exc
-            self._execute("ROLLBACK TO job")
-        self._execute("RELEASE job")
+            return self._connection.in_transaction and self._connection.total_changes() == changes
         return True
 
     def _roll_back(self) -> None:

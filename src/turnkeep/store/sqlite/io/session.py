@@ -27,6 +27,7 @@ BUSY_SECONDS = 5
 CACHE_KIB = 16 * 1024
 
 _RUNNING = "(SELECT r.id FROM turns r WHERE r.conversation_id = {0}.id AND r.status = 'running') AS running_turn_id"
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)_(columns|values|changes)\}")
 
 
@@ -100,9 +101,11 @@ def load_texts() -> Mapping[str, str]:
     """The queries of this store, with the columns of `rows.py` written in where they say `{turn_columns}`.
 
     `{m.message_columns}` puts the table's name before each. `{new_file_values}` are the parameters of these names, and
-    `{…_changes}` sets each column to its parameter.
+    `{…_changes}` sets each column to its parameter. Comments and indents are left out: a statement is found by its
+    whole text each time it runs, and a thousand characters take as long as a small query.
     """
-    return {name: _PLACE.sub(_columns, text) for name, text in load_queries("sqlite").items()}
+    texts = load_queries("sqlite").items()
+    return {name: " ".join(_COMMENT.sub("", _PLACE.sub(_columns, text)).split()) for name, text in texts}
 
 
 def _columns(place: re.Match[str]) -> str:

@@ -33,22 +33,7 @@ BEGIN
          WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency;
     END IF;
     SELECT turnkeep.known_turn(t) INTO v_by_id FROM turnkeep.turns t WHERE t.id = v_turn;
-    SELECT json_build_object(
-               'workspace', w.monthly_message_limit,
-               'user', coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
-               'tokens', m.monthly_token_limit, 'cost', m.monthly_cost_limit,
-               'used_tokens', coalesce(u.input_tokens + u.output_tokens, 0), 'used_cost', coalesce(u.cost, 0),
-               'keys', CASE WHEN v_keys <> '{}' THEN (
-                   SELECT json_object_agg(k.id, k.monthly_message_limit) FROM turnkeep.api_keys k
-                    WHERE k.id = ANY (v_keys) AND k.org_id = v_org AND k.monthly_message_limit IS NOT NULL) END)
-      INTO v_limits
-      FROM turnkeep.workspaces w
-      LEFT JOIN turnkeep.members m ON m.id = v_user AND m.org_id = v_org
-      LEFT JOIN turnkeep.usage u
-             ON u.org_id = v_org AND u.scope = 'user' AND u.scope_id = v_user
-            AND (m.monthly_token_limit IS NOT NULL OR m.monthly_cost_limit IS NOT NULL)
-            AND u.month = to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')
-     WHERE w.id = v_workspace AND w.org_id = v_org;
+    v_limits := turnkeep.limits_of(v_org, v_workspace, v_user, v_keys);
     IF v_conversation IS NOT NULL THEN
         SELECT turnkeep.claimed_conversation(c) INTO v_place FROM turnkeep.conversations c
          WHERE c.id = v_conversation AND c.org_id = v_org AND c.workspace_id = v_workspace
@@ -63,10 +48,75 @@ BEGIN
         'by_key', v_by_key,
         'by_id', v_by_id,
         'limits', v_limits,
+        'has_workspace', EXISTS (SELECT 1 FROM turnkeep.workspaces w WHERE w.id = v_workspace AND w.org_id = v_org),
+        'has_user', v_user IS NULL OR turnkeep.has_user(v_org, v_user),
         'has_agent', v_agent IS NULL OR turnkeep.has_agent(v_org, v_workspace, v_agent),
         'conversation', v_place,
         'beside', v_replaced,
         'attachments', CASE WHEN v_files <> '{}' THEN turnkeep.attachable(v_org, v_workspace, v_owner, v_conversation, v_files) END);
+END $$;
+
+-- The limits of those scopes that have any (`rules.claims.ScopeLimits`). What they have used is looked up only where tokens or
+-- cost have a limit.
+CREATE FUNCTION turnkeep.limits_of(p_org text, p_workspace text, p_user text, p_keys text[]) RETURNS json
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT json_agg(json_build_object(
+                   'scope', l.scope, 'scope_id', l.id, 'messages', l.messages, 'tokens', l.tokens, 'cost', l.cost,
+                   'turns', l.turns,
+                   'used_tokens', CASE WHEN l.tokens IS NOT NULL THEN (turnkeep.spent_of(p_org, l.scope, l.id)).tokens END,
+                   'used_cost', CASE WHEN l.cost IS NOT NULL THEN (turnkeep.spent_of(p_org, l.scope, l.id)).cost END))
+          FROM (SELECT 'workspace' AS scope, w.id, w.monthly_message_limit AS messages, w.monthly_token_limit AS tokens,
+                       w.monthly_cost_limit AS cost, w.parallel_turn_limit AS turns
+                  FROM turnkeep.workspaces w WHERE w.id = p_workspace AND w.org_id = p_org
+                 UNION ALL
+                SELECT 'user', m.id, coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
+                       coalesce(m.monthly_token_limit, w.user_monthly_token_limit),
+                       coalesce(m.monthly_cost_limit, w.user_monthly_cost_limit),
+                       coalesce(m.parallel_turn_limit, w.user_parallel_turn_limit)
+                  FROM turnkeep.members m JOIN turnkeep.workspaces w ON w.id = m.workspace_id
+                 WHERE m.id = p_user AND m.org_id = p_org
+                 UNION ALL
+                SELECT 'key', k.id, k.monthly_message_limit, k.monthly_token_limit, k.monthly_cost_limit,
+                       k.parallel_turn_limit
+                  FROM turnkeep.api_keys k WHERE k.id = ANY (p_keys) AND k.org_id = p_org) l
+         WHERE coalesce(l.messages, l.tokens, l.cost, l.turns) IS NOT NULL), '[]');
+END $$;
+
+-- What a scope has used in this month. The keys that a key has made count with it.
+CREATE FUNCTION turnkeep.spent_of(p_org text, p_scope text, p_id text, OUT tokens bigint, OUT cost double precision)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT coalesce(sum(u.input_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0) INTO tokens, cost
+      FROM turnkeep.usage u
+     WHERE u.org_id = p_org AND u.scope = p_scope
+       AND u.month = to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')
+       AND u.scope_id IN (SELECT p_id UNION ALL SELECT d.id FROM turnkeep.api_keys d
+                           WHERE p_scope = 'key' AND d.org_id = p_org AND strpos(d.ancestors, p_id) > 0);
+END $$;
+
+-- Turns of a scope that run or wait, but for those that are being stopped. The turns of a key are those of the keys that it
+-- made, too.
+CREATE FUNCTION turnkeep.open_turns_of(p_scope text, p_id text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT count(*)
+          FROM (SELECT r.workspace_id, r.user_id, r.key_id FROM turnkeep.turns r
+                 WHERE r.status = 'running' AND r.cancel_requested_at IS NULL
+                 UNION ALL
+                SELECT q.workspace_id, q.user_id, q.key_id FROM turnkeep.turns q WHERE q.status = 'queued') t
+         WHERE CASE p_scope
+               WHEN 'workspace' THEN t.workspace_id = p_id
+               WHEN 'user' THEN t.user_id = p_id
+               ELSE t.key_id = p_id OR EXISTS (SELECT 1 FROM turnkeep.api_keys d
+                                                WHERE d.id = t.key_id AND strpos(d.ancestors, p_id) > 0) END);
+END $$;
+
+-- Whether there is such a user who may do something.
+CREATE FUNCTION turnkeep.has_user(p_org text, p_user text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM turnkeep.members m WHERE m.id = p_user AND m.org_id = p_org AND NOT m.is_disabled);
 END $$;
 
 -- A turn as `rules.claims.KnownTurn` has it.
@@ -122,7 +172,8 @@ END $$;
 
 -- Write claims as they were decided; return the conversations of those that were left out, with nothing written, because
 -- their conversation is not as the facts of the claim have it any more (no facts: it was locked and looked at). A turn under
--- the same id or key violates a unique index. Raises TK006, with the counters, if one of them is over its limit.
+-- the same id or key violates a unique index. Raises TK006, with the counters, if one of them is over its limit, and TK011 if
+-- a user who begins a conversation was erased or disabled.
 --
 -- Each claim has a conversation of its own. Turns, questions and first events come as rows of their tables. `p_counters` has
 -- one for everything that a message is counted for; claims of one user or key count together. `p_new` is a list of the
@@ -186,13 +237,31 @@ BEGIN
     SELECT array_agg(c.scope_id), array_agg(c.messages) INTO v_ids, v_messages FROM counted c;
     INSERT INTO turnkeep.messages SELECT m.* FROM unnest(p_messages) m;
     INSERT INTO turnkeep.turn_events SELECT e.* FROM unnest(p_events) e;
-    IF EXISTS (SELECT 1 FROM unnest(p_counters) n WHERE n."limit" IS NOT NULL) THEN
-        PERFORM turnkeep.refuse('TK006', 'over a limit', (
-                   SELECT json_object_agg(a.scope_id, a.messages)::text FROM unnest(v_ids, v_messages) AS a (scope_id, messages)))
-           FROM unnest(p_counters) n
-           JOIN unnest(v_ids, v_messages) AS c (scope_id, messages) ON c.scope_id = n.scope_id AND c.messages > n."limit";
+    -- Now the counters are locked. A statement that begins here sees every claim that was counted before.
+    IF EXISTS (SELECT 1 FROM unnest(p_counters) n WHERE n."limit" IS NOT NULL OR n.turns IS NOT NULL) THEN
+        PERFORM turnkeep.check_counters(p_counters, v_ids, v_messages);
+    END IF;
+    -- An erasure disables its user before it locks the user's counter. So it sees this claim, or this claim sees that.
+    IF p_new IS NOT NULL AND EXISTS (
+        SELECT 1 FROM unnest(p_turns) t WHERE t.user_id IS NOT NULL AND NOT turnkeep.has_user(t.org_id, t.user_id)
+           AND t.ordinal = 1) THEN
+        PERFORM turnkeep.refuse('TK011', 'a user is gone');
     END IF;
     RETURN v_left;
+END $$;
+
+-- Raise TK006, with what was counted (`rules.claims.Counted`), if a counter is over its limit of messages or of parallel turns.
+CREATE FUNCTION turnkeep.check_counters(p_counters turnkeep.message_counter[], p_ids text[], p_messages integer[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_messages json := (SELECT json_object_agg(a.id, a.messages) FROM unnest(p_ids, p_messages) AS a (id, messages));
+    v_turns    json := (SELECT json_object_agg(n.scope_id, turnkeep.open_turns_of(n.scope, n.scope_id))
+                          FROM (SELECT DISTINCT c.scope, c.scope_id FROM unnest(p_counters) c WHERE c.turns IS NOT NULL) n);
+BEGIN
+    PERFORM turnkeep.refuse('TK006', 'over a limit', json_strip_nulls(json_build_object(
+                   'messages', v_messages, 'turns', v_turns))::text)
+       FROM unnest(p_counters) n
+      WHERE (v_messages ->> n.scope_id)::bigint > n."limit" OR (v_turns ->> n.scope_id)::bigint > n.turns;
 END $$;
 
 -- Write one claim that changes more than it adds: it attaches files, starts beside another turn, or interrupts. False, with

@@ -38,7 +38,8 @@ BEGIN
                cache_write_tokens = f.cache_write_tokens, cost = f.cost, report = f.report
           FROM fence f WHERE t.id = f.turn_id AND f.stand = 'held' AND NOT f.is_waited_for
         RETURNING t.id, t.org_id, t.workspace_id, t.conversation_id, t.user_id, t.key_id, t.month, t.input_tokens,
-                  t.output_tokens, t.cost, t.files_written, f.has_final, f.entry_id, f.entry_type, t AS turn
+                  t.output_tokens, t.cache_read_tokens, t.cache_write_tokens, t.cost, t.agent_id, t.model, t.source,
+                  t.created_at, t.files_written, f.has_final, f.entry_id, f.entry_type, t AS turn
     ), headed AS (
         UPDATE turnkeep.conversations c
            SET head_turn_id = e.id, updated_at = v_now, message_count = c.message_count + e.has_final::integer
@@ -79,6 +80,21 @@ BEGIN
         ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
            SET input_tokens = u.input_tokens + excluded.input_tokens,
                output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost
+    ), counted_days AS (
+        INSERT INTO turnkeep.usage_days AS d
+               (org_id, workspace_id, day, user_id, agent_id, model, source, messages, input_tokens, output_tokens,
+                cache_read_tokens, cache_write_tokens, cost, unpriced)
+        SELECT e.org_id, e.workspace_id, to_char(to_timestamp(e.created_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD'),
+               coalesce(e.user_id, ''), coalesce(e.agent_id, ''), coalesce(e.model, ''), e.source, count(*),
+               sum(e.input_tokens), sum(e.output_tokens), sum(e.cache_read_tokens), sum(e.cache_write_tokens),
+               coalesce(sum(e.cost), 0), count(*) - count(e.cost)
+          FROM ended e GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
+        ON CONFLICT (org_id, workspace_id, day, user_id, agent_id, model, source) DO UPDATE
+           SET messages = d.messages + excluded.messages, input_tokens = d.input_tokens + excluded.input_tokens,
+               output_tokens = d.output_tokens + excluded.output_tokens,
+               cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
+               cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens, cost = d.cost + excluded.cost,
+               unpriced = d.unpriced + excluded.unpriced
     )
     SELECT f.turn_id, CASE WHEN f.stand = 'held' AND f.is_waited_for THEN 'waiting' ELSE f.stand END, f.last_seq, e.turn
       FROM fence f LEFT JOIN ended e ON e.id = f.turn_id;

@@ -1,0 +1,69 @@
+"""The verbs of erasures: jobs that any worker can continue, and their steps."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from turnkeep.ids import ConversationId, ErasureId, FileId, TurnId, UserId
+from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ErasureJob
+
+
+class ErasureStore(Protocol):
+    """What must be gone for good. Each step may be repeated, also by two workers at once: each thing counts once."""
+
+    async def begin_erasure(
+        self,
+        principal: Principal,
+        *,
+        user_id: UserId | None = None,
+        conversation_id: ConversationId | None = None,
+        lease_seconds: float,
+    ) -> ErasureJob:
+        """Write down what shall be erased. From now on the user is disabled. The job is leased to the caller.
+
+        Returns the job that is under way, if there is one. NotFound for a conversation that the principal does not
+        own; it may be deleted already.
+        """
+
+    async def erasure(self, principal: Principal, erasure_id: ErasureId) -> ErasureJob:
+        """A job of the principal's workspace. NotFound for another, and for one that ended a month ago."""
+
+    async def take_erasures(self, *, lease_seconds: float, limit: int = 10) -> list[ErasureJob]:
+        """Lease jobs that no worker goes on with."""
+
+    async def postpone_erasure(self, erasure_id: ErasureId, *, seconds: float) -> None:
+        """Let any worker continue it after this time."""
+
+    async def conversations_to_erase(self, job: ErasureJob, *, limit: int = 1_000) -> list[ConversationId]: ...
+
+    async def hide_conversations(self, conversation_ids: Sequence[ConversationId]) -> list[TurnId]:
+        """Delete them softly, and end turns that wait. Returns the turns that run: they are asked to stop."""
+
+    async def files_to_erase(
+        self, job: ErasureJob, conversation_ids: Sequence[ConversationId] = (), *, limit: int = 100
+    ) -> list[tuple[FileId, str]]:
+        """Files of these conversations and of the user, with their storage keys."""
+
+    async def erase_files(self, job: ErasureJob, file_ids: Sequence[FileId]) -> None:
+        """Erase these rows. The caller has erased the bytes."""
+
+    async def erase_conversations(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
+        """Erase them with everything in them, but for those in which a turn still runs. Returns the storage keys of
+        files that went with them."""
+
+    async def erase_knowledge(self, job: ErasureJob) -> None:
+        """Erase the user's pages, and the rows that the user added to tables of others. The user's tables are deleted;
+        `purge_knowledge` erases them, and texts whose last file is gone."""
+
+    async def close_erasure(self, job: ErasureJob) -> bool:
+        """Whether nothing is left. Then the user is gone, and what they used is counted for an anonymous id."""
+
+    async def finish_erasures(self, erasure_ids: Sequence[ErasureId]) -> None:
+        """They are done, and do not name whom they erased any more. Jobs that ended a month ago are dropped."""
+
+    async def scrub(self, *, most_bytes: int | None = None) -> bool:
+        """Let no free page, index or log of the database hold what was erased. Writes wait meanwhile.
+
+        False, with nothing done, if the database is larger than `most_bytes`. PostgreSQL does this by itself, in its
+        own time (`docs/howto/erase-a-user.md`).
+        """

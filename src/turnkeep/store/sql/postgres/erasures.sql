@@ -1,0 +1,174 @@
+-- Erasures: their jobs, and the statements of their steps. Each may be repeated. The user is NULL for the erasure of one
+-- conversation.
+
+-- name: lock_erasures
+-- Of requests at once for the same erasure, the first makes it.
+SELECT 1 FROM turnkeep.workspaces w WHERE w.id = $1 FOR NO KEY UPDATE
+
+-- name: open_erasure
+-- The erasure of this user or conversation that is under way.
+SELECT {e.erasure_columns} FROM turnkeep.erasures e
+ WHERE e.done_at IS NULL AND e.org_id = $1 AND e.workspace_id = $2 AND (e.user_id = $3::text OR e.conversation_id = $4::text)
+
+-- name: insert_erasure
+INSERT INTO turnkeep.erasures AS e (id, org_id, workspace_id, user_id, conversation_id, counts, created_at, not_before)
+SELECT $1, $2, $3, $4, $5, $6, n.now, n.now + $7::bigint FROM (SELECT turnkeep.now_ms() AS now) n
+ON CONFLICT (id) DO UPDATE SET not_before = excluded.not_before
+RETURNING {e.erasure_columns}
+
+-- name: erasure
+SELECT {e.erasure_columns} FROM turnkeep.erasures e WHERE e.id = $1 AND e.org_id = $2 AND e.workspace_id = $3
+
+-- name: take_erasures
+UPDATE turnkeep.erasures e SET not_before = n.now + $1::bigint
+  FROM (SELECT turnkeep.now_ms() AS now) n
+ WHERE e.id IN (SELECT x.id FROM turnkeep.erasures x WHERE x.done_at IS NULL AND x.not_before <= turnkeep.now_ms()
+                 ORDER BY x.not_before LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING {e.erasure_columns}
+
+-- name: postpone_erasure
+UPDATE turnkeep.erasures e SET not_before = turnkeep.now_ms() + $2::bigint WHERE e.id = $1 AND e.done_at IS NULL
+
+-- name: erased_counts
+-- The job stays locked.
+SELECT e.counts FROM turnkeep.erasures e WHERE e.id = $1 FOR UPDATE
+
+-- name: count_erased
+-- More was erased; the worker goes on with it.
+UPDATE turnkeep.erasures e SET counts = $2, not_before = greatest(e.not_before, turnkeep.now_ms() + $3::bigint) WHERE e.id = $1
+
+-- name: disable_user
+UPDATE turnkeep.members m SET is_disabled = true WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.id = $3
+RETURNING m.id
+
+-- name: conversations_to_erase
+SELECT c.id FROM turnkeep.conversations c
+ WHERE c.org_id = $1 AND c.workspace_id = $2 AND (c.user_id = $3::text OR c.id = $4::text) LIMIT $5
+
+-- name: hide_conversations
+-- Soft, with their files; turns that run are asked to stop. Says which.
+WITH locked AS MATERIALIZED (
+    SELECT c.id FROM turnkeep.conversations c WHERE c.id = ANY ($1::text[]) ORDER BY c.id FOR UPDATE
+), hidden AS (
+    UPDATE turnkeep.conversations c SET deleted_at = coalesce(c.deleted_at, $2) FROM locked l WHERE c.id = l.id
+), files AS (
+    UPDATE turnkeep.files f SET deleted_at = $2, deleted_with = f.conversation_id FROM locked l
+     WHERE f.conversation_id = l.id AND f.deleted_at IS NULL
+)
+UPDATE turnkeep.turns t SET cancel_requested_at = coalesce(t.cancel_requested_at, $2)
+  FROM locked l WHERE t.conversation_id = l.id AND t.status = 'running'
+RETURNING t.id
+
+-- name: waiting_turns_of
+SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]) AND t.status = 'queued' ORDER BY t.id
+
+-- name: files_to_erase
+SELECT f.id, f.storage_key FROM turnkeep.files f
+ WHERE f.conversation_id = ANY ($1::text[]) OR f.user_id = $2::text LIMIT $3
+
+-- name: erase_files
+DELETE FROM turnkeep.files f WHERE f.id = ANY ($1::text[]) RETURNING f.storage_key, f.size
+
+-- name: lock_erasable
+-- Those of these conversations in which nothing runs. They stay locked.
+SELECT c.id FROM turnkeep.conversations c
+ WHERE c.id = ANY ($1::text[])
+   AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+ ORDER BY c.id FOR UPDATE
+
+-- name: size_of_conversations
+-- Their turns, messages, files and their bytes.
+SELECT (SELECT count(*) FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[])),
+       (SELECT count(*) FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+         WHERE t.conversation_id = ANY ($1::text[]) AND NOT m.internal),
+       (SELECT count(*) FROM turnkeep.files f WHERE f.conversation_id = ANY ($1::text[])),
+       (SELECT coalesce(sum(f.size), 0)::bigint FROM turnkeep.files f WHERE f.conversation_id = ANY ($1::text[]))
+
+-- name: erase_pages
+WITH gone AS (
+    DELETE FROM turnkeep.pages p WHERE p.org_id = $1 AND p.workspace_id = $2 AND p.user_id = $3 RETURNING p.id, p.org_id
+), dropped AS (
+    DELETE FROM turnkeep.passages x USING gone g WHERE x.owner = g.id AND x.org_id = g.org_id
+)
+SELECT g.id FROM gone g
+
+-- name: hide_tables
+-- `purge_knowledge` erases them, with their rows and batches.
+UPDATE turnkeep.tables t SET deleted_at = turnkeep.now_ms(), import_id = NULL, import_at = NULL
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.user_id = $3 AND t.deleted_at IS NULL
+RETURNING t.row_count
+
+-- name: abandon_imports_of
+-- Imports of this user into tables of others.
+UPDATE turnkeep.tables t SET import_id = 'abandoned', import_at = 0, import_user_id = NULL
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.import_user_id = $3 AND t.import_id IS NOT NULL
+
+-- name: forget_importer
+UPDATE turnkeep.tables t SET import_user_id = NULL WHERE t.import_user_id = $1
+
+-- name: erase_rows_of_user
+-- Rows that this user added to tables of others. Tables are locked first, as every other write does.
+WITH found AS MATERIALIZED (
+    SELECT t.id FROM turnkeep.tables t
+     WHERE t.id IN (SELECT r.table_id FROM turnkeep.table_rows r WHERE r.org_id = $1 AND r.user_id = $2)
+       AND t.deleted_at IS NULL
+     ORDER BY t.id FOR UPDATE
+), gone AS (
+    DELETE FROM turnkeep.table_rows r USING found f WHERE r.table_id = f.id AND r.user_id = $2 RETURNING r.table_id, r.number
+), batches AS (
+    DELETE FROM turnkeep.row_batches b WHERE b.user_id = $2
+), shown AS (
+    SELECT g.table_id, count(*) FILTER (WHERE t.import_first IS NULL OR g.number NOT BETWEEN t.import_first AND t.import_last)
+           AS rows
+      FROM gone g JOIN turnkeep.tables t ON t.id = g.table_id GROUP BY g.table_id
+), counted AS (
+    UPDATE turnkeep.tables t SET row_count = t.row_count - s.rows FROM shown s WHERE t.id = s.table_id
+)
+SELECT count(*) FROM gone
+
+-- name: lock_counters_of_user
+-- A claim of this user that is under way ends before this returns. One that comes later finds that the user is disabled.
+INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month)
+SELECT $1, 'user', $2, to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC' + d * interval '1 day', 'YYYY-MM')
+  FROM unnest(ARRAY[-1, 0, 1]) AS d
+ GROUP BY 4 ORDER BY 4
+ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE SET cost = u.cost
+
+-- name: left_to_erase
+-- Whether anything of the user is left.
+SELECT EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.org_id = $1 AND c.workspace_id = $2
+                  AND (c.user_id = $3::text OR c.id = $4::text))
+       OR EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.user_id = $3::text)
+       OR EXISTS (SELECT 1 FROM turnkeep.pages p WHERE p.org_id = $1 AND p.workspace_id = $2 AND p.user_id = $3::text)
+       OR EXISTS (SELECT 1 FROM turnkeep.tables t WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.user_id = $3::text)
+       OR EXISTS (SELECT 1 FROM turnkeep.table_rows r WHERE r.org_id = $1 AND r.user_id = $3::text)
+
+-- name: anonymous_usage
+-- Months in which nothing was used were made by the lock alone.
+WITH empty AS (
+    DELETE FROM turnkeep.usage u
+     WHERE u.org_id = $1 AND u.scope = 'user' AND u.scope_id = $2
+       AND (u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens) = (0, 0, 0, 0)
+)
+UPDATE turnkeep.usage u SET scope_id = $3
+ WHERE u.org_id = $1 AND u.scope = 'user' AND u.scope_id = $2
+   AND (u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens) <> (0, 0, 0, 0)
+
+-- name: anonymous_days
+UPDATE turnkeep.usage_days u SET user_id = $4 WHERE u.org_id = $1 AND u.workspace_id = $2 AND u.user_id = $3
+
+-- name: erase_outbox_of_user
+DELETE FROM turnkeep.outbox o WHERE o.org_id = $1 AND o.user_id = $2
+
+-- name: erase_user
+DELETE FROM turnkeep.members m WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.id = $3
+
+-- name: close_erasure
+UPDATE turnkeep.erasures e SET erased_at = turnkeep.now_ms() WHERE e.id = $1 AND e.erased_at IS NULL
+
+-- name: finish_erasures
+UPDATE turnkeep.erasures e SET done_at = coalesce(e.done_at, turnkeep.now_ms()), user_id = NULL, conversation_id = NULL
+ WHERE e.id = ANY ($1::text[])
+
+-- name: drop_old_erasures
+DELETE FROM turnkeep.erasures e WHERE e.done_at < turnkeep.now_ms() - $1::bigint

@@ -1,0 +1,133 @@
+-- Erasures: their jobs, and the statements of their steps. Each may be repeated. `user` is NULL for the erasure of one
+-- conversation.
+
+-- name: open_erasure
+-- The erasure of this user or conversation that is under way.
+SELECT {erasure_columns} FROM erasures
+ WHERE done_at IS NULL AND org_id = :org AND workspace_id = :workspace
+   AND (user_id = :user OR conversation_id = :conversation);
+
+-- name: insert_erasure
+INSERT INTO erasures (id, org_id, workspace_id, user_id, conversation_id, counts, created_at, not_before)
+VALUES (:id, :org, :workspace, :user, :conversation, :counts, :now, :until)
+RETURNING {erasure_columns};
+
+-- name: erasure
+SELECT {erasure_columns} FROM erasures WHERE id = :id AND org_id = :org AND workspace_id = :workspace;
+
+-- name: due_erasures
+SELECT id FROM erasures WHERE done_at IS NULL AND not_before <= :now ORDER BY not_before LIMIT :limit;
+
+-- name: take_erasure
+UPDATE erasures SET not_before = :until WHERE id = :id RETURNING {erasure_columns};
+
+-- name: postpone_erasure
+UPDATE erasures SET not_before = :until WHERE id = :id AND done_at IS NULL;
+
+-- name: abandon_erasures
+-- One process has this file, so the worker that held them has ended.
+UPDATE erasures SET not_before = 0 WHERE done_at IS NULL;
+
+-- name: count_erased
+-- More was erased; the worker goes on with it.
+UPDATE erasures SET counts = :counts, not_before = max(not_before, :until) WHERE id = :id;
+
+-- name: erased_counts
+SELECT counts FROM erasures WHERE id = :id;
+
+-- name: disable_user
+UPDATE members SET is_disabled = 1 WHERE org_id = :org AND workspace_id = :workspace AND id = :user;
+
+-- name: erasable_conversation
+-- The principal's conversation, whether it is deleted or not.
+SELECT 1 FROM conversations c
+ WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND (:user IS NULL OR c.user_id = :user);
+
+-- name: conversations_to_erase
+SELECT id FROM conversations
+ WHERE org_id = :org AND workspace_id = :workspace AND (user_id = :user OR id = :conversation) LIMIT :limit;
+
+-- name: running_turn_of
+SELECT id FROM turns WHERE conversation_id = :conversation AND status = 'running';
+
+-- name: hidden_conversation
+UPDATE conversations SET deleted_at = coalesce(deleted_at, :now) WHERE id = :conversation;
+
+-- name: files_to_erase
+SELECT id, storage_key FROM files WHERE conversation_id IN (SELECT value FROM json_each(:conversations))
+ UNION
+SELECT id, storage_key FROM files WHERE user_id = :user
+ LIMIT :limit;
+
+-- name: erase_file
+DELETE FROM files WHERE id = :file RETURNING storage_key, size;
+
+-- name: size_of_conversation
+-- Its turns, messages, files and their bytes.
+SELECT (SELECT count(*) FROM turns t WHERE t.conversation_id = :conversation),
+       (SELECT count(*) FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
+         WHERE t.conversation_id = :conversation AND m.internal = 0),
+       (SELECT count(*) FROM files f WHERE f.conversation_id = :conversation),
+       (SELECT coalesce(sum(f.size), 0) FROM files f WHERE f.conversation_id = :conversation);
+
+-- name: pages_to_erase
+SELECT id FROM pages WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user;
+
+-- name: hide_tables
+-- `purge_knowledge` erases them, with their rows and batches.
+UPDATE tables SET deleted_at = :now, import_id = NULL, import_at = NULL
+ WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL
+RETURNING row_count;
+
+-- name: abandon_imports_of
+-- Imports of this user into tables of others.
+UPDATE tables SET import_id = 'abandoned', import_at = 0, import_user_id = NULL
+ WHERE org_id = :org AND workspace_id = :workspace AND import_user_id = :user AND import_id IS NOT NULL;
+
+-- name: forget_importer
+UPDATE tables SET import_user_id = NULL WHERE import_user_id = :user;
+
+-- name: rows_of_user
+-- Rows that this user added to tables of others, in the order of their places.
+SELECT r.n FROM table_rows r
+ WHERE r.n > :after AND r.org_id = :org AND r.user_id = :user
+   AND EXISTS (SELECT 1 FROM tables t WHERE t.serial = r.n >> 32 AND t.deleted_at IS NULL)
+ ORDER BY r.n LIMIT :limit;
+
+-- name: uncount_row
+-- A row of an import that has not ended is not counted yet.
+UPDATE tables SET row_count = row_count - 1
+ WHERE serial = :serial AND (import_first IS NULL OR :number NOT BETWEEN import_first AND import_last);
+
+-- name: erase_batches_of_user
+DELETE FROM row_batches WHERE user_id = :user;
+
+-- name: left_to_erase
+-- Whether anything of the user is left. A conversation that begins after this finds no user.
+SELECT EXISTS (SELECT 1 FROM conversations WHERE org_id = :org AND workspace_id = :workspace
+                  AND (user_id = :user OR id = :conversation))
+       OR EXISTS (SELECT 1 FROM files WHERE user_id = :user)
+       OR EXISTS (SELECT 1 FROM pages WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
+       OR EXISTS (SELECT 1 FROM tables WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
+       OR EXISTS (SELECT 1 FROM table_rows WHERE org_id = :org AND user_id = :user);
+
+-- name: anonymous_usage
+UPDATE usage SET scope_id = :anonymous WHERE org_id = :org AND scope = 'user' AND scope_id = :user;
+
+-- name: anonymous_days
+UPDATE usage_days SET user_id = :anonymous WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user;
+
+-- name: erase_outbox_of_user
+DELETE FROM outbox WHERE org_id = :org AND user_id = :user;
+
+-- name: erase_user
+DELETE FROM members WHERE org_id = :org AND workspace_id = :workspace AND id = :user;
+
+-- name: close_erasure
+UPDATE erasures SET erased_at = :now WHERE id = :id AND erased_at IS NULL;
+
+-- name: finish_erasure
+UPDATE erasures SET done_at = coalesce(done_at, :now), user_id = NULL, conversation_id = NULL WHERE id = :id;
+
+-- name: drop_old_erasures
+DELETE FROM erasures WHERE done_at < :before;
