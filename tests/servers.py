@@ -88,8 +88,10 @@ class PostgresServer:
     removes the directory if `start` made it. The server never outlives this process, even if it is killed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, namespace: int | None = None) -> None:
+        """`namespace` is a process in whose network namespace the server listens. That needs root."""
         self._account = _account()
+        self._namespace = namespace
         self._binaries: Path | None = None
         self._home: Path | None = None
         self._owns_home = False
@@ -284,7 +286,7 @@ class PostgresServer:
         # Files and not pipes: the server inherits them, and a pipe would stay open as long as it runs.
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
-                [self._binaries / program, *arguments],
+                [*self._entry(), self._binaries / program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -293,13 +295,21 @@ class PostgresServer:
                 start_new_session=True,
                 timeout=120,
                 check=False,
-                **_credentials(self._account),
+                **({} if self._namespace else _credentials(self._account)),
             )
             if done.returncode != 0:
                 output.seek(0)
                 said = output.read().decode(errors="replace")
                 log = self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
                 raise PostgresFailed(f"{program} ended with {done.returncode}\n{said}\n{log}")
+
+    def _entry(self) -> list[str]:
+        """The command that enters the network namespace, and only then becomes the server's user."""
+        if self._namespace is None:
+            return []
+        assert self._account is not None, "only root can enter a network namespace"
+        user = [f"--setuid={self._account.pw_uid}", f"--setgid={self._account.pw_gid}"]
+        return ["nsenter", f"--target={self._namespace}", "--net", *user]
 
 
 class SharedPostgres:

@@ -1,5 +1,6 @@
 """Sign-in at an identity provider: who is let in, as whom, and every answer that is not believed."""
 
+import asyncio
 import base64
 import hmac
 import json
@@ -350,7 +351,22 @@ class TestRefusals:
             assert 'href="/signin/oidc?return_to=%2Fsettings%2Fusage"' in page.text
             assert code_of(await browser.get("/signin/oidc")) == (503, "unavailable")
 
-    async def test_a_provider_that_is_broken_or_another(self, server: ApiServer, provider: IdentityProvider) -> None:
+    async def test_one_that_is_away_is_not_asked_again_and_again(
+        self, server: ApiServer, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        provider.is_broken = True
+        browser = await a_browser(server)
+        answers = await asyncio.gather(*(browser.get("/signin/oidc") for _ in range(20)))
+        assert {code_of(answer) for answer in answers} == {(503, "unavailable")}
+        assert provider.requests == ["discovery"]
+        provider.is_broken = False
+        monkeypatch.setattr("turnkeep.api.identity.oidc.REFETCH_SECONDS", 0.0)
+        assert (await sign_in(browser, provider)).status_code == 303
+
+    async def test_a_provider_that_is_broken_or_another(
+        self, server: ApiServer, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("turnkeep.api.identity.oidc.REFETCH_SECONDS", 0.0)
         browser = await a_browser(server)
         for metadata in (
             {"issuer": "https://evil.example"},

@@ -312,6 +312,14 @@ class TestLinks:
             response = await browser.get("/signin", params={"token": token, "return_to": asked})
             assert response.headers["location"] == expected
 
+    async def test_a_disabled_operator_is_told_so(self, server: ApiServer, browser: Client) -> None:
+        token = SigninLinks(server.runtime.settings.data_dir).make()
+        await browser.get("/signin", params={"token": token})
+        await (await server.operator()).patch("/v1/users/local", json={"is_disabled": True})
+        response = await browser.get("/signin", params={"token": token})
+        assert code_of(response) == (403, "forbidden")
+        assert "disabled" in response.json()["detail"]
+
     async def test_a_bad_one_is_a_page_with_words_for_a_browser(self, server: ApiServer, browser: Client) -> None:
         response = await browser.get("/signin?token=x", headers={"accept": "text/html"})
         assert response.status_code == 401

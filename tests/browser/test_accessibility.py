@@ -97,6 +97,17 @@ async def tables(harness: Harness, chat: ChatPage) -> None:
     await expect(chat.page.get_by_text("Boats")).to_be_visible()
 
 
+async def people(harness: Harness, chat: ChatPage) -> None:
+    """An open invite, a disabled user, and the sessions of a user."""
+    client = await harness.api()
+    await client.post("/v1/invites", json={"user": "ann@example.com", "name": "Ann"})
+    await harness.server.user(client, "bob")
+    await client.patch("/v1/users/bob", json={"is_disabled": True})
+    await chat.page.goto(f"{harness.server.url}/settings/people")
+    await chat.page.get_by_role("button", name="Sessions of Operator").click()
+    await expect(chat.page.get_by_text("this browser")).to_be_visible()
+
+
 SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
     "greeting": greeting,
     "answer": answer,
@@ -108,6 +119,8 @@ SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
     "keys": settings("keys"),
     "pages": pages,
     "tables": tables,
+    "people": people,
+    "account": settings("account"),
 }
 
 
@@ -124,7 +137,21 @@ class TestAccessibility:
     async def test_axe_finds_nothing_serious_on_the_sign_in_page(self, harness: Harness) -> None:
         page = await harness.context.new_page()
         await page.goto(harness.server.url)
-        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        await expect(page.get_by_label("Or paste the link here")).to_be_visible()
+        await check_with_axe(page)
+
+    async def test_axe_finds_nothing_serious_where_a_session_has_ended(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        operator = await harness.server.operator()
+        await operator.delete("/v1/users/local/sessions")
+        await expect(chat.page.get_by_role("dialog", name="Your session has ended")).to_be_visible()
+        await check_with_axe(chat.page)
+
+    async def test_axe_finds_nothing_serious_on_an_invite(self, harness: Harness) -> None:
+        client = await harness.api()
+        page = await harness.context.new_page()
+        await page.goto((await client.post("/v1/invites", json={"user": "ann"})).json()["url"])
+        await expect(page.get_by_role("button", name="Accept and sign in")).to_be_visible()
         await check_with_axe(page)
 
     async def test_everything_can_be_done_with_the_keyboard(self, harness: Harness) -> None:

@@ -20,7 +20,7 @@ class TestBuiltPage:
             httpx.AsyncClient(trust_env=False, timeout=120) as client,
         ):
             answer = await client.get(server.url)
-            for path in ("/", "/c/conv_1", "/settings", "/settings/keys"):
+            for path in ("/", "/c/conv_1", "/settings", "/settings/keys", "/invite"):
                 answer = await client.get(server.url + path)
                 assert answer.status_code == 200
                 assert answer.headers["content-type"] == "text/html; charset=utf-8"

@@ -126,6 +126,50 @@ class TestOneQuestion:
             assert "It is sunny." in terminal.text
 
 
+class TestTheOperator:
+    """What the operator asks in the terminal belongs to the user whom the sign-in link signs in."""
+
+    def owner(self, shell: Shell, conversation_id: str) -> str | None:
+        async def read() -> str | None:
+            async with shell.site.client() as client:
+                user = (await client.conversations.get(conversation_id)).user
+            return None if user is None else user.external_id
+
+        return shell.on_server(read)
+
+    def test_a_chat_with_the_local_key_is_theirs(self, shell: Shell) -> None:
+        asked = shell.json("chat", "Hello?")
+        assert self.owner(shell, asked["conversation_id"]) == "local"
+        again = shell.json("chat", "-c", asked["conversation_id"], "And now?")
+        assert again["conversation_id"] == asked["conversation_id"]
+        last = shell.json("chat", "-c", "last", "And then?")
+        assert last["conversation_id"] == asked["conversation_id"]
+
+    def test_a_conversation_of_a_key_or_of_another_user_stays_theirs(self, shell: Shell) -> None:
+        async def ask(user: str | None) -> str:
+            async with shell.site.client(user=user) as client:
+                return (await client.ask("Hello?")).conversation_id
+
+        for user in (None, "kim"):
+            conversation_id = shell.on_server(lambda user=user: ask(user))  # type: ignore[misc]
+            again = shell.json("chat", "-c", conversation_id, "And now?")
+            assert again["conversation_id"] == conversation_id
+            assert self.owner(shell, conversation_id) == user
+
+    def test_with_another_key_or_user_the_chat_is_not_theirs(self, shell: Shell) -> None:
+        named = shell.json("chat", "--user", "kim", "Hello?")
+        assert self.owner(shell, named["conversation_id"]) == "kim"
+        key = shell.json("keys", "create", "backend")["key"]
+        asked = shell.json("chat", "--url", shell.site.url, "--key", key, "Hello?")
+        assert self.owner(shell, asked["conversation_id"]) is None
+
+    def test_an_import_is_theirs_too(self, shell: Shell) -> None:
+        file = shell.folder / "messages.json"
+        file.write_text('[{"role": "user", "content": "From elsewhere"}]', encoding="utf-8")
+        [made] = shell.lines("import", file)
+        assert made["user"]["external_id"] == "local"
+
+
 class TestAChat:
     def test_streams_shows_steps_and_goes_on(self, shell: Shell, gate: Gate) -> None:
         def model(request: ModelRequest) -> Script:

@@ -1,10 +1,13 @@
 """`turnkeep doctor` without a file: every part of an installation, with what to do about it."""
 
 import json
+import re
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests import buckets
@@ -34,6 +37,25 @@ class TestTheChecks:
         report = json.loads(shell.here("doctor", "--json").stdout)
         assert report["ok"] is True
         assert {one["state"] for one in report["checks"]} <= {"ok", "warn", "skip"}
+
+    def test_of_the_rows_are_made_on_request_while_a_server_runs(self, shell: Shell) -> None:
+        shell.ok("chat", "Hello?")
+        found = checks(shell.here("doctor", "--rows", "--json").stdout)["rows"]
+        assert found["state"] == "ok"
+        assert re.fullmatch(
+            r"[1-9]\d* conversations with [1-9]\d* turns, [1-9]\d* messages and \d+ files", found["says"]
+        )
+
+    def test_of_the_rows_find_what_a_broken_copy_of_a_file_lacks(self, shell: Shell, tmp_path: Path) -> None:
+        shell.ok("chat", "Hello?")
+        shutil.copytree(shell.folder / "data", tmp_path / "data")
+        connection = apsw.Connection(str(tmp_path / "data" / "turnkeep.db"))
+        connection.execute("DELETE FROM turn_events WHERE type = 'result'")
+        connection.close()
+        done = shell.run("doctor", "--rows", "--json", TURNKEEP_DATA_DIR=str(tmp_path / "data"), TURNKEEP_PORT="9")
+        found = checks(done.stdout)["rows"]
+        assert (done.returncode, found["state"]) == (1, "fail")
+        assert "turns without all of their events" in found["says"]
 
     def test_of_a_server_that_is_down_check_the_other_parts(self, shell: Shell, tmp_path: Path) -> None:
         done = shell.run("doctor", TURNKEEP_DATA_DIR=str(tmp_path), TURNKEEP_PORT="9")

@@ -1,6 +1,7 @@
 """The commands that talk to a server: conversations, export, import, agents, models, usage."""
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,16 @@ class TestTheAccount:
         names = {tool["name"] for tool in shell.json("tools")}
         assert names
         assert all(name in shell.ok("tools") for name in names)
+
+    def test_an_invite_is_a_link_for_one_person(self, shell: Shell) -> None:
+        done = shell.run("users", "invite", "guest@example.com", "--name", "A guest", "--role", "admin", "--hours", "2")
+        assert re.fullmatch(rf"{shell.site.url}/invite#tki_\S+\n", done.stdout), "only the link, for a pipe"
+        assert "A guest in, once" in done.stderr
+        assert "Only this machine can open it" in done.stderr
+        [guest] = shell.lines("users", "list", "guest@")
+        assert (guest["name"], guest["role"]) == ("A guest", "admin")
+        made = shell.json("users", "invite", "guest@example.com")
+        assert made["user"] == {"id": guest["id"], "external_id": "guest@example.com", "name": "A guest"}
 
     def test_users_from_the_first_message_to_the_last(self, shell: Shell) -> None:
         shell.ok("chat", "--user", "kim@example.com", "--model", "demo", "Hello")

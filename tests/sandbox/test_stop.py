@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names, read_events, settings_for
 from tests.ports import free_ports
@@ -148,6 +149,26 @@ class TestWhatIsLost:
         async with ApiServer.start(settings, runner_url=runner.url) as again:
             await kept_everything(await again.client(key), turn_id, "sandbox_lost")
         assert len(runner.visits) == 1
+
+    async def test_a_turn_may_end_while_its_server_shuts_down(self, settings: Settings, runner: ScriptedRunner) -> None:
+        is_leaving = asyncio.Event()
+
+        async def part(visit: Visit) -> None:
+            await visit.write(running("s1"))
+            await is_leaving.wait()
+            await visit.write(succeeded("s1"), result("In time."))
+
+        runner.plays(part)
+        patient = structs.replace(settings, drain_seconds=60.0)
+        async with ApiServer.start(patient, runner_url=runner.url) as server:
+            user = await server.user(await server.tenant())
+            turn_id, key = (await begun(user, runner))["turn_id"], user.key
+            server.server.stop()
+            await server.runtime.engine.draining.wait()
+            is_leaving.set()
+        async with ApiServer.start(settings, runner_url=runner.url) as again:
+            turn = await (await again.client(key)).read(f"/v1/turns/{turn_id}")
+            assert (turn["status"], turn["response"]) == ("succeeded", "In time.")
 
     async def test_a_waiting_turn_of_a_server_that_was_shut_down_runs_on_the_next(
         self, settings: Settings, runner: ScriptedRunner

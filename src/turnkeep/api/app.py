@@ -8,6 +8,7 @@ end. Then their turns are handed over, streams end with a hint to come back, wai
 the connections are closed. A second signal ends the server at once.
 """
 
+import logging
 import socket
 from collections.abc import Callable
 from functools import cache
@@ -42,6 +43,7 @@ from turnkeep.api.native import (
 )
 from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
+from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import MetricsAccess, Settings
@@ -52,6 +54,8 @@ from turnkeep.runtime import Runtime
 
 CLOSE_SECONDS = 5
 BACKLOG = 2_048
+
+_logger = logging.getLogger("turnkeep.http")
 
 
 def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tracing | None = None) -> ASGIApp:
@@ -151,7 +155,7 @@ class Server(GracefulServer):
     def __init__(self, app: ASGIApp, runtime: Runtime, *, on_ready: Callable[[], None] | None = None) -> None:
         super().__init__(
             app,
-            leave=lambda: runtime.engine.drain(seconds=runtime.settings.drain_seconds),
+            leave=lambda: leave(runtime),
             backlog=BACKLOG,
             close_seconds=CLOSE_SECONDS,
             connections=ConnectionCounts(
@@ -159,6 +163,14 @@ class Server(GracefulServer):
             ),
             on_ready=on_ready,
         )
+
+
+async def leave(runtime: Runtime) -> None:
+    """Hand the turns over, and say so first: calls that are under way may take a while to end."""
+    seconds, running = runtime.settings.drain_seconds, runtime.engine.running
+    if running:
+        _logger.info("shutting down; running calls may end", extra={FIELDS: {"turns": running, "seconds": seconds}})
+    await runtime.engine.drain(seconds=seconds)
 
 
 def bind(settings: Settings) -> socket.socket:

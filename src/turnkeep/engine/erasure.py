@@ -15,10 +15,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from turnkeep.engine.observer import Observer
 from turnkeep.engine.services import Services
 from turnkeep.errors import NotFound, WorldError
-from turnkeep.ids import ConversationId, TurnId, UserId
+from turnkeep.ids import ConversationId, ErasureId, TurnId, UserId
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ErasureJob
 
@@ -53,11 +52,13 @@ class Eraser:
         After `forget_seconds` all other workers have done so too."""
         self._store = services.store
         self._files = services.file_cleanup
-        self._observer: Observer = services.observer
+        self._observer = services.observer
         self._stop_turn = stop_turn
         self._forget = forget
         self._forget_seconds = forget_seconds
         self._running: set[asyncio.Task[None]] = set()
+        self._held: set[ErasureId] = set()
+        """The jobs of the running tasks."""
         self._scrubbing = asyncio.Lock()
         self._asked = 0
         self._scrubbed = 0
@@ -66,15 +67,14 @@ class Eraser:
         """Begin to erase a user of the principal's workspace, and return at once. The user is disabled by then."""
         job = await self._store.begin_erasure(principal, user_id=user_id, lease_seconds=LEASE_SECONDS)
         self._observer.erasure_reached("erasure_begun", job.id)
-        task = asyncio.create_task(self._run([job]), name=f"erase {job.id}")
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        if job.id not in self._held:
+            self._start([job])
         return job
 
     async def erase_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
         """Erase a conversation of the principal, deleted or not. Returns when it is gone.
 
-        If that fails in the middle, the sweeper goes on with it.
+        If that fails in the middle, the sweeper of any worker goes on with it.
         """
         job = await self._store.begin_erasure(principal, conversation_id=conversation_id, lease_seconds=LEASE_SECONDS)
         await self._erase(job)
@@ -89,15 +89,25 @@ class Eraser:
             return
         jobs = await self._store.take_erasures(lease_seconds=LEASE_SECONDS)
         if jobs:
-            task = asyncio.create_task(self._run(jobs), name="continue erasures")
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._start(jobs)
 
     async def close(self) -> None:
         """Stop. What is not finished is continued by another worker, or after the next start."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _start(self, jobs: Sequence[ErasureJob]) -> None:
+        held = {job.id for job in jobs}
+        self._held |= held
+        task = asyncio.create_task(self._run(jobs), name="erase")
+        self._running.add(task)
+
+        def end(task: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            self._held -= held
+
+        task.add_done_callback(end)
 
     async def _run(self, jobs: Sequence[ErasureJob]) -> None:
         """Erase, and scrub once for all that are erased. A job that fails is tried again later."""
@@ -139,7 +149,13 @@ class Eraser:
         raise WorldError("A turn that must end before the erasure does not end. The erasure goes on later.")
 
     async def _erase_conversations(self, job: ErasureJob) -> None:
-        found = await self._store.conversations_to_erase(job)
+        """Erase all of them, but for those whose turns do not end."""
+        left: list[ConversationId] = []
+        while (found := await self._store.conversations_to_erase(job)) and found != left:
+            await self._erase_these(job, found)
+            left = found
+
+    async def _erase_these(self, job: ErasureJob, found: Sequence[ConversationId]) -> None:
         running = [
             turn_id for some in _parts(found, HIDDEN_AT_ONCE) for turn_id in await self._store.hide_conversations(some)
         ]

@@ -247,6 +247,12 @@ class TestAConversation:
             with pytest.raises(NotFound):
                 await self.begin(store, by, turn.conversation_id)
         assert (await store.turn(tenant.ann, turn.id)).id == turn.id
+        job = await self.begin(store, tenant.ann, turn.conversation_id)
+        with pytest.raises(NotFound):
+            await self.begin(store, tenant.bob, turn.conversation_id)
+        assert await erase(store, job)
+        with pytest.raises(NotFound):
+            await self.begin(store, tenant.ann, turn.conversation_id)
 
     async def test_takes_the_text_of_its_files_unless_another_file_has_the_same_bytes(
         self, store: Store, tenant: Tenant, database: Database

@@ -1,5 +1,5 @@
 /** Sign-in: at the identity provider, or with a link. Shown as a page, or over the page when the session has ended. */
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 
 import { signinWays } from "../effects/requests";
 import { hasUnsavedInput } from "../state/selectors";
@@ -27,9 +27,11 @@ export function SignIn() {
 /** Over the page, which keeps everything that was typed. */
 export function SessionEnded() {
   const isUnsaved = useSelect(hasUnsavedInput);
+  const dialog = useRef<HTMLDivElement>(null);
+  useEffect(() => dialog.current?.focus(), []);
   return (
     <div className="signin-over">
-      <div className="signin-dialog" role="dialog" aria-modal="true" aria-labelledby="session-ended">
+      <div ref={dialog} tabIndex={-1} className="signin-dialog" role="dialog" aria-modal="true" aria-labelledby="session-ended">
         <h1 id="session-ended">{words.session.ended}</h1>
         <p>{isUnsaved ? words.session.endedNewTab : words.session.endedHint}</p>
         <SignInWays opensTab={isUnsaved} />
@@ -47,7 +49,7 @@ function SignInWays({ opensTab = false }: { opensTab?: boolean }) {
   const here = location.pathname + location.hash;
   return (
     <>
-      <a className="button is-main signin-provider" href={`${provider.url}?return_to=${encodeURIComponent(here)}`} {...(opensTab ? { target: "_blank", rel: "noopener" } : {})} autoFocus>
+      <a className="button is-main signin-provider" href={`${provider.url}?return_to=${encodeURIComponent(here)}`} {...(opensTab ? { target: "_blank", rel: "noopener" } : {})}>
         {words.session.with(provider.name)}
       </a>
       <details className="signin-other">

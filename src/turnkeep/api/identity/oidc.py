@@ -10,6 +10,7 @@ signature, issuer, audience, times and `nonce`. Only asymmetric algorithms are a
 Decision: docs/decisions/0504
 """
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -45,7 +46,7 @@ LEEWAY_SECONDS = 60
 FRESH_SECONDS = 600.0
 """How long the provider's metadata and keys are kept."""
 REFETCH_SECONDS = 10.0
-"""How soon keys are fetched again for a token with an unknown key."""
+"""How soon keys are fetched again for a token with an unknown key, and metadata after a failure."""
 ANSWER_SECONDS = 10.0
 ANSWER_BYTES = 1 << 20
 SUBJECT_CHARS = 255
@@ -102,7 +103,9 @@ class IdentityProviderClient:
         self._client_id = settings.oidc_client_id
         self._signing = SigningKeys(secrets, purpose="sign-in attempts")
         self._clock = clock
+        self._discovery = asyncio.Lock()
         self._metadata: tuple[float, ProviderMetadata] | None = None
+        self._failure: tuple[float, str] | None = None
         self._keys: tuple[float, Sequence[dict[str, Any]]] = (-FRESH_SECONDS, ())
 
     @property
@@ -199,11 +202,28 @@ class IdentityProviderClient:
         signed, _, signature = cookie.partition(".")
         if not self._signing.is_signed(signed.encode("utf-8", "replace"), signature):
             return None
-        return msgspec.json.decode(base64.urlsafe_b64decode(signed + "=="), type=SigninAttempt)
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(signed + "=="), type=SigninAttempt)
+        except msgspec.MsgspecError:  # made by another release
+            return None
 
     async def _discovered(self, http: aiohttp.ClientSession) -> ProviderMetadata:
-        if self._metadata is not None and time.monotonic() - self._metadata[0] < FRESH_SECONDS:
-            return self._metadata[1]
+        """The provider's metadata. While the provider is away, one request waits for it and the others for that one:
+        visitors without a key cannot make the server send many."""
+        async with self._discovery:
+            if self._metadata is not None and time.monotonic() - self._metadata[0] < FRESH_SECONDS:
+                return self._metadata[1]
+            if self._failure is not None and time.monotonic() - self._failure[0] < REFETCH_SECONDS:
+                raise Unavailable(self._failure[1])
+            try:
+                found = await self._discover(http)
+            except Unavailable as exc:
+                self._failure = time.monotonic(), exc.detail
+                raise
+            self._metadata = time.monotonic(), found
+            return found
+
+    async def _discover(self, http: aiohttp.ClientSession) -> ProviderMetadata:
         url = f"{self._issuer}/.well-known/openid-configuration"
         found = await self._fetched(http, "GET", url, ProviderMetadata)
         # Some providers end their issuer with a slash.
@@ -213,7 +233,6 @@ class IdentityProviderClient:
             parts = urlsplit(address)
             if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
                 raise self._broken(f"it names the address {address!r}, which is not over TLS")
-        self._metadata = time.monotonic(), found
         return found
 
     async def _redeemed(

@@ -119,6 +119,8 @@ def link_endpoints(links: SigninLinks) -> Endpoints:
         store, org_id = runtime.store, runtime.home_org
         workspace = await store.workspace(org_id)
         known = await store.member_of_host(org_id, workspace.id, LOCAL_USER)
+        if known is not None:
+            check_enabled(known)
         name = OPERATOR_NAME if known is None or known.name is None else None
         member = await store.ensure_member(org_id, workspace.id, LOCAL_USER, role="admin", name=name)
         cookie = await sign_in(store, runtime.settings, call.headers, org_id, member.id, method="link")

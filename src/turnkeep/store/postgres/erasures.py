@@ -34,14 +34,14 @@ class PostgresErasures:
 
         async def work(statements: Statements) -> ErasureJob:
             await statements.fetch("lock_erasures", workspace_id)
-            known = await statements.fetch("open_erasure", org_id, workspace_id, user, conversation)
-            if known:
-                return to_erasure(known[0])
             if conversation is not None:
                 if not await statements.fetch("restorable_conversation", *owner_of(principal), conversation):
                     raise no_conversation()
             elif not await statements.fetch("disable_user", org_id, workspace_id, user):
                 raise no_user()
+            known = await statements.fetch("open_erasure", org_id, workspace_id, user, conversation)
+            if known:
+                return to_erasure(known[0])
             what = (org_id, workspace_id, user, conversation, json_text(ErasedCounts()))
             rows = await statements.fetch("insert_erasure", erasure_id, *what, int(lease_seconds * 1000))
             return to_erasure(rows[0])

@@ -103,14 +103,14 @@ class SqliteErasures(StoreThreads):
 
 
 def _begin(session: Session, principal: Principal, what: dict[str, str | None], lease_ms: int) -> ErasureJob:
-    known = session.row("open_erasure", what)
-    if known is not None:
-        return to_erasure(known)
     if what["conversation"] is not None:
         if session.row("erasable_conversation", owner_of(principal) | {"conversation": what["conversation"]}) is None:
             raise no_conversation()
     elif not session.run("disable_user", what):
         raise no_user()
+    known = session.row("open_erasure", what)
+    if known is not None:
+        return to_erasure(known)
     values = {"id": new_erasure_id(), "counts": json_text(ErasedCounts())}
     return to_erasure(
         session.rows("insert_erasure", what | values | {"now": session.now, "until": session.now + lease_ms})[0]

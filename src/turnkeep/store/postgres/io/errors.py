@@ -19,12 +19,10 @@ from turnkeep.errors import (
     Unavailable,
 )
 
-READ_ONLY = "25006"
-"""A write was sent to a server that takes none: a standby, or a primary that was replaced."""
-
 _RETRIED_STATES = frozenset(
     {
-        READ_ONLY,
+        "25006",  # a write was sent to a server that takes none: a standby, or a primary that was replaced
+        "25P03",  # a transaction was idle for too long: this process stood still
         "40001",  # serialization failure
         "40P01",  # deadlock
         "53300",  # too many connections
@@ -72,7 +70,12 @@ def is_retried(exc: BaseException) -> bool:
 
 def is_of_whole_host(exc: BaseException) -> bool:
     """Whether other connections to the same host are of no use either: it is silent, or takes no writes."""
-    return isinstance(exc, TimeoutError) or getattr(exc, "sqlstate", None) == READ_ONLY
+    return isinstance(exc, TimeoutError) or is_read_only(exc)
+
+
+def is_read_only(exc: BaseException) -> bool:
+    """Whether a host took no writes, or of several hosts none did."""
+    return isinstance(exc, asyncpg.ReadOnlySQLTransactionError | asyncpg.TargetServerAttributeNotMatched)
 
 
 def is_overtaken(exc: BaseException) -> bool:

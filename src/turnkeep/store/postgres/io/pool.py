@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError, Unavailable
 from turnkeep.store.postgres.io.address import DatabaseAddress
-from turnkeep.store.postgres.io.errors import is_of_whole_host, is_overtaken, is_retried, translated
+from turnkeep.store.postgres.io.errors import is_of_whole_host, is_overtaken, is_read_only, is_retried, translated
 from turnkeep.store.queries import is_slow
 
 T = TypeVar("T")
@@ -187,8 +187,9 @@ class Pool:
                 if not is_retried(exc) or overtaken > OVERTAKEN_LIMIT:
                     raise _ours(exc) from exc
                 if loop.time() + pause > deadline:
+                    did = "took no writes" if is_read_only(exc) else "did not answer"
                     raise Unavailable(
-                        f"The database did not answer within {self._retry_seconds:g} s. {_PERHAPS_WRITTEN}"
+                        f"The database {did} within {self._retry_seconds:g} s. {_PERHAPS_WRITTEN}"
                     ) from exc
                 is_repeat = is_repeat or connection is not None
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
