@@ -208,7 +208,7 @@ class TestAHistoryThatGrows:
         assert 6 <= len(history.turns) <= 10
         assert history.is_cut
         assert history.size == sum(turn.size for turn in history.turns)
-        assert history.byte_count == sum(turn.byte_count for turn in history.turns)
+        assert history.turn_bytes == sum(turn.byte_count for turn in history.turns)
 
     def test_names_its_files_and_whether_they_were_there(self) -> None:
         gone = next(file for file in FILES if isinstance(CONTENTS.get(file.file_id), Gone))
