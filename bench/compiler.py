@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.harness import quiet, target
-from turnkeep.compiler import Compiled, Target, compile
+from turnkeep.compiler import Budget, Compiled, Target, compile
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep_client.wire.blocks import Block, Reasoning, Role, Text, ToolResult, ToolUse
@@ -87,7 +87,7 @@ def _by_length(repeats: int) -> list[Row]:
 
 
 def _compiling(rows: list[Message], turns: int) -> Callable[[], Compiled]:
-    return lambda: compile(rows, target="anthropic", turn_count=turns)
+    return lambda: compile(rows, target="anthropic", turn_count=turns, budget=Budget(turns=TURNS))
 
 
 def _compile(rows: list[Message], to: Target) -> Compiled:

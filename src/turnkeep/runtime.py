@@ -105,7 +105,7 @@ async def open_runtime(
             hub=hub,
             providers=providers,
             tools=tools,
-            files=AttachmentReader(store, bag, pictures),
+            files=AttachmentReader(store, bag, texts, pictures),
             file_cleanup=BagSweeper(store, bag.objects),
             sandboxes=sandboxes,
         )

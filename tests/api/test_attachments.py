@@ -1,18 +1,24 @@
 """Attachments from the upload to the model: joined to the bag, written onto the message, seen by the provider."""
 
 import base64
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.json import encode
+from PIL import Image
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, settings_for
 from tests.api.test_files import a_conversation, announce, put, send, upload
 from tests.files.samples import PNG, picture
+from tests.knowledge.test_file_tools import a_docx, a_pdf, a_pptx, an_xlsx, zipped
 from turnkeep.providers.demo import DemoProvider
+from turnkeep.providers.ports import Abilities
 from turnkeep.providers.registry import ProviderRegistry
+from turnkeep.providers.scripted import Call, ScriptedProvider
 
 Json = Any
 
@@ -26,7 +32,7 @@ async def loose(client: Client, name: str = "a.txt", data: bytes = b"hello") -> 
     return response.json()
 
 
-def chip(file: Json) -> Json:
+def chip(file: Json, reading: str = "text") -> Json:
     """How a message shows a file."""
     return {
         "type": "file",
@@ -34,6 +40,7 @@ def chip(file: Json) -> Json:
         "name": file["name"],
         "mime_type": file["mime_type"],
         "size": file["size"],
+        "reading": reading,
     }
 
 
@@ -46,11 +53,13 @@ class TestJoining:
     async def test_a_file_may_stand_in_the_message_as_the_transcript_shows_it(self, user: Client) -> None:
         conversation = await a_conversation(user)
         [file] = (await send(user, conversation, ("a.txt", b"one"))).json()["data"]
-        for block in ({"type": "file", "file_id": file["id"]}, chip(file)):
+        for block in ({"type": "file", "file_id": file["id"]}, chip(file, "text")):
             body = {"message": [{"type": "text", "text": "Look."}, block], "conversation_id": conversation}
             assert (await user.post("/v1/turns", json=body)).status_code == 200
         messages = (await user.read(f"/v1/conversations/{conversation}/messages"))["data"]
-        assert [message["attachments"] for message in messages if message["role"] == "user"] == [[chip(file)]] * 2
+        assert [message["attachments"] for message in messages if message["role"] == "user"] == [
+            [chip(file, "text")]
+        ] * 2
 
     @both
     async def test_files_of_the_bag_are_written_onto_the_message(self, server: ApiServer, user: Client) -> None:
@@ -58,7 +67,7 @@ class TestJoining:
         files = (await send(user, conversation, ("a.txt", b"one"), ("b.png", PNG))).json()["data"]
         await user.ask("Look.", conversation_id=conversation, attachment_ids=[file["id"] for file in files])
         asked = (await user.read(f"/v1/conversations/{conversation}/messages"))["data"][0]
-        assert asked["attachments"] == [chip(file) for file in files]
+        assert asked["attachments"] == [chip(files[0], "text"), chip(files[1], "image")]
         listed = (await user.read(f"/v1/conversations/{conversation}/files"))["data"]
         assert [file["message_id"] for file in listed] == [asked["id"]] * 2
 
@@ -157,8 +166,119 @@ class TestWhatTheModelSees:
         conversation = await a_conversation(user)
         file = await upload(user, conversation, "long.txt", "é".encode() * 1_000_000)
         await user.ask("Hm?", conversation_id=conversation, attachment_ids=[file["id"]])
-        assert "the rest is left out" in told(server)
-        assert len(told(server)) < 150_000
+        assert "more characters left out" in told(server)
+        assert 290_000 < len(told(server)) < 310_000
+
+
+async def readings(client: Client, conversation: str) -> list[str]:
+    """How the model was given the files of the newest question."""
+    page = await client.read(f"/v1/conversations/{conversation}/messages", params={"order": "desc"})
+    asked = next(message for message in page["data"] if message["role"] == "user")
+    return [file["reading"] for file in asked["attachments"]]
+
+
+DOCUMENTS: dict[str, bytes] = {
+    "tides.pdf": a_pdf("High water at eight."),
+    "tides.docx": a_docx("High water at eight."),
+    "tides.xlsx": an_xlsx("High water at eight."),
+    "tides.pptx": a_pptx("High water at eight."),
+    "tides.csv": b"what,when\nHigh water at eight.,08:00\n",
+    "tides.html": b"<html><style>p {}</style><p>High <b>water</b> at eight.</p><script>x()</script></html>",
+    "tides.txt": b"High water at eight.",
+}
+
+
+class TestDocuments:
+    """They reach the model as text, without an agent and its tools."""
+
+    @pytest.mark.parametrize("name", DOCUMENTS)
+    async def test_are_read_for_the_model(self, server: ApiServer, user: Client, name: str) -> None:
+        conversation = await a_conversation(user)
+        file = await upload(user, conversation, name, DOCUMENTS[name])
+        await user.ask("When is high water?", conversation_id=conversation, attachment_ids=[file["id"]])
+        assert "High water at eight." in told(server)
+        assert "<script>" not in told(server)
+        assert await readings(user, conversation) == ["text"]
+        await user.ask("And again?", conversation_id=conversation)
+        assert "High water at eight." in told(server)
+
+    @both
+    async def test_say_how_they_were_read(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        files = [
+            await upload(user, conversation, name, data)
+            for name, data in (
+                ("notes.txt", b"Short."),
+                ("long.txt", b"x" * 500_000),
+                ("p.png", PNG),
+                ("broken.pdf", a_pdf("x")[:80]),
+                ("all.zip", zipped({"a.txt": b"a"})),
+            )
+        ]
+        ids = [file["id"] for file in files]
+        answer = await user.ask("Look.", conversation_id=conversation, attachment_ids=ids)
+        assert answer["turn"]["status"] == "succeeded"
+        assert await readings(user, conversation) == ["text", "too_long", "image", "named", "named"]
+        assert "broken.pdf" in told(server)
+        assert "its content could not be read" in told(server)
+        assert "all.zip" in told(server)
+        assert "its content is not shown" in told(server)
+        assert "more characters left out" in told(server)
+
+    async def test_of_one_message_share_the_budget(self, tmp_path: Path) -> None:
+        settings = settings_for(tmp_path, context_chars=4_000)
+        async with ApiServer.start(settings) as server:
+            user = await server.user(await server.tenant())
+            conversation = await a_conversation(user)
+            files = [await upload(user, conversation, f"{n}.txt", f"{n}".encode() * 3_000) for n in range(2)]
+            ids = [file["id"] for file in files]
+            await user.ask("Look.", conversation_id=conversation, attachment_ids=ids)
+            assert len(told(server)) < 4_300
+            assert await readings(user, conversation) == ["too_long", "too_long"]
+
+    async def test_are_shorter_after_a_tool_round_that_needs_the_room(self, tmp_path: Path) -> None:
+        """Every request is within the budget."""
+        settings = settings_for(tmp_path, context_chars=8_000)
+        async with ApiServer.start(settings) as server:
+            service = await server.tenant()
+            user = await server.user(service)
+            await service.post("/v1/pages", json={"title": "Tides", "content": "Tides come and go. " * 400})
+            agent = (await service.post("/v1/agents", json={"name": "A", "tools": ["search_pages"]})).json()
+            conversation = (await user.post("/v1/conversations", json={"agent_id": agent["id"]})).json()["id"]
+            file = await upload(user, conversation, "long.txt", b"z" * 20_000)
+            for _ in range(3):
+                server.scripts.say(Call("search_pages", {"query": "tides"}))
+            await user.ask("Look.", conversation_id=conversation, attachment_ids=[file["id"]])
+            shown = [str(request.messages).count("z") for request in server.scripts.requests]
+            assert len(shown) == 4
+            assert shown[0] > 5_500
+            assert shown == sorted(shown, reverse=True)
+            assert shown[-1] < shown[0]
+
+    async def test_are_not_shown_to_a_model_that_does_not_see_pictures(self, tmp_path: Path) -> None:
+        blind = ScriptedProvider([["I see nothing."]], name="blind", abilities=Abilities(sees_images=False))
+        settings = settings_for(tmp_path, model="blind")
+        async with ApiServer.start(settings, providers=ProviderRegistry([blind])) as server:
+            user = await server.user(await server.tenant())
+            conversation = await a_conversation(user)
+            file = await upload(user, conversation, "p.png", PNG)
+            await user.ask("Look.", conversation_id=conversation, attachment_ids=[file["id"]])
+            assert "its content is not shown" in str(blind.requests[-1].messages)
+            assert await readings(user, conversation) == ["named"]
+
+    async def test_that_are_large_photos_are_made_smaller(self, server: ApiServer, user: Client) -> None:
+        conversation = await a_conversation(user)
+        photo = noise((2_400, 1_800))
+        assert len(photo) > 5_000_000
+        file = await upload(user, conversation, "photo.png", photo)
+        await user.ask("Look.", conversation_id=conversation, attachment_ids=[file["id"]])
+        assert await readings(user, conversation) == ["image"]
+
+
+def noise(size: tuple[int, int]) -> bytes:
+    made = io.BytesIO()
+    Image.effect_noise(size, 100).convert("RGB").save(made, "PNG")
+    return made.getvalue()
 
 
 class TestTheDemoModel:

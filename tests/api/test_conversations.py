@@ -202,8 +202,9 @@ class TestReading:
         assert code_of(await service.get(path, params={"provider": "x"})) == (422, "invalid_request")
 
     async def test_the_replay_of_a_full_window_is_what_the_next_turn_sends(self, settings: Settings) -> None:
-        async with ApiServer.start(structs.replace(settings, replay_turns=3)) as server:
+        async with ApiServer.start(structs.replace(settings, context_chars=1_000)) as server:
             service = await server.tenant()
+            server.scripts.always = lambda _: ["x" * 239]
             conversation = (await service.ask("1"))["conversation_id"]
             for number in range(2, 6):
                 await service.ask(str(number), conversation_id=conversation)

@@ -1,9 +1,12 @@
 """`POST /v1/turns` and what follows it, as the contract says it."""
 
 import asyncio
+from typing import Any
 
 import httpx
-from msgspec import structs
+import pytest
+from msgspec import convert, structs, to_builtins
+from msgspec.json import decode, encode
 
 from tests.api.conftest import both
 from tests.api.harness import (
@@ -20,7 +23,11 @@ from tests.api.harness import (
 )
 from turnkeep.config import Settings
 from turnkeep.providers.ports import ProviderFailed
-from turnkeep.providers.scripted import Fail, Pause, Think, Until
+from turnkeep.providers.scripted import Call, Fail, OutOfTokens, Pause, Think, Until
+from turnkeep.tools.functions import tool
+from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.events import Step, TurnBegan, TurnEvent
 
 TURN_FIELDS = {
     "id",
@@ -34,6 +41,7 @@ TURN_FIELDS = {
     "settled_at",
     "response",
     "files",
+    "metadata",
 }
 MESSAGE_FIELDS = {
     "id",
@@ -45,7 +53,11 @@ MESSAGE_FIELDS = {
     "sources",
     "usage",
     "status",
+    "error",
+    "model",
+    "metadata",
     "created_at",
+    "finish",
 }
 
 
@@ -155,6 +167,108 @@ class TestWaiting:
         assert answer.status_code == 200
         messages = await user.read(f"/v1/conversations/{answer.json()['conversation_id']}/messages")
         assert messages["data"][0]["content"] == [{"type": "text", "text": "Hi"}]
+
+
+LONG_STEPS, LONG_CHARS = 60, 15_000
+
+
+@tool
+def letters(count: int) -> str:
+    """Many letters."""
+    return "z" * count
+
+
+class TestWhatAMessageSays:
+    """Its own answer, the transcript, and the turn say the same."""
+
+    async def read_message(self, user: Client, answer: Json) -> Json:
+        """The newest message of the conversation."""
+        path = f"/v1/conversations/{answer['conversation_id']}/messages"
+        message = (await user.read(path, params={"order": "desc"}))["data"][0]
+        if answer["message"] is not None:
+            assert message == answer["message"]
+        return message
+
+    @both
+    async def test_metadata_and_model_are_those_of_the_turn(self, user: Client) -> None:
+        answer = await user.ask("Hello?", metadata={"ticket": 7})
+        assert answer["turn"]["metadata"] == {"ticket": 7}
+        assert (await user.read(f"/v1/turns/{answer['turn']['id']}"))["metadata"] == {"ticket": 7}
+        messages = (await user.read(f"/v1/conversations/{answer['conversation_id']}/messages"))["data"]
+        assert [message["metadata"] for message in messages] == [{"ticket": 7}] * 2
+        assert [message["model"] for message in messages] == ["scripted"] * 2
+        assert [message["error"] for message in messages] == [None] * 2
+
+    @both
+    async def test_a_failed_turn_says_why_on_every_message(self, server: ApiServer, user: Client) -> None:
+        server.scripts.say(Fail(ProviderFailed("out of order")))
+        silent = await user.ask("First?")
+        assert silent["message"] is None
+        server.scripts.say("Half", Fail(ProviderFailed("out of order")))
+        await user.ask("Second?", conversation_id=silent["conversation_id"])
+        messages = (await user.read(f"/v1/conversations/{silent['conversation_id']}/messages"))["data"]
+        assert [message["role"] for message in messages] == ["user", "user", "assistant"]
+        for message in messages:
+            assert message["error"] == {"code": "provider_error", "message": "out of order"}
+            assert "finish" not in message
+
+    @pytest.mark.parametrize(
+        "script, finish",
+        [
+            (["Done."], "complete"),
+            (["Half of a sen", OutOfTokens()], "length"),
+            ([], "empty"),
+            (["  "], "empty"),
+            ([Think("Hm.")], "empty"),
+        ],
+        ids=["whole", "cut off", "nothing", "spaces", "reasoning alone"],
+    )
+    async def test_how_the_answer_ended(self, server: ApiServer, user: Client, script: list[Any], finish: str) -> None:
+        server.scripts.say(*script)
+        answer = await user.ask("Hello?")
+        assert answer["turn"]["status"] == "succeeded"
+        assert (await self.read_message(user, answer))["finish"] == finish
+        events = await read_events(await user.get(f"/v1/turns/{answer['turn']['id']}/events"))
+        assert decode(events[-1].data).get("finish", "complete") == finish
+
+    async def test_other_formats_say_it_in_their_words(self, server: ApiServer, user: Client) -> None:
+        server.scripts.say("Half of a sen", OutOfTokens())
+        turn_id = (await user.ask("Hello?"))["turn"]["id"]
+        path = f"/v1/turns/{turn_id}/events"
+        assert '"finish_reason":"length"' in (await user.get(path, params={"format": "openai"})).text
+        assert '"stop_reason":"max_tokens"' in (await user.get(path, params={"format": "anthropic"})).text
+
+    @pytest.mark.parametrize("ending", ["Done.", Fail(ProviderFailed("broken"))], ids=["answered", "failed"])
+    async def test_a_long_one_is_cut_as_little_as_possible_live_and_later(
+        self, settings: Settings, ending: Any
+    ) -> None:
+        settings = structs.replace(settings, tool_calls=100)
+        tools = ToolRegistry([letters], offered_to_all=["letters"])
+        async with ApiServer.start(settings, tools=tools) as server:
+            user = await server.user(await server.tenant())
+            server.scripts.say(*(Call("letters", {"count": LONG_CHARS}) for _ in range(LONG_STEPS)))
+            server.scripts.say(ending)
+            stream = await user.post("/v1/turns", json={"message": "Go"}, headers={"accept": "text/event-stream"})
+            events = await recorded_events(stream)
+            live, began = fold(events).content, events[0]
+            assert isinstance(began, TurnBegan)
+            turn_id, answer = began.turn_id, {"conversation_id": began.conversation_id, "message": None}
+            content = (await self.read_message(user, answer))["content"]
+            assert content == list(to_builtins(live)), "a reload shows what was live"
+            steps = [part for part in content if part["type"] == "step"]
+            assert len(steps) == LONG_STEPS
+            assert all(part["is_cut"] for part in steps)
+            assert min(len(part["result"]) for part in steps) > 12_000
+            assert 790_000 < len(encode(content)) < 801_000
+            again = await recorded_events(await user.get(f"/v1/turns/{turn_id}/events"))
+            assert again == events, "the stream is the same a week later"
+            assert sum(isinstance(each, Step) and each.result == "z" * LONG_CHARS for each in again) == LONG_STEPS
+
+
+async def recorded_events(response: httpx.Response) -> list[TurnEvent]:
+    """The events of a stream, without the previews between them."""
+    frames = [frame for frame in await read_events(response) if frame.event != "delta"]
+    return [convert({"type": frame.event, **decode(frame.data)}, TurnEvent) for frame in frames]
 
 
 class TestStreaming:
@@ -315,7 +429,7 @@ class TestTheQueue:
             (turn["turn_id"], turn["events_url"]) for turn in waiting
         ]
         message = queued[0]["message"]
-        assert set(message) == MESSAGE_FIELDS
+        assert set(message) == MESSAGE_FIELDS - {"finish"}
         assert (message["role"], message["status"], message["turn_id"]) == ("user", "queued", waiting[0]["turn_id"])
         assert message["content"] == [{"type": "text", "text": "Two"}]
         assert texts_of((await user.patch(path, json={"title": "T"})).json()) == ["Two", "Three", "Four"]
@@ -560,3 +674,17 @@ class TestTrace:
         assert [line["type"] for line in lines] == ["turn", "result"]
         assert [line["seq"] for line in lines] == [1, 2]
         assert lines[0]["snapshot"]["model"] == "scripted"
+
+    async def test_it_has_the_whole_of_a_long_result(self, settings: Settings) -> None:
+        tools = ToolRegistry([letters], offered_to_all=["letters"])
+        async with ApiServer.start(settings, tools=tools) as server:
+            service = await server.tenant()
+            user = await server.user(service)
+            server.scripts.say(Call("letters", {"count": 100_000}))
+            turn = (await user.ask())["turn"]["id"]
+            lines = [decode(line) for line in (await service.get(f"/v1/turns/{turn}/trace")).content.splitlines()]
+            [result] = [line["result"] for line in lines if line.get("status") == "succeeded"]
+            assert result == "z" * 100_000
+            stream = await read_events(await user.get(f"/v1/turns/{turn}/events"))
+            [shown] = [decode(event.data) for event in stream if event.event == "step" and "result" in event.data]
+            assert len(shown["result"]) <= 16_000

@@ -9,6 +9,7 @@ from playwright.async_api import FilePayload, Locator, Page, expect
 from tests.api.harness import settings_for
 from tests.browser.harness import ChatPage, Harness, png
 from tests.browser.stored_conversations import append_turn, long_conversation
+from tests.knowledge.test_file_tools import zipped
 from turnkeep.config import Settings
 from turnkeep_client.wire.blocks import FilePart, TextPart
 
@@ -88,6 +89,22 @@ class TestAttach:
         await chat.send("Without a file")
         await chat.wait_settled()
         await expect(chat.questions.locator(".chip")).to_have_count(0)
+
+    async def test_a_file_that_the_model_did_not_read_says_so(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        done = chat.page.locator(".uploads [data-state=done]")
+        await attach_file(chat.page, "all.zip", "application/zip", zipped({"a.txt": b"a"}))
+        await attach_file(chat.page, "long.txt", "text/plain", b"x" * 500_000)
+        await attach_file(chat.page, "notes.txt", "text/plain", b"Short.")
+        await expect(done).to_have_count(3)
+        await chat.send("Look at these")
+        await chat.wait_settled()
+        chips = chat.questions.locator(".chip")
+        for _ in range(2):
+            await expect(chips.nth(0)).to_contain_text("The model got only the name")
+            await expect(chips.nth(1)).to_contain_text("Too long: the model got the beginning")
+            await expect(chips.nth(2)).not_to_contain_text("model")
+            await chat.page.reload()
 
 
 class TestAssistantFiles:

@@ -10,7 +10,7 @@ from tests.api.harness import settings_for
 from tests.browser.harness import ChatPage, Harness
 from turnkeep.config import Settings
 from turnkeep.providers.ports import ProviderFailed
-from turnkeep.providers.scripted import Call, Fail, Pause, Think, Until
+from turnkeep.providers.scripted import Call, Fail, Line, OutOfTokens, Pause, Think, Until
 
 WATCH_COLOURS = """() => {
   window.pale = 0;
@@ -180,6 +180,54 @@ class TestStop:
 
 
 class TestFailure:
+    async def test_a_reload_of_failed_turns_needs_no_further_request(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        for count in (1, 2):
+            harness.scripts.say(Fail(ProviderFailed("The model is out of order.")))
+            await chat.send("Try")
+            await chat.wait_settled(count)
+        paths: list[str] = []
+        chat.page.on("request", lambda request: paths.append(request.url))
+        await chat.page.reload()
+        await expect(chat.page.get_by_text("The model is out of order.")).to_have_count(2)
+        assert [path for path in paths if "/v1/turns/" in path] == []
+
+    @pytest.mark.parametrize(
+        "script, note",
+        [
+            (("Half of a sen", OutOfTokens()), "The model reached its token limit"),
+            ((), "The model gave an empty answer."),
+        ],
+        ids=["cut off", "empty"],
+    )
+    async def test_an_answer_that_is_not_complete_says_so(
+        self, harness: Harness, script: tuple[Line, ...], note: str
+    ) -> None:
+        harness.scripts.say(*script)
+        chat = await ChatPage.open(harness)
+        await chat.send("Go on")
+        await chat.wait_settled()
+        for _ in range(2):
+            await expect(chat.answers.last).to_contain_text(note)
+            await chat.page.reload()
+
+    async def test_an_answer_that_was_cut_can_be_shown_whole(self, harness: Harness) -> None:
+        harness.lookup_allowed.set()
+        calls = [Call("lookup", {"place": str(n).zfill(2) + "x" * 15_000 + "end"}) for n in range(60)]
+        harness.scripts.say(*calls)
+        harness.scripts.say("Done.")
+        chat = await ChatPage.open(harness)
+        await chat.send("Look everywhere")
+        await chat.wait_settled()
+        step = chat.page.locator(".step").first
+        await step.locator("summary").click()
+        await expect(step).to_contain_text("characters in all")
+        await chat.answers.last.get_by_role("button", name="Show all").click()
+        await expect(step).not_to_contain_text("characters in all")
+        await expect(step).to_contain_text("xend")
+        await expect(chat.answers.last).to_contain_text("Done.")
+        await expect(chat.page.get_by_role("button", name="Show all")).to_have_count(0)
+
     async def test_a_failed_answer_says_why_and_can_be_tried_again(self, harness: Harness) -> None:
         harness.scripts.say("Half an ", Fail(ProviderFailed("The model is out of order.")))
         harness.scripts.say("A whole answer.")

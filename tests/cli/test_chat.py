@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.client.site import rounds_of
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
-from turnkeep.providers.scripted import Call, Fail, Line, Restart, Script, Until
+from turnkeep.providers.scripted import Call, Fail, Line, OutOfTokens, Restart, Script, Until
 
 
 class Gate:
@@ -85,6 +85,12 @@ class TestOneQuestion:
             assert json.loads(done.stdout)["error"]["code"] == "provider_error"
         else:
             assert done.stdout.strip() == "I was just"
+
+    def test_whose_answer_is_not_complete_says_so(self, shell: Shell) -> None:
+        shell.model(lambda request: ["Half of a sen", OutOfTokens()])
+        done = shell.run("chat", "Hello?")
+        assert done.stdout.strip() == "Half of a sen"
+        assert "The model reached its token limit" in done.stderr
 
     @pytest.mark.parametrize(
         "arguments,code,words",

@@ -49,6 +49,20 @@ class TestTheView:
         assert view.text == "Kept."
         assert view.content == (TextPart(text="Kept."),)
 
+    def test_an_answer_says_how_it_ended(self) -> None:
+        data = '{"message_id": "m", "message": "", "content": [], "usage": {}%s}'
+        for more, finish in (("", "complete"), (', "finish": "length"', "length"), (', "finish": "empty"', "empty")):
+            view = view_of(event("result", data % more))
+            assert view.answer(turn_id="t", conversation_id="c").finish == finish
+        stopped = view_of(event("error", '{"code": "cancelled", "message": "Stopped."}'))
+        assert stopped.answer(turn_id="t", conversation_id="c").finish is None
+
+    def test_a_failed_turn_that_was_too_long_ends_with_what_history_shows(self) -> None:
+        step = event("step", '{"id": "s", "name": "look", "status": "failed", "error": "xxxx"}')
+        cut = '[{"type": "step", "id": "s", "name": "look", "status": "failed", "error": "x", "is_cut": true}]'
+        view = view_of(step, event("error", f'{{"code": "x", "message": "Why.", "content": {cut}}}'))
+        assert view.content == (StepPart(id="s", name="look", status="failed", error="x", is_cut=True),)
+
     def test_a_step_stays_where_it_began(self) -> None:
         running = event("step", '{"type": "step", "id": "s", "name": "look", "status": "running", "args": {"a": 1}}')
         done = event("step", '{"type": "step", "id": "s", "name": "look", "status": "succeeded", "result": "x"}')

@@ -4,11 +4,22 @@ from typing import Any
 
 import pytest
 
-from tests.compiler.histories import row
-from turnkeep.compiler import Compiled, Contents, Gone, PictureContent, TextContent, compile, wanted
+from tests.compiler.histories import called, row
+from turnkeep.compiler import (
+    Budget,
+    Compiled,
+    Contents,
+    FileContent,
+    Gone,
+    PictureContent,
+    TextContent,
+    Unread,
+    compile,
+    wanted,
+)
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
-from turnkeep.ids import FileId, TurnId
-from turnkeep_client.wire.blocks import Block, FileRef, Image, Text
+from turnkeep.ids import CallId, FileId, TurnId
+from turnkeep_client.wire.blocks import Block, FileRef, Image, Text, ToolResult
 
 NOTES = FileRef(file_id=FileId("file_1"), name="notes.md", mime_type="text/markdown; charset=utf-8", size=1200)
 PHOTO = FileRef(file_id=FileId("file_2"), name="photo.png", mime_type="image/png", size=3_400_000)
@@ -32,10 +43,52 @@ class TestTextFiles:
         expected = '<file name="notes.md" type="text/markdown; charset=utf-8">\nline one\n</file>'
         assert shown(NOTES, contents=contents) == [expected]
 
-    def test_are_cut_at_the_limit_and_say_so(self) -> None:
-        contents: Contents = {NOTES.file_id: TextContent("x" * 100)}
-        (text,) = shown(NOTES, contents=contents, inline_chars=30)
-        assert "\n" + "x" * 30 + "\n[… 70 more characters left out]\n" in text
+    def test_are_whole_up_to_three_quarters_of_the_budget(self) -> None:
+        contents: Contents = {NOTES.file_id: TextContent("x" * 290_000)}
+        (text,) = shown(NOTES, contents=contents)
+        assert "x" * 290_000 in text
+
+    def test_are_cut_where_they_take_more_and_say_so(self) -> None:
+        contents: Contents = {NOTES.file_id: TextContent("z" * 900)}
+        (text,) = shown(NOTES, contents=contents, budget=Budget(size=1_000))
+        assert 600 < text.count("z") < 750
+        assert len(text) <= 750
+        assert f"\n[… {900 - text.count('z')} more characters left out]\n" in text
+
+    def test_share_the_room_and_the_longest_is_cut(self) -> None:
+        contents: Contents = {NOTES.file_id: TextContent("n" * 100), BOOK.file_id: TextContent("b" * 9_000)}
+        (text,) = shown(NOTES, BOOK, contents=contents, budget=Budget(size=2_000))
+        assert "n" * 100 in text
+        assert 1_100 < text.count("b") < 1_400
+
+    def test_are_cut_again_when_tool_results_need_the_room(self) -> None:
+        contents: Contents = {NOTES.file_id: TextContent("x" * 90_000)}
+        rows = [row("turn_a", 0, "user", NOTES)]
+        lengths = []
+        for number in range(8):
+            compiled = compile(
+                rows, target="openai_chat", open_turn=TurnId("turn_a"), budget=Budget(size=10_000), contents=contents
+            )
+            lengths.append(str(compiled.messages[0]["content"]).count("x"))
+            assert compiled.size <= 10_000
+            result = ToolResult(call_id=CallId(f"call_{number}"), content="r" * 1_000)
+            rows += [called("turn_a", 2 * number + 1, f"call_{number}"), row("turn_a", 2 * number + 2, "user", result)]
+        assert lengths == sorted(lengths, reverse=True)
+        assert lengths[0] == lengths[1] == lengths[2] > lengths[4] > lengths[6]
+
+    def test_leave_room_for_a_long_question(self) -> None:
+        contents: Contents = {NOTES.file_id: TextContent("x" * 5_000)}
+        rows = [row("turn_a", 0, "user", Text(text="q" * 900), attachments=(NOTES,))]
+        compiled = compile(
+            rows, target="openai_chat", open_turn=TurnId("turn_a"), budget=Budget(size=1_000), contents=contents
+        )
+        assert compiled.size < 1_100
+        assert compiled.readings == {NOTES.file_id: "too_long"}
+
+    def test_are_cut_by_tokens_where_the_budget_counts_them(self) -> None:
+        budget = Budget(size=100, measure=lambda text: len(text.split()), image=5)
+        (text,) = shown(NOTES, contents={NOTES.file_id: TextContent("word " * 500)}, budget=budget)
+        assert 40 < text.count("word") <= 75
 
     def test_are_named_when_blank(self) -> None:
         assert shown(NOTES, contents={NOTES.file_id: TextContent(" ")})[0].startswith("[file: notes.md")
@@ -55,7 +108,9 @@ class TestPictures:
 
     def test_are_named_to_one_that_does_not(self) -> None:
         contents: Contents = {PHOTO.file_id: PictureContent("image/png", PNG)}
-        assert shown(PHOTO, contents=contents, sees_images=False) == ["[file: photo.png, image/png, 3.4 MB]"]
+        assert shown(PHOTO, contents=contents, sees_images=False) == [
+            "[file: photo.png, image/png, 3.4 MB; its content is not shown]"
+        ]
         assert shown(Image(media_type="image/png", data=PNG), sees_images=False) == ["[image: image/png; not shown]"]
 
     @pytest.mark.parametrize(
@@ -82,8 +137,13 @@ class TestPictures:
 
 class TestOtherFiles:
     def test_are_named_with_type_and_size(self) -> None:
-        assert shown(BOOK) == ["[file: book.pdf, application/pdf, 999 bytes]"]
-        assert shown(NOTES) == ["[file: notes.md, text/markdown; charset=utf-8, 1.2 kB]"]
+        assert shown(BOOK) == ["[file: book.pdf, application/pdf, 999 bytes; its content is not shown]"]
+        assert shown(BOOK, role="assistant") == ["[file: book.pdf, application/pdf, 999 bytes]"]
+
+    def test_that_cannot_be_read_say_why(self) -> None:
+        assert shown(BOOK, contents={BOOK.file_id: Unread("it is encrypted")}) == [
+            "[file: book.pdf, application/pdf, 999 bytes; its content could not be read: it is encrypted]"
+        ]
 
     def test_that_are_gone_become_a_note_and_are_reported(self) -> None:
         rows = [row("turn_a", 0, "user", Text(text="see"), attachments=(BOOK,))]
@@ -96,13 +156,36 @@ class TestOtherFiles:
         assert [repair.kind for repair in compiled.repairs] == ["file_missing"]
 
 
-class TestWhatIsWorthLoading:
-    def test_texts_and_pictures_that_can_be_shown(self) -> None:
-        rows = [row("t", 0, "user", NOTES, attachments=(PHOTO, BOOK))]
-        assert wanted(rows, sees_images=True) == {NOTES.file_id: "text", PHOTO.file_id: "picture"}
+class TestHowAFileIsCalled:
+    def test_on_the_wire_depends_on_what_the_model_was_given(self) -> None:
+        files = [FileRef(file_id=FileId(f"file_{n}"), name=f"{n}", mime_type="a/b", size=1) for n in range(7)]
+        given: list[FileContent | None] = [
+            *(TextContent("short"), TextContent("x" * 2_000), TextContent("beginning", is_cut=True)),
+            *(PictureContent("image/png", PNG), Unread("it is encrypted"), Gone(), None),
+        ]
+        contents = {ref.file_id: content for ref, content in zip(files, given, strict=True) if content is not None}
+        rows = [row("turn_a", 0, "user", Text(text="See."), attachments=tuple(files))]
+        budget = Budget(size=1_500, image=10)
+        compiled = compile(rows, target="anthropic", open_turn=TurnId("turn_a"), contents=contents, budget=budget)
+        assert [compiled.readings[ref.file_id] for ref in files] == [
+            *("text", "too_long", "too_long", "image", "named", "named", "named")
+        ]
 
-    def test_no_picture_for_the_blind_and_none_that_is_too_large(self) -> None:
-        large = FileRef(file_id=FileId("file_9"), name="x.png", mime_type="image/png", size=4_000_000)
-        rows = [row("t", 0, "user", attachments=(PHOTO, large))]
+    def test_is_said_of_the_open_turn_alone(self) -> None:
+        rows = [row("turn_a", 0, "user", Text(text="See."), attachments=(NOTES,)), row("turn_b", 0, "user")]
+        compiled = compile(rows, target="anthropic", open_turn=TurnId("turn_b"))
+        assert compiled.readings == {}
+
+
+class TestWhatIsWorthLoading:
+    def test_pictures_and_whatever_may_have_a_text(self) -> None:
+        rows = [row("t", 0, "user", NOTES, attachments=(PHOTO, BOOK))]
+        assert wanted(rows, sees_images=True) == {
+            NOTES.file_id: "text",
+            PHOTO.file_id: "picture",
+            BOOK.file_id: "text",
+        }
+
+    def test_no_picture_for_the_blind(self) -> None:
+        rows = [row("t", 0, "user", attachments=(PHOTO,))]
         assert wanted(rows, sees_images=False) == {}
-        assert wanted(rows, sees_images=True) == {PHOTO.file_id: "picture"}

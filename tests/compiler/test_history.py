@@ -1,6 +1,7 @@
 """A request that is put together of encoded turns is the request that `compile` makes of their rows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,13 +22,13 @@ from tests.compiler.histories import (
     tapes,
 )
 from tests.compiler.test_properties import TARGETS, compiled_case, many
-from turnkeep.compiler import Budget, Compiled, Target
+from turnkeep.compiler import Budget, Compiled, Gone, Target, TextContent
 from turnkeep.compiler.history import EncodedHistory, Encoding, compile_after, encode_turns
 from turnkeep.compiler.window import budget_for
+from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
-from turnkeep_client.wire.blocks import Reasoning, Text
+from turnkeep_client.wire.blocks import FileRef, Reasoning, Text, text_of
 
-ROW_LIMIT = 10_000
 REASONING_OF: dict[Target, tuple[str | None, ...]] = {
     "anthropic": ("anthropic", None),
     "openai_chat": (None,),
@@ -46,8 +47,7 @@ def encoding_for(case: Case, target: Target, reasoning_of: str | None) -> Encodi
         target=target,
         reasoning_of=reasoning_of,
         sees_images=case.sees_images,
-        measure=case.budget.measure,
-        image=case.budget.image,
+        budget=case.budget,
     )
 
 
@@ -58,7 +58,6 @@ def continued(history: EncodedHistory | None, rows: Sequence[Message], case: Cas
         history,
         rows,
         open_turn=case.open_turn,
-        budget=case.budget,
         system=case.system,
         contents=CONTENTS,
         thinking=case.thinking,
@@ -74,7 +73,7 @@ def check(case: Case) -> int:
     for target in TARGETS:
         whole = plain(compiled_case(case, target))
         for reasoning_of in REASONING_OF[target]:
-            made = continued(encode_turns(past, encoding_for(case, target, reasoning_of)), own, case)
+            made = continued(encode_turns(past, encoding_for(case, target, reasoning_of), contents=CONTENTS), own, case)
             if made is not None:
                 possible += 1
                 assert plain(made) == whole
@@ -129,18 +128,23 @@ class TestARequestOfEncodedTurns:
         budget = structs.replace(budget_for(chars=200), measure=lambda text: len(text.split()), image=7)
         assert check(case_of(four_turns(), budget=budget)) == len(TARGETS)
 
+    @pytest.mark.parametrize("file", FILES)
+    def test_is_made_for_turns_with_files(self, file: FileRef) -> None:
+        turns = four_turns()
+        turns[0][0] = row("turn_1", 0, "user", Text(text="See."), attachments=(file,))
+        turns[1][0] = row("turn_2", 0, "user", Text(text="See."), file)
+        assert check(case_of(turns)) == len(TARGETS)
+
 
 class TestNothingIsEncoded:
     @pytest.mark.parametrize(
         "turn",
         [
-            [row("turn_1", 0, "user", Text(text="See."), attachments=(FILES[0],)), said("turn_1", 1)],
-            [row("turn_1", 0, "user", Text(text="See."), FILES[1]), said("turn_1", 1)],
             [row("turn_1", 0, "system", Text(text="Be kind."))],
             [said("turn_1", 0)],
             [said("turn_1", 1)],
         ],
-        ids=["attachment", "file", "instruction", "no question", "no beginning"],
+        ids=["instruction", "no question", "no beginning"],
     )
     def test_where_a_turn_depends_on_something_else(self, turn: list[Message]) -> None:
         case = case_of([turn, *four_turns()[1:]])
@@ -168,34 +172,77 @@ class TestNothingIsEncoded:
 
 
 class TestAHistoryThatGrows:
-    def grown(
-        self, turns: Sequence[list[Message]], target: Target, budget: Budget, *, row_limit: int = ROW_LIMIT
-    ) -> EncodedHistory | None:
-        history = encode_turns((), encoding_for(case_of(turns), target, None))
+    def grown(self, turns: Sequence[list[Message]], target: Target, budget: Budget) -> EncodedHistory | None:
+        """The history after these turns. Each was asked with a request of the history before it."""
+        case = case_of(turns, budget=budget)
+        history = encode_turns((), encoding_for(case, target, None))
         for rows in turns:
-            history = history.then(rows, budget=budget, row_limit=row_limit) if history is not None else None
+            if history is None:
+                return None
+            asked_with = compile_after(history, rows[:1], open_turn=rows[0].turn_id, contents=CONTENTS)
+            if asked_with is None:
+                return None
+            history = history.then(rows, first_turn=asked_with.first_turn, contents=CONTENTS)
         return history
 
     @many
     @given(tapes)
     def test_gives_the_same_requests_as_one_that_was_read(self, data: bytes) -> None:
         turns = decode_honest(data)
-        for budget in (Budget(), Budget(turns=3), Budget(size=400)):
+        for budget in (Budget(), Budget(size=400)):
             case = case_of(turns, budget=budget)
             for target in ("anthropic", "openai_chat"):
-                made = continued(self.grown(turns[:-1], target, budget), turns[-1], case)
-                if made is not None:
-                    whole = plain(compiled_case(case, target))
-                    assert plain(structs.replace(made, turns_dropped=whole.turns_dropped)) == whole
+                history = self.grown(turns[:-1], target, budget)
+                made = continued(history, turns[-1], case)
+                if history is None or made is None:
+                    continue
+                kept = {turn.turn_id for turn in history.turns} | {case.open_turn}
+                read = structs.replace(case, rows=[row for row in case.rows if row.turn_id in kept])
+                whole = plain(compiled_case(read, target))
+                assert plain(structs.replace(made, turns_dropped=whole.turns_dropped)) == whole
 
-    def test_lets_go_of_turns_that_no_request_will_show(self) -> None:
-        turns = [[asked(f"turn_{n}"), said(f"turn_{n}", 1)] for n in range(9)]
-        for budget, kept in ((Budget(turns=4), 3), (Budget(size=25), 2)):
-            history = self.grown(turns, "openai_chat", budget)
+    def test_lets_go_of_turns_that_were_dropped(self) -> None:
+        turns = [[asked(f"turn_{n}", "q" * 60), said(f"turn_{n}", 1, "a" * 40)] for n in range(30)]
+        history = self.grown(turns, "openai_chat", Budget(size=1_000))
+        assert history is not None
+        assert 6 <= len(history.turns) <= 10
+        assert history.is_cut
+        assert history.size == sum(turn.size for turn in history.turns)
+        assert history.turn_bytes == sum(turn.byte_count for turn in history.turns)
+
+    def test_names_its_files_and_whether_they_were_there(self) -> None:
+        gone = next(file for file in FILES if isinstance(CONTENTS.get(file.file_id), Gone))
+        there = next(file for file in FILES if isinstance(CONTENTS.get(file.file_id), TextContent))
+        question = row("turn_1", 0, "user", Text(text="See."), attachments=(gone, there))
+        history = self.grown([[question, said("turn_1", 1)], *four_turns()[1:3]], "openai_chat", Budget())
+        assert history is not None
+        assert history.files == {gone.file_id: False, there.file_id: True}
+
+
+class TestTheBeginningOfRequests:
+    """A provider reads from its cache what a request has in common with the one before it."""
+
+    def test_stays_the_same_for_many_turns(self) -> None:
+        budget = Budget(size=10_000)
+        encoding = Encoding(target="openai_chat", reasoning_of=None, sees_images=True, budget=budget)
+        history = encode_turns((), encoding)
+        runs: list[int] = []
+        before: list[Any] = []
+        for n in range(400):
+            turn_id = TurnId(f"turn_{n}")
+            question = asked(turn_id, f"Question {n}.".ljust(60, "?"))
             assert history is not None
-            assert len(history.turns) == kept
-
-    def test_ends_where_the_store_would_return_fewer_rows(self) -> None:
-        turns = [[asked(f"turn_{n}"), said(f"turn_{n}", 1)] for n in range(5)]
-        assert self.grown(turns, "openai_chat", Budget(), row_limit=10) is not None
-        assert self.grown(turns, "openai_chat", Budget(), row_limit=9) is None
+            made = compile_after(history, [question], open_turn=turn_id)
+            assert made is not None
+            messages = plain(made).messages
+            assert made.size <= budget.size
+            is_continued = messages[: len(before)] == before
+            runs.append(runs.pop() + 1) if is_continued and runs else runs.append(1)
+            if not is_continued:
+                assert made.size <= budget.kept
+            answer = said(turn_id, 1, f"Answer {n}.".ljust(40, "!"))
+            before = [*messages, {"role": "assistant", "content": text_of(answer.blocks)}]
+            history = history.then([question, answer], first_turn=made.first_turn)
+        assert sum(runs) == 400
+        assert runs[0] == 100
+        assert min(runs[1:-1]) >= 25

@@ -12,7 +12,7 @@ from tests.property_tests import examples
 from turnkeep.compiler import Budget, Compiled, Target, compile
 from turnkeep.compiler.exchange import NO_ANSWER, repair
 from turnkeep.compiler.judge import Violation, judge_anthropic, judge_openai_chat, judge_openai_responses
-from turnkeep.compiler.utterances import INLINE_CHARS, View, view_turn
+from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 
@@ -145,7 +145,7 @@ class TestRepeating:
     @few
     @given(tapes)
     def test_repairing_what_was_repaired_changes_nothing(self, data: bytes) -> None:
-        view = View(reasoning_of="anthropic", contents=CONTENTS, inline_chars=INLINE_CHARS)
+        view = View(reasoning_of="anthropic", contents=CONTENTS)
         exchange, _ = view_turn(TurnId("turn_x"), decode(data).rows, view)
         once, _ = repair(exchange)
         twice, repairs = repair(once)

@@ -33,10 +33,14 @@ def chat(rows: list[Message], **more: Any) -> Compiled:
 
 
 class TestTheLastTurns:
-    def test_twenty_are_shown_unless_told_otherwise(self) -> None:
-        compiled = chat(chats(25))
-        assert compiled.turns_included == 20
-        assert compiled.turns_dropped == 5
+    def test_all_are_shown_however_many_there_are(self) -> None:
+        compiled = chat(chats(2_500))
+        assert compiled.turns_included == 2_500
+        assert compiled.turns_dropped == 0
+
+    def test_a_sandbox_is_shown_only_so_many(self) -> None:
+        compiled = chat(chats(25), budget=Budget(turns=20))
+        assert (compiled.turns_included, compiled.turns_dropped) == (20, 5)
         assert texts(compiled)[0].startswith("q5")
 
     def test_the_open_turn_is_one_of_them(self) -> None:
@@ -52,14 +56,34 @@ class TestTheLastTurns:
 
 
 class TestTheBudget:
-    def test_older_turns_are_dropped_whole(self) -> None:
-        compiled = chat(chats(5, length=98), budget=Budget(size=250))
-        assert compiled.turns_included == 2
-        assert len(compiled.messages) == 4
-        assert compiled.size == 200
+    def test_older_turns_are_dropped_whole_down_to_three_quarters(self) -> None:
+        compiled = chat(chats(5, length=98), budget=Budget(size=450))
+        assert compiled.turns_included == 3
+        assert len(compiled.messages) == 6
+        assert compiled.size == 300
 
-    def test_a_turn_that_fits_exactly_is_shown(self) -> None:
-        assert chat(chats(5, length=98), budget=Budget(size=300)).turns_included == 3
+    def test_turns_that_fit_exactly_are_shown(self) -> None:
+        assert chat(chats(5, length=98), budget=Budget(size=500)).turns_included == 5
+        assert chat(chats(5, length=98), budget=Budget(size=400)).turns_included == 3
+
+    def test_nothing_is_dropped_before_it_is_exceeded(self) -> None:
+        now = asked("turn_now", "x" * 50)
+        for size, shown in ((550, 6), (549, 4)):
+            compiled = chat([*chats(5, length=98), now], open_turn=TurnId("turn_now"), budget=Budget(size=size))
+            assert compiled.turns_included == shown
+
+    def test_a_tool_round_that_exceeds_it_drops_turns_once(self) -> None:
+        """The next rounds begin with the same words, also for a worker that has not sent the rounds before."""
+        rows = [*chats(8, length=98), asked("turn_now", "x" * 50)]
+        beginnings = []
+        for number in range(6):
+            compiled = chat(rows, open_turn=TurnId("turn_now"), budget=Budget(size=1_000))
+            beginnings.append(texts(compiled)[0][:2])
+            assert compiled.size <= 1_000
+            result = ToolResult(call_id=CallId(f"call_{number}"), content="r" * 45)
+            rows += [called("turn_now", 1 + 2 * number, f"call_{number}")]
+            rows += [row("turn_now", 2 + 2 * number, "user", result)]
+        assert beginnings == ["q0", "q0", "q0", "q3", "q3", "q3"]
 
     def test_dropping_stops_at_the_first_that_does_not_fit(self) -> None:
         rows = [*chats(1), *chats(1, start=1, length=500), *chats(1, start=2)]
@@ -182,7 +206,7 @@ class TestHowRowsBecomeTurns:
                 Counted.touched += 1
                 return super().__getitem__(index)
 
-        chat(Counted(chats(500)), turn_count=500)
+        chat(Counted(chats(500)), turn_count=500, budget=Budget(turns=20))
         assert Counted.touched == 2 * 20 + 1
 
 

@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ from msgspec import structs
 
 from tests.compiler.histories import asked, said
 from tests.engine.harness import QUICK, Cluster, FailOnDefect, Latch
-from turnkeep.compiler import Budget, EncodedHistory, Encoding
+from tests.store.factories import elsewhere
+from turnkeep.compiler import Budget, Encoding, encode_turns
 from turnkeep.engine import EngineSettings, Options
 from turnkeep.engine.assembly import GrownHistory, HistoryCache
 from turnkeep.engine.loop import LocalTurn
@@ -19,7 +21,7 @@ from turnkeep.errors import NotFound
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.providers.ports import ModelRequest, Target
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
-from turnkeep.store.commands import Claim, Claimed, Window
+from turnkeep.store.commands import Claim, Claimed, NewConversation, Window
 from turnkeep.tools.functions import tool
 
 LONG = 900
@@ -36,6 +38,15 @@ def shown(request: ModelRequest) -> str:
     return msgspec.json.encode(request.messages).decode()
 
 
+async def appended(cluster: Cluster, turns: int) -> ConversationId:
+    """A conversation of so many turns that another system had."""
+    conversation = await cluster.store.create_conversation(cluster.ann, NewConversation())
+    for n in range(turns):
+        turn = elsewhere(conversation.id, f"Question {n}.", f"Answer {n}.")
+        await cluster.store.append(cluster.ann, conversation.id, turn)
+    return conversation.id
+
+
 async def questions_shown(cluster: Cluster, settings: EngineSettings, *, turns: int) -> list[int]:
     """Ask so many questions in one conversation; those that the model of the last turn was shown."""
     provider = ScriptedProvider([[f"Answer {n}."] for n in range(turns)])
@@ -47,15 +58,34 @@ async def questions_shown(cluster: Cluster, settings: EngineSettings, *, turns: 
 
 
 class TestThePast:
-    async def test_ends_at_the_number_of_turns(self, cluster: Cluster) -> None:
+    async def test_is_not_limited_by_a_number_of_turns(self, cluster: Cluster) -> None:
         found = await questions_shown(cluster, structs.replace(QUICK, replay_turns=3), turns=8)
-        assert found == list(range(found[0], 8)), "the newest, without a gap"
-        assert 2 <= len(found) - 1 <= 3
+        assert found == list(range(8))
 
-    async def test_goes_further_back_than_usual_where_the_operator_says_so(self, cluster: Cluster) -> None:
-        turns = QUICK.replay_turns + 4
-        found = await questions_shown(cluster, structs.replace(QUICK, replay_turns=turns), turns=turns)
-        assert found == list(range(turns))
+    async def test_is_read_only_as_far_as_the_budget_goes(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The number of rows that are read does not grow with the conversation."""
+        settings = structs.replace(QUICK, context_chars=1_000)
+        read, counts = count_rows(cluster, monkeypatch), []
+        for turns in (150, 600):
+            conversation_id = await appended(cluster, turns)
+            read.clear()
+            provider = ScriptedProvider([["Yes."], ["Yes."]])
+            for _ in range(2):  # without a cut that is stored, and with one
+                engine = await cluster.enter(provider, settings=settings)
+                await cluster.answer(engine, "And now?", conversation_id=conversation_id)
+            counts.append(list(read))
+            assert f"Question {turns - 1}." in shown(provider.requests[-1])
+        assert counts[0] == counts[1]
+        assert all(sum(rows) < 200 for rows in counts)
+
+    async def test_of_many_short_turns_is_shown_whole(self, cluster: Cluster) -> None:
+        conversation_id = await appended(cluster, 1_300)
+        provider = ScriptedProvider([["Yes."]])
+        await cluster.answer(await cluster.enter(provider), "And now?", conversation_id=conversation_id)
+        assert "Question 0." in shown(provider.requests[-1])
+        assert len(provider.requests[-1].messages) == 2 * 1_300 + 1
 
     @pytest.mark.parametrize("chars, is_shown", [(2_000, False), (4_000, True)])
     async def test_ends_at_the_number_of_characters(self, cluster: Cluster, chars: int, is_shown: bool) -> None:
@@ -81,6 +111,93 @@ def count_windows(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[str
 
     monkeypatch.setattr(cluster.store, "window", window)
     return read
+
+
+def count_rows(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows are read of the past, from now on."""
+    counts: list[int] = []
+    real = cluster.store.window
+
+    async def window(conversation_id: ConversationId, **fields: Any) -> Window:
+        found = await real(conversation_id, **fields)
+        counts.append(len(found.rows))
+        return found
+
+    monkeypatch.setattr(cluster.store, "window", window)
+    return counts
+
+
+class TestManyRows:
+    async def test_of_long_turns_are_read_in_pages_of_whole_turns(self, cluster: Cluster) -> None:
+        """One statement returns a limited number of rows, which may end in the middle of a turn."""
+        conversation = await cluster.store.create_conversation(cluster.ann, NewConversation())
+        for n in range(80):
+            between = [f"thought {n}.{each}" for each in range(40)]
+            turn = elsewhere(conversation.id, f"Question {n}.", *between, f"Answer {n}.")
+            await cluster.store.append(cluster.ann, conversation.id, turn)
+        provider = ScriptedProvider([["Yes."]])
+        await cluster.answer(await cluster.enter(provider), "And now?", conversation_id=conversation.id)
+        sent = shown(provider.requests[-1])
+        assert [n for n in range(80) if f"Question {n}." in sent and f"thought {n}.39" in sent] == list(range(80))
+
+
+class TestTheBeginningOfRequests:
+    """A provider keeps what it has read. The next request is cheap if it begins with the same words."""
+
+    SETTINGS = structs.replace(QUICK, context_chars=3_000)
+
+    async def talk(self, cluster: Cluster, *, turns: int, is_restarted: bool) -> list[list[Any]]:
+        """The messages of each request of a long conversation, perhaps with a new worker for every turn."""
+        conversation_id: ConversationId | None = None
+        provider = ScriptedProvider([[f"Answer {n}.".ljust(40, "!")] for n in range(turns)])
+        engine = await cluster.enter(provider, settings=self.SETTINGS)
+        for n in range(turns):
+            if is_restarted and n:
+                await engine.close()
+                engine = await cluster.enter(provider, settings=self.SETTINGS)
+            question = f"Question {n}.".ljust(60, "?")
+            turn = await cluster.answer(engine, question, conversation_id=conversation_id)
+            conversation_id = turn.conversation_id
+        return [[message["content"] for message in request.messages] for request in provider.requests]
+
+    async def test_is_the_same_for_many_turns(self, cluster: Cluster) -> None:
+        requests = await self.talk(cluster, turns=70, is_restarted=False)
+        runs = [1]
+        for before, after in pairwise(requests):
+            if after[: len(before)] == before:
+                runs[-1] += 1
+            else:
+                runs.append(1)
+                assert sum(map(len, after)) <= 2_250
+            assert sum(map(len, after)) <= 3_000
+        assert runs == [30, 9, 9, 9, 9, 4]
+
+    async def test_does_not_depend_on_what_a_worker_has_in_memory(self, cluster: Cluster) -> None:
+        whole = await self.talk(cluster, turns=45, is_restarted=False)
+        assert await self.talk(cluster, turns=45, is_restarted=True) == whole
+
+    async def test_moves_back_when_the_budget_becomes_larger(self, cluster: Cluster) -> None:
+        provider = ScriptedProvider([["x" * 500] for _ in range(6)] + [["Yes."]])
+        engine = await cluster.enter(provider, settings=structs.replace(QUICK, context_chars=1_000))
+        turn = await cluster.answer(engine, "First?")
+        for _ in range(5):
+            turn = await cluster.answer(engine, "Next?", conversation_id=turn.conversation_id)
+        assert turn.report.cut is not None
+        assert "First?" not in shown(provider.requests[-1])
+        wider = await cluster.enter(provider, settings=structs.replace(QUICK, context_chars=5_000))
+        turn = await cluster.answer(wider, "Last?", conversation_id=turn.conversation_id)
+        assert "First?" in shown(provider.requests[-1])
+        assert turn.report.cut is None
+
+    async def test_belongs_to_the_branch(self, cluster: Cluster) -> None:
+        provider = ScriptedProvider([["x" * 300] for _ in range(7)])
+        engine = await cluster.enter(provider, settings=structs.replace(QUICK, context_chars=1_000))
+        first = await cluster.answer(engine, "First?")
+        turns = [await cluster.answer(engine, f"{n}?", conversation_id=first.conversation_id) for n in range(5)]
+        assert turns[-1].report.cut is not None
+        again = await engine.regenerate(cluster.ann, turns[0].id, Options())
+        assert (await engine.wait(again.turn.id)).report.cut is None
+        assert "First?" in shown(provider.requests[-1])
 
 
 class TestThePastInMemory:
@@ -161,11 +278,10 @@ class TestThePastInMemory:
 
 def grown(n: int, *, words: str) -> GrownHistory:
     """A history of one turn."""
-    past = EncodedHistory(
-        encoding=Encoding(target="openai_chat", reasoning_of=None, sees_images=True, measure=len, image=1), turns=()
-    )
+    past = encode_turns((), Encoding(target="openai_chat", reasoning_of=None, sees_images=True, budget=Budget()))
+    assert past is not None
     rows = (asked(f"turn_{n}", words), said(f"turn_{n}", 1))
-    return GrownHistory(past=past, rows=rows, budget=Budget())
+    return GrownHistory(past=past, rows=rows, first_turn=None)
 
 
 class TestTheTurnItself:

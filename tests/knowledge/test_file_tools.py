@@ -299,6 +299,26 @@ class TestHostileFiles:
         assert unreadable.error == "image.png cannot be read: files of type image/png hold no text."
 
 
+PAGE = b"""<!doctype html><html><head><title>Tides</title><style>p { color: red }</style></head>
+<body><h1>High   water</h1><p>At <b>eight</b>,<br>or nine &amp; ten.</p><script>track("<p>not this</p>")</script>
+<table><tr><th>Place</th><th>Time</th></tr><tr><td>Husum</td><td>8:10</td></tr></table></body></html>"""
+
+
+class TestAWebPage:
+    async def test_is_read_without_its_markup(self, tmp_path: Path) -> None:
+        assert (await text_of("html", PAGE, tmp_path))["text"].splitlines() == [
+            "Tides",
+            "High water",
+            "At eight,",
+            "or nine & ten.",
+            "Place\tTime",
+            "Husum\t8:10",
+        ]
+
+    async def test_without_words_says_so(self, tmp_path: Path) -> None:
+        assert "no text" in (await text_of("html", b"<html><script>x()</script></html>", tmp_path))["problem"]
+
+
 class TestTheExtractionProcess:
     @pytest.mark.parametrize(
         "kind, content",

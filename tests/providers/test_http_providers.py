@@ -55,11 +55,13 @@ class TestAReply:
 
     async def test_may_be_empty(self, line: Line) -> None:
         line.server.says([])
-        assert (await answer(line)).blocks == ()
+        reply = await answer(line)
+        assert (reply.blocks, reply.finish) == ((), "complete")
 
-    async def test_that_was_cut_off_keeps_its_text(self, line: Line) -> None:
+    async def test_that_was_cut_off_keeps_its_text_and_says_so(self, line: Line) -> None:
         line.server.says([Say("And then"), Stop(line.vendor.cut_off)])
-        assert (await answer(line)).blocks == (Text(text="And then"),)
+        reply = await answer(line)
+        assert (reply.blocks, reply.finish) == ((Text(text="And then"),), "length")
 
 
 class TestOddCounts:

@@ -26,6 +26,7 @@ from turnkeep.config import EngineSettings
 from turnkeep.engine import Engine, Options, Question, Services
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.store.sqlite import SqliteStore
 from turnkeep.streaming.hub import LocalHub
@@ -308,11 +309,14 @@ class TestTheEngine:
         lost = FileRef(file_id=FileId("file_2"), name="dog.png", mime_type="image/png", size=8)
 
         class Reader:
-            async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
+            async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents:
                 shown: dict[FileId, Any] = {lost.file_id: Gone()}
                 if sees_images:
                     shown[picture.file_id] = PictureContent("image/png", "iVBORw0KGgo=")
                 return shown
+
+            async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
+                return set(file_ids) - {lost.file_id}
 
             async def forget_erased(self) -> None: ...
 

@@ -157,8 +157,8 @@ def succeeded(step: str, name: str = "shell", **more: Json) -> Json:
     return {"type": "step", "id": step, "name": name, "status": "succeeded", **more}
 
 
-def result(message: str) -> Json:
-    return {"type": "result", "message": message}
+def result(message: str, **fields: Json) -> Json:
+    return {"type": "result", "message": message, **fields}
 
 
 def error(code: str, message: str) -> Json:

@@ -97,6 +97,15 @@ class TestAWholeTurn:
         assert [part["text"] for part in answer["message"]["content"]] == ["Let me think.", "42"]
         assert answer["turn"]["response"] == "42"
 
+    async def test_says_how_its_answer_ended(self, user: Client, runner: ScriptedRunner) -> None:
+        for line, finish in (
+            (result("Half of a sen", finish="length"), "length"),
+            (result(""), "empty"),
+            (result("Done.", finish="something new"), "complete"),
+        ):
+            runner.says(line)
+            assert (await turn_of(user))["message"]["finish"] == finish
+
     async def test_a_step_that_never_ended_is_closed_before_the_result(
         self, user: Client, runner: ScriptedRunner
     ) -> None:

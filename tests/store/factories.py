@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from tests.store.databases import Contents, Database
 from turnkeep.ids import (
@@ -233,10 +233,9 @@ def _ended(
 ) -> Settlement:
     message = f"It ended: {code}."
     final = None if partial is None else final_row(held, sequence, partial, usage=usage)
-    named = {} if final is None else {"message_id": final.id}
     return Settlement(
         status=status,
-        terminal=Failure(code=code, message=message, **named),
+        terminal=Failure(code=code, message=message, message_id=UNSET if final is None else final.id),
         usage=usage,
         final=final,
         error=TurnError(code=code, message=message),

@@ -146,6 +146,16 @@ export const words = {
     reasoningLive: "Thinking…",
     stopped: "You stopped this answer.",
     failed: "This answer failed.",
+    finish: {
+      length: "The model reached its token limit, so this answer is not complete.",
+      empty: "The model gave an empty answer.",
+    },
+    cut: "Parts of this answer are too long and were cut.",
+    showAll: "Show all",
+    reading: {
+      named: "The model got only the name",
+      too_long: "Too long: the model got the beginning",
+    },
     retry: "Try again",
     copy: "Copy",
     copyAnswer: "Copy the answer",

@@ -28,6 +28,9 @@ const question: Message = {
   sources: [],
   usage: null,
   status: "succeeded",
+  error: null,
+  model: null,
+  metadata: {},
   created_at: 1,
 };
 

@@ -14,6 +14,9 @@ const message = (role: Message["role"]): Message => ({
   sources: [],
   usage: null,
   status: "succeeded",
+  error: null,
+  model: null,
+  metadata: {},
   created_at: 0,
 });
 

@@ -18,6 +18,9 @@ const question = (turn: string, status: Message["status"], more: Partial<Message
   sources: [],
   usage: null,
   status,
+  error: null,
+  model: null,
+  metadata: {},
   created_at: 7,
   ...more,
 });

@@ -3,10 +3,10 @@ import { describe, expect, test } from "vitest";
 
 import { byAge, newConversationList, reduceConversationList, snippetPieces } from "../src/state/conversationList";
 import { pathOf, routeOf } from "../src/state/route";
-import { openRows, settledRows, unexplainedFailures } from "../src/state/selectors";
+import { openRows, settledRows } from "../src/state/selectors";
 import { NEW, newState, reduce } from "../src/state/state";
 import { newThread, type OutgoingMessage, reduceThread, type Thread } from "../src/state/thread";
-import { newTurn, reduceTurn, shownParts, waitingFor } from "../src/state/turn";
+import { newTurn, reduceTurn, shownParts, waitingFor, wholeContent } from "../src/state/turn";
 import type { StreamEvent } from "../src/stream/events";
 import type { Conversation, Message } from "../src/wire/types";
 
@@ -20,6 +20,9 @@ const message = (turn: string, role: "user" | "assistant", more: Partial<Message
   sources: [],
   usage: null,
   status: "succeeded",
+  error: null,
+  model: null,
+  metadata: {},
   created_at: 1,
   ...more,
 });
@@ -90,6 +93,43 @@ describe("a turn", () => {
     const settled = reduceTurn(newTurn("t"), { type: "error", code: "cancelled", message: "Stopped." });
     expect(reduceTurn(settled, says("late"))).toBe(settled);
     expect(settled.status).toBe("cancelled");
+  });
+
+  test("an answer says how it ended, and an error what the transcript has of it", () => {
+    const usage = { input_tokens: 1, output_tokens: 1, cache_read_tokens: 0, cache_write_tokens: 0 };
+    const result: StreamEvent = { type: "result", message_id: "m", message: "Half", content: [{ type: "text", text: "Half" }], usage };
+    expect(reduceTurn(newTurn("t"), result).finish).toBe("complete");
+    expect(reduceTurn(newTurn("t"), { ...result, finish: "length" }).finish).toBe("length");
+    const step: StreamEvent = { type: "step", id: "s", name: "n", status: "failed", error: "xxx" };
+    const cut: StreamEvent = { type: "error", code: "x", message: "why", content: [{ type: "step", id: "s", name: "n", status: "failed", error: "x", is_cut: true }] };
+    expect([step, cut].reduce(reduceTurn, newTurn("t")).content).toMatchObject([{ error: "x" }]);
+  });
+
+  test("all of a message that was cut is in its events", () => {
+    const usage = { input_tokens: 1, output_tokens: 1, cache_read_tokens: 0, cache_write_tokens: 0 };
+    const events: StreamEvent[] = [
+      began,
+      { type: "tool_calls", iteration: 0, text: "Look:", calls: [] },
+      { type: "step", id: "s", name: "n", status: "succeeded", result: "whole" },
+      {
+        type: "result",
+        message_id: "m",
+        message: "Done.",
+        content: [
+          { type: "text", text: "[cut: 1 earlier parts; the events of the turn have them]", is_cut: true },
+          { type: "step", id: "s", name: "n", status: "succeeded", result: "w", is_cut: true },
+          { type: "reasoning", text: "Hm." },
+          { type: "text", text: "Done." },
+        ],
+        usage,
+      },
+    ];
+    expect(wholeContent("t2", events)).toEqual([
+      { type: "text", text: "Look:" },
+      { type: "step", id: "s", name: "n", status: "succeeded", result: "whole" },
+      { type: "reasoning", text: "Hm." },
+      { type: "text", text: "Done." },
+    ]);
   });
 
   test("repeated events of a running step show the newest output in one row", () => {
@@ -175,13 +215,12 @@ describe("a thread", () => {
     expect(after.older).toBeNull();
   });
 
-  test("a turn that failed without an answer gets its own row, and its reason is loaded", () => {
-    const failed = page([message("t1", "user", { status: "failed" })]);
+  test("a turn that failed without an answer gets its own row, with the reason", () => {
+    const failed = page([message("t1", "user", { status: "failed", error: { code: "x", message: "why" } })]);
     const thread = reduceThread(newThread("conv_1"), { type: "thread/loaded", id: "conv_1", conversation: conversation("conv_1"), page: failed });
-    expect(settledRows(thread).map((row) => row.kind)).toEqual(["message", "ending"]);
-    expect(unexplainedFailures(thread)).toEqual(["t1"]);
-    const explained = reduceThread(thread, { type: "turn/failure", id: "conv_1", turn_id: "t1", error: { code: "x", message: "why" } });
-    expect(unexplainedFailures(explained)).toEqual([]);
+    const [asked, ending] = settledRows(thread);
+    expect(asked?.kind).toBe("message");
+    expect(ending).toMatchObject({ kind: "ending", failure: { message: "why" } });
   });
 
   test("a new conversation moves to its id with its outgoing messages", () => {

@@ -40,7 +40,12 @@ def turn_of(turn: Turn, events: Sequence[Recorded] = ()) -> wire.Turn:
 
 
 def message_of(message: PublicMessage) -> wire.Message:
-    return _view(wire.Message, message)
+    return _view(
+        wire.Message,
+        message,
+        error=None if message.error is None else _view(wire.TurnFailure, message.error),
+        finish=message.finish or UNSET,
+    )
 
 
 def conversation_of(

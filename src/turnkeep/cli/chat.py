@@ -48,6 +48,10 @@ CHAT_PATIENCE_SECONDS = 300.0
 HISTORY = 15
 SHOWN_MESSAGES = 6
 HISTORY_LINES = 1_000
+INCOMPLETE = {
+    "length": "The model reached its token limit: the answer is not complete.",
+    "empty": "The model gave an empty answer.",
+}
 BOLD, PLAIN = "\001\033[1;36m\002", "\001\033[0m\002"
 """\001 and \002 tell readline that the bytes between them take no room on the line."""
 
@@ -150,6 +154,8 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: ChatOptions, *, as_json:
         print_json(answer)
     if answer.status != "succeeded":
         raise failed(answer)
+    if answer.finish in INCOMPLETE:
+        remark(INCOMPLETE[answer.finish])
 
 
 def _draw(stream: Stream) -> None:
@@ -328,6 +334,8 @@ class ChatSession:
                 self._print_note("Stopped. What was said is kept.")
             elif answer.error is not None:
                 self._print_error(f"{answer.error.message} ({answer.error.code})")
+            elif answer.finish in INCOMPLETE:
+                self._print_note(INCOMPLETE[answer.finish])
 
     def _stop(self, stream: Stream) -> None:
         try:

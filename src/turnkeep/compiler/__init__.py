@@ -20,6 +20,7 @@ from turnkeep.compiler.utterances import (
     Gone,
     PictureContent,
     TextContent,
+    Unread,
     wanted,
 )
 from turnkeep.compiler.window import UNLIMITED, Budget, budget_for
@@ -38,6 +39,7 @@ __all__ = [
     "Target",
     "TextContent",
     "Thinking",
+    "Unread",
     "budget_for",
     "compile",
     "compile_after",

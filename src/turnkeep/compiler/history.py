@@ -4,9 +4,10 @@
 each time. `encode_turns` makes these bytes once. `compile_after` puts a request together of them and of the rows of the
 open turn. The result is equal to that of `compile` for all rows together.
 
-A turn is encoded only if its bytes depend on nothing but its own rows. So it begins with the user and ends with the
-assistant, it has no files (their contents may be gone later), and none of its calls has the name of a call of another
-turn. If one turn is different, nothing is encoded, and the caller uses `compile`.
+A turn is encoded only if its bytes depend on nothing but its own rows and files. So it begins with the user and ends
+with the assistant, and none of its calls has the name of a call of another turn. If one turn is different, nothing is
+encoded, and the caller uses `compile`. A file does not change, but it may be deleted: a history names its files, and
+the caller checks that those which were there are still there.
 
 Decision: docs/decisions/0301
 """
@@ -32,11 +33,11 @@ from turnkeep.compiler.request import (
     tool_names,
     write_lines,
 )
-from turnkeep.compiler.utterances import Contents, View
-from turnkeep.compiler.window import Budget, Group, Measure, close_settled, group_turns, size_of
-from turnkeep.ids import TurnId
+from turnkeep.compiler.utterances import Contents, Gone, View, wanted
+from turnkeep.compiler.window import Budget, Group, close_settled, first_kept, group_turns, size_of
+from turnkeep.ids import FileId, TurnId
 from turnkeep.model.messages import Message
-from turnkeep_client.wire.blocks import FileRef, JsonObject
+from turnkeep_client.wire.blocks import JsonObject
 
 _TURN_BYTES = 200
 """The struct of an encoded turn itself, with what Python adds to it, and its numbers."""
@@ -47,18 +48,18 @@ _decode = msgspec.json.Decoder(JsonObject).decode
 
 
 class Encoding(Struct, frozen=True, kw_only=True):
-    """What the bytes and the size of a settled turn depend on, apart from its rows."""
+    """What the bytes and the size of a settled turn depend on, apart from its rows and files."""
 
     target: Target
     reasoning_of: str | None
     sees_images: bool
-    measure: Measure
-    image: int
+    budget: Budget
 
 
 class EncodedTurn(Struct, frozen=True, kw_only=True):
     """A settled turn: its messages as JSON, and what a request must know about them."""
 
+    turn_id: TurnId
     messages: tuple[Raw, ...]
     byte_count: int
     """What the turn takes in memory."""
@@ -69,46 +70,110 @@ class EncodedTurn(Struct, frozen=True, kw_only=True):
     call_names: frozenset[str]
     repairs: tuple[Repair, ...]
     renamed: tuple[str, ...]
+    files: dict[FileId, bool] = {}
+    """Its files, and whether each was there when it was encoded."""
 
 
 class EncodedHistory(Struct, frozen=True, kw_only=True):
-    """The settled turns before a turn, oldest first."""
+    """The settled turns before a turn, oldest first. With `is_cut` there were others before them, which are no longer
+    shown. The other fields are sums over the turns: a history may have thousands of them, and each request needs the
+    sums."""
 
     encoding: Encoding
     turns: tuple[EncodedTurn, ...]
+    is_cut: bool
+    messages: tuple[Raw, ...]
+    turn_bytes: int
+    """What the turns take in memory."""
+    size: int
+    chars: int
+    call_names: frozenset[str]
+    tool_names: tuple[str, ...]
+    repairs: tuple[Repair, ...]
+    renamed: tuple[str, ...]
+    files: dict[FileId, bool]
 
     @property
     def byte_count(self) -> int:
         """What the history takes in memory."""
-        return _HISTORY_BYTES + getsizeof(self.turns) + sum([turn.byte_count for turn in self.turns])
+        return _HISTORY_BYTES + getsizeof(self.turns) + getsizeof(self.messages) + self.turn_bytes
 
-    def then(self, rows: Sequence[Message], *, budget: Budget, row_limit: int) -> "EncodedHistory | None":
-        """The same, followed by the turn of these rows, and without turns that a request within the budget never shows.
-
-        None if the turn cannot be encoded, or if there are more than `row_limit` rows: then the window that the store
-        returns begins later than this history.
-        """
-        added = encode_turns(rows, self.encoding)
-        if added is None:
+    def then(
+        self, rows: Sequence[Message], *, first_turn: TurnId | None, contents: Contents | None = None
+    ) -> "EncodedHistory | None":
+        """The same, followed by the turn of these rows. It begins with `first_turn`, with which the last request of
+        that turn began. None if the turn cannot be encoded."""
+        added = encode_turns(rows, self.encoding, contents=contents)
+        if added is None or len(added.turns) != 1:
             return None
-        turns = (*self.turns, *added.turns)
-        turns = turns[len(turns) - min(budget.turns - 1, _fitting(turns, budget.size)) :]
-        if sum(turn.row_count for turn in turns) > row_limit or not _are_distinct(turns):
+        kept = self.since(_index_of(self.turns, first_turn))
+        if not kept.call_names.isdisjoint(added.call_names):
             return None
-        return EncodedHistory(encoding=self.encoding, turns=turns)
+        return EncodedHistory(
+            encoding=self.encoding,
+            turns=(*kept.turns, *added.turns),
+            is_cut=kept.is_cut,
+            messages=kept.messages + added.messages,
+            turn_bytes=kept.turn_bytes + added.turn_bytes,
+            size=kept.size + added.size,
+            chars=kept.chars + added.chars,
+            call_names=kept.call_names | added.call_names,
+            tool_names=_joined_names(kept.tool_names, added.tool_names),
+            repairs=kept.repairs + added.repairs,
+            renamed=kept.renamed + added.renamed,
+            files=kept.files | added.files,
+        )
+
+    def since(self, first: int) -> "EncodedHistory":
+        """The turns from this index on."""
+        if first == 0:
+            return self
+        return _history(self.encoding, self.turns[first:], is_cut=True)
 
 
-def encode_turns(rows: Sequence[Message], encoding: Encoding) -> EncodedHistory | None:
+def encode_turns(
+    rows: Sequence[Message], encoding: Encoding, *, contents: Contents | None = None, is_cut: bool = False
+) -> EncodedHistory | None:
     """The turns of these rows, which all have ended. None if one of them cannot be encoded."""
     turns: list[EncodedTurn] = []
     for group in group_turns(rows, limit=len(rows), open_turn=None):
-        turn = _encoded(group, encoding)
+        turn = _encoded(group, encoding, contents or {})
         if turn is None:
             return None
         turns.append(turn)
-    if sum(turn.row_count for turn in turns) != len(rows) or not _are_distinct(turns):
+    if sum(turn.row_count for turn in turns) != len(rows):
         return None
-    return EncodedHistory(encoding=encoding, turns=tuple(turns))
+    history = _history(encoding, tuple(turns), is_cut=is_cut)
+    return history if len(history.call_names) == sum(len(turn.call_names) for turn in turns) else None
+
+
+def _history(encoding: Encoding, turns: tuple[EncodedTurn, ...], *, is_cut: bool) -> EncodedHistory:
+    files: dict[FileId, bool] = {}
+    for turn in turns:
+        files |= turn.files
+    return EncodedHistory(
+        encoding=encoding,
+        turns=turns,
+        is_cut=is_cut,
+        messages=tuple(message for turn in turns for message in turn.messages),
+        turn_bytes=sum(turn.byte_count for turn in turns),
+        size=sum(turn.size for turn in turns),
+        chars=sum(turn.chars for turn in turns),
+        call_names=frozenset[str]().union(*(turn.call_names for turn in turns)),
+        tool_names=tuple(dict.fromkeys(name for turn in turns for name in turn.tool_names)),
+        repairs=tuple(repair for turn in turns for repair in turn.repairs),
+        renamed=tuple(call_id for turn in turns for call_id in turn.renamed),
+        files=files,
+    )
+
+
+def _joined_names(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second))) if second else first
+
+
+def _index_of(turns: Sequence[EncodedTurn], turn_id: TurnId | None) -> int:
+    """The place of this turn; behind the last one if it is not among them."""
+    return next((place for place, turn in enumerate(turns) if turn.turn_id == turn_id), len(turns))
 
 
 def compile_after(
@@ -116,7 +181,6 @@ def compile_after(
     rows: Sequence[Message],
     *,
     open_turn: TurnId,
-    budget: Budget,
     system: str = "",
     contents: Contents | None = None,
     thinking: Thinking = "off",
@@ -128,53 +192,52 @@ def compile_after(
         rows,
         target=encoding.target,
         open_turn=open_turn,
-        budget=budget,
+        budget=encoding.budget,
         system=system,
         contents=contents,
         sees_images=encoding.sees_images,
         thinking=thinking,
         cache_markers=False,
     )
-    kinds = {repair.kind for repair in own.repairs}
-    if own.reasoning_of != encoding.reasoning_of or "beginning_missing" in kinds:
+    if own.reasoning_of != encoding.reasoning_of or any(repair.kind == "beginning_missing" for repair in own.repairs):
         return None
-    shown = 0 if "result_elided" in kinds else _fitting(history.turns, budget.size - own.size)
-    past = history.turns[len(history.turns) - min(shown, max(budget.turns, 1) - 1) :]
-    if own.call_names and not all(own.call_names.isdisjoint(turn.call_names) for turn in past):
+    if len(history.turns) >= encoding.budget.turns:
+        return None  # only a sandbox has such a limit
+    past = history
+    if history.size + own.asked[-1] > encoding.budget.size:
+        past = history.since(first_kept([turn.size for turn in history.turns], own.asked, encoding.budget))
+    if not past.call_names.isdisjoint(own.call_names):
         return None
-    return _with_past(own, history, past)
+    return _with_past(own, past, dropped=len(history.turns) - len(past.turns))
 
 
-def _with_past(own: Compiled, history: EncodedHistory, past: Sequence[EncodedTurn]) -> Compiled:
-    settled = [message for turn in past for message in turn.messages]
-    messages = own.messages
+def _with_past(own: Compiled, past: EncodedHistory, *, dropped: int) -> Compiled:
+    settled, messages = past.messages, own.messages
     if own.target == "openai_chat" and messages[0]["role"] == "system":
-        settled.insert(0, Raw(_encode(messages[0])))
+        settled = (Raw(_encode(messages[0])), *settled)
         messages = messages[1:]
     elif own.target == "anthropic":
         marked = _last_to_mark(settled, messages)
         messages = [*marked, *messages]
-        del settled[len(settled) - len(marked) :]
+        settled = settled[: len(settled) - len(marked)]
         assert isinstance(own.system, list)
         mark_for_cache(own.system, messages, closed=len(marked))
-    dropped = len(history.turns) - len(past)
-    if not past:
-        return structs.replace(own, settled=tuple(settled), messages=messages, turns_dropped=dropped)
-    repairs = [repair for turn in past for repair in turn.repairs]
-    renamed = [renamed_call(call_id) for turn in past for call_id in turn.renamed]
+    if not past.turns:
+        return structs.replace(own, settled=settled, messages=messages, turns_dropped=dropped)
     own_renamed = sum(repair.kind == "call_renamed" for repair in own.repairs)
     own_repairs = own.repairs[: len(own.repairs) - own_renamed]
     return structs.replace(
         own,
-        settled=tuple(settled),
+        settled=settled,
         messages=messages,
-        tool_names=tuple(dict.fromkeys([*(name for turn in past for name in turn.tool_names), *own.tool_names])),
-        call_names=own.call_names.union(*(turn.call_names for turn in past)),
-        repairs=(*repairs, *own_repairs, *renamed, *own.repairs[len(own_repairs) :]),
-        turns_included=own.turns_included + len(past),
+        tool_names=_joined_names(past.tool_names, own.tool_names),
+        call_names=own.call_names | past.call_names,
+        repairs=(*past.repairs, *own_repairs, *map(renamed_call, past.renamed), *own.repairs[len(own_repairs) :]),
+        turns_included=own.turns_included + len(past.turns),
         turns_dropped=dropped,
-        size=own.size + sum(turn.size for turn in past),
-        chars=own.chars + sum(turn.chars for turn in past),
+        size=own.size + past.size,
+        chars=own.chars + past.chars,
+        first_turn=past.turns[0].turn_id,
     )
 
 
@@ -192,13 +255,12 @@ def _last_to_mark(settled: Sequence[Raw], messages: Sequence[JsonObject]) -> lis
     return found
 
 
-def _encoded(group: Group, encoding: Encoding) -> EncodedTurn | None:
+def _encoded(group: Group, encoding: Encoding, contents: Contents) -> EncodedTurn | None:
     rows = group.rows
     if not group.turn_id or group.turns != 1 or group.is_instruction or rows[0].turn_sequence != 0:
         return None
-    if any(row.attachments or any(isinstance(block, FileRef) for block in row.blocks) for row in rows):
-        return None
-    view = View(reasoning_of=encoding.reasoning_of, contents={}, sees_images=encoding.sees_images)
+    budget = encoding.budget
+    view = View(reasoning_of=encoding.reasoning_of, contents=contents, sees_images=encoding.sees_images, budget=budget)
     exchange, repairs = prepare_turn(group, view=view)
     exchange, closing = close_settled(exchange)
     if exchange.opens_with != "user" or exchange.ends_with != "assistant":
@@ -206,18 +268,22 @@ def _encoded(group: Group, encoding: Encoding) -> EncodedTurn | None:
     lines = join([exchange], open_turn=None).lines
     names = CallNames(ID_CHARS[encoding.target])
     messages = [_encode(message) for message in write_lines(encoding.target, lines, names)]
-    budget = Budget(measure=encoding.measure, image=encoding.image)
     size = size_of(exchange, budget)
     turn = EncodedTurn(
+        turn_id=group.turn_id,
         messages=tuple(map(Raw, messages)),
         byte_count=0,
         row_count=len(rows),
         size=size,
-        chars=size if encoding.measure is len else chars_of(exchange, budget),
+        chars=size if budget.measure is len else chars_of(exchange, budget),
         tool_names=tool_names(lines),
         call_names=frozenset(names.given),
         repairs=(*repairs, *closing),
         renamed=tuple(names.renamed),
+        files={
+            file_id: not isinstance(contents.get(file_id), Gone)
+            for file_id in wanted(rows, sees_images=encoding.sees_images)
+        },
     )
     return structs.replace(turn, byte_count=_memory_of(turn, messages))
 
@@ -225,22 +291,5 @@ def _encoded(group: Group, encoding: Encoding) -> EncodedTurn | None:
 def _memory_of(turn: EncodedTurn, messages: Sequence[bytes]) -> int:
     """The bytes of the turn and of the objects that it consists of."""
     texts = [*turn.tool_names, *turn.call_names, *turn.renamed, *(repair.detail for repair in turn.repairs)]
-    parts = [turn.messages, turn.tool_names, turn.call_names, turn.repairs, turn.renamed, *turn.repairs]
+    parts = [turn.messages, turn.tool_names, turn.call_names, turn.repairs, turn.renamed, turn.files, *turn.repairs]
     return _TURN_BYTES + Raw.__basicsize__ * len(messages) + sum(map(getsizeof, [*parts, *messages, *texts]))
-
-
-def _fitting(turns: Sequence[EncodedTurn], room: int) -> int:
-    """How many of the newest turns fit into `room` together."""
-    count = 0
-    for turn in reversed(turns):
-        room -= turn.size
-        if room < 0:
-            break
-        count += 1
-    return count
-
-
-def _are_distinct(turns: Sequence[EncodedTurn]) -> bool:
-    """Whether no two turns have calls of the same name. One of them would get another name in a request."""
-    names = [turn.call_names for turn in turns if turn.call_names]
-    return len(frozenset[str]().union(*names)) == sum(map(len, names))

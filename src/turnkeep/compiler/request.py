@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, assert_never
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from turnkeep.compiler.exchange import (
     BEGAN_EARLIER,
@@ -35,11 +35,11 @@ from turnkeep.compiler.provider_formats import (
     safe_name,
     system_blocks,
 )
-from turnkeep.compiler.utterances import INLINE_CHARS, Contents, View, view_turn
+from turnkeep.compiler.utterances import Contents, View, shown_files, view_turn
 from turnkeep.compiler.window import CHARS_PER_TOKEN, Budget, FittedTurns, Group, fit, group_turns, size_of
-from turnkeep.ids import TurnId
+from turnkeep.ids import FileId, TurnId
 from turnkeep.model.messages import Message
-from turnkeep_client.wire.blocks import JsonObject, Reasoning, ToolResult, ToolUse, paragraphs_of
+from turnkeep_client.wire.blocks import JsonObject, Reading, Reasoning, ToolResult, ToolUse, paragraphs_of
 
 
 class JoinedExchanges(Struct, frozen=True, kw_only=True):
@@ -81,6 +81,12 @@ class Compiled(Struct, frozen=True, kw_only=True):
     turns_dropped: int
     size: int
     chars: int
+    first_turn: TurnId | None
+    """The turn with which the messages begin."""
+    asked: tuple[int, ...]
+    """The sizes of the open turn at each of its requests, from the first to this one."""
+    readings: dict[FileId, Reading]
+    """How the files of the open turn are given to the model."""
 
 
 def compile(
@@ -92,7 +98,6 @@ def compile(
     system: str = "",
     contents: Contents | None = None,
     sees_images: bool = True,
-    inline_chars: int = INLINE_CHARS,
     thinking: Thinking = "off",
     cache_markers: bool = True,
     turn_count: int | None = None,
@@ -110,16 +115,18 @@ def compile(
     if is_sandbox:
         groups = [group for group in groups if group.turn_id != open_turn]
 
-    def see(reasoning_of: str | None) -> tuple[FittedTurns, JoinedExchanges]:
-        view = View(reasoning_of=reasoning_of, contents=contents, sees_images=sees_images, inline_chars=inline_chars)
+    view = View(reasoning_of=family, contents=contents, sees_images=sees_images, budget=budget, has_files=is_sandbox)
+
+    def see(view: View) -> tuple[FittedTurns, JoinedExchanges]:
         prepare = partial(_prepare_as_read if is_sandbox else prepare_turn, view=view)
         window = fit(groups, prepare, budget=budget, open_turn=open_turn, close=not is_sandbox)
         return window, join(() if is_sandbox else window.exchanges, open_turn=open_turn)
 
-    window, conversation = see(family)
+    window, conversation = see(view)
     if family == "anthropic" and thinking == "enabled" and not open_loop_thinks(conversation.lines):
         family = None
-        window, conversation = see(family)
+        view = structs.replace(view, reasoning_of=None)
+        window, conversation = see(view)
     wire = _translate(target, window, conversation, system=system, cache_markers=cache_markers)
     total = turn_count if turn_count is not None else _count_turns(history)
     if is_sandbox and open_turn is not None:
@@ -137,7 +144,20 @@ def compile(
         turns_dropped=max(0, total - window.turns),
         size=window.size,
         chars=window.size if budget.measure is len else sum(chars_of(each, budget) for each in window.exchanges),
+        first_turn=window.first_turn,
+        asked=window.asked,
+        readings=_readings(groups, open_turn, view),
     )
+
+
+def _readings(groups: Sequence[Group], open_turn: TurnId | None, view: View) -> dict[FileId, Reading]:
+    """How the files of the open turn are shown. It is the last group."""
+    if not groups or groups[-1].turn_id != open_turn:
+        return {}
+    rows = groups[-1].rows
+    if not any(row.attachments for row in rows):
+        return {}
+    return {file_id: file.reading for file_id, file in shown_files(rows, view).items()}
 
 
 class _Wire(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,11 @@ A row is read from its blocks; an imported row without blocks is read from its l
 plain content. Reading never fails: a part of an old row that has no meaning here is left out. `repair` in `exchange.py`
 checks that calls and results fit together.
 
-A picture becomes an image block if the model sees images and providers accept its format. A text file is inlined up
-to a limit. Any other file is named with its type and size. A file that is gone becomes a note, never a failure.
-Nothing is fetched here: `wanted` lists the contents that are needed, and the caller passes them in as `Contents`.
+A picture becomes an image block if the model sees images and providers accept its format. A file that has a text is
+inlined. The files of one turn may take three quarters of the budget together; longer texts are cut, the longest first,
+and cut again when the rest of the turn needs the room. Any other file is named with its type and size, and the model is
+told that it does not see the content. A file that is gone becomes a note, never a failure. Nothing is fetched here:
+`wanted` lists the contents that are needed, and the caller passes them in as `Contents`.
 
 Two things depend on the target. Reasoning goes back only to the provider that can verify it, and pictures go only to
 a model that sees. Every later step is the same for all targets.
@@ -21,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from turnkeep.compiler.exchange import Exchange, Repair, Speaker, Utterance
+from turnkeep.compiler.window import Budget, Measure, block_size
 from turnkeep.ids import CallId, FileId, TurnId
 from turnkeep.model.messages import Legacy, Message
 from turnkeep.model.truncation import inline_text
@@ -30,6 +33,7 @@ from turnkeep_client.wire.blocks import (
     Image,
     JsonObject,
     JsonValue,
+    Reading,
     Reasoning,
     Role,
     Text,
@@ -37,24 +41,14 @@ from turnkeep_client.wire.blocks import (
     ToolUse,
 )
 
-INLINE_CHARS = 20_000
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 MAX_IMAGE_CHARS = 5 * 1024 * 1024
 """Maximum length of a picture as base64: Anthropic's limit. Other providers allow more."""
+_ROOM_STEPS = 16
+"""The room for files shrinks in steps of this part of the budget, so that the same text is sent for several rounds."""
+_CUT_NOTE_CHARS = 60
+GONE = "no longer available"
 
-_TEXT_TYPES = frozenset(
-    {
-        "application/json",
-        "application/x-ndjson",
-        "application/xml",
-        "application/yaml",
-        "application/x-yaml",
-        "application/toml",
-        "application/sql",
-        "application/javascript",
-        "image/svg+xml",
-    }
-)
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
@@ -76,19 +70,24 @@ class Gone(Struct, frozen=True):
     """The file was deleted, or its bytes cannot be found."""
 
 
-FileContent = TextContent | PictureContent | Gone
+class Unread(Struct, frozen=True):
+    """The file has no text that could be read; `problem` says why."""
+
+    problem: str
+
+
+FileContent = TextContent | PictureContent | Gone | Unread
 Contents = Mapping[FileId, FileContent]
 """The contents of the files of a history. A file without an entry is only named."""
 
 ContentKind = Literal["text", "picture"]
 
 
-def content_kind(ref: FileRef, *, sees_images: bool) -> ContentKind | None:
-    """The form in which the content of this file is shown; None if it is only named."""
-    kind = ref.mime_type.partition(";")[0].strip().lower()
-    if kind in IMAGE_TYPES:
-        return "picture" if sees_images and ref.size * 4 // 3 <= MAX_IMAGE_CHARS else None
-    return "text" if kind.startswith("text/") or kind in _TEXT_TYPES else None
+class ShownFile(Struct, frozen=True, kw_only=True):
+    """A file as the model gets it, and how that is called on the wire."""
+
+    block: Block
+    reading: Reading
 
 
 def wanted(rows: Iterable[Message], *, sees_images: bool) -> dict[FileId, ContentKind]:
@@ -96,23 +95,103 @@ def wanted(rows: Iterable[Message], *, sees_images: bool) -> dict[FileId, Conten
     kinds: dict[FileId, ContentKind] = {}
     for row in rows:
         for ref in (*row.attachments, *row.blocks):
-            if isinstance(ref, FileRef) and (kind := content_kind(ref, sees_images=sees_images)):
+            if isinstance(ref, FileRef) and (kind := _content_kind(ref, sees_images=sees_images)):
                 kinds[ref.file_id] = kind
     return kinds
 
 
-def show_file(ref: FileRef, role: Speaker, contents: Contents, *, sees_images: bool, inline_chars: int) -> Block:
-    """The file as the model gets it. Providers accept pictures only from users, so an assistant's file is named."""
-    content = contents.get(ref.file_id)
-    if isinstance(content, Gone):
-        return Text(text=f"[file: {_label(ref)}; no longer available]")
-    if role == "user" and isinstance(content, TextContent) and content.text.strip():
-        return Text(text=_inlined(ref, content, inline_chars))
-    if role == "user" and isinstance(content, PictureContent):
-        image = Image(media_type=content.media_type, data=content.data)
-        if sees_images and _is_acceptable(image):
-            return image
-    return Text(text=f"[file: {_label(ref)}]")
+def _content_kind(ref: FileRef, *, sees_images: bool) -> ContentKind | None:
+    kind = ref.mime_type.partition(";")[0].strip().lower()
+    if kind in IMAGE_TYPES:
+        return "picture" if sees_images else None
+    return "text"
+
+
+def shown_files(rows: Sequence[Message], view: "View") -> dict[FileId, ShownFile]:
+    """The user's files of one turn as the model gets them. Texts that do not fit are cut."""
+    shown: dict[FileId, ShownFile] = {}
+    texts: dict[FileId, tuple[FileRef, TextContent]] = {}
+    words = results = 0
+    for row in rows:
+        for block in blocks_of(row):
+            if not isinstance(block, FileRef):
+                size = block_size(block, measure=view.budget.measure, image=view.budget.image)
+                if isinstance(block, ToolResult):
+                    results += size
+                else:
+                    words += size
+                continue
+            if row.role == "assistant":
+                continue
+            content = view.contents.get(block.file_id)
+            if isinstance(content, TextContent) and content.text.strip():
+                texts[block.file_id] = block, content
+            else:
+                shown[block.file_id] = _without_text(block, content, sees_images=view.sees_images)
+                words += block_size(shown[block.file_id].block, measure=view.budget.measure, image=view.budget.image)
+    room = _room_for_files(view.budget, words=words, results=results)
+    return shown | _with_texts(texts, room, view.budget.measure)
+
+
+def _room_for_files(budget: Budget, *, words: int, results: int) -> int:
+    """What the texts of the files of a turn may take together. When the words and tool results of the turn take more
+    than a quarter of the budget, the files become shorter. When they take more than three quarters, the files keep the
+    last quarter, and the oldest results are left out instead."""
+    least = min(budget.size // 4, budget.size - words)
+    room = min(budget.kept, max(budget.size - words - results, least, 0))
+    return room if room == budget.kept else room - room % max(1, budget.size // _ROOM_STEPS)
+
+
+def _with_texts(
+    texts: Mapping[FileId, tuple[FileRef, TextContent]], room: int, measure: Measure
+) -> dict[FileId, ShownFile]:
+    """The texts, shortest first: each gets an equal part of the room that is left."""
+    whole = {file_id: _inlined(ref, content, len(content.text)) for file_id, (ref, content) in texts.items()}
+    sizes = {file_id: measure(written) for file_id, written in whole.items()}
+    shown: dict[FileId, ShownFile] = {}
+    for left, file_id in zip(range(len(sizes), 0, -1), sorted(sizes, key=sizes.__getitem__), strict=True):
+        ref, content = texts[file_id]
+        written = whole[file_id]
+        if sizes[file_id] > room // left:
+            written = _shortened(ref, content, room // left, measure)
+        is_whole = written is whole[file_id] and not content.is_cut
+        shown[file_id] = ShownFile(block=Text(text=written), reading="text" if is_whole else "too_long")
+        room = max(0, room - measure(written))
+    return shown
+
+
+def _shortened(ref: FileRef, content: TextContent, limit: int, measure: Measure) -> str:
+    """The longest beginning of the text that fits, about. Without room, a note alone."""
+    chars = len(content.text)
+    written = _inlined(ref, content, chars)
+    while chars and (size := measure(written)) > limit:
+        chars = max(0, min(chars - 1, chars * limit // size - _CUT_NOTE_CHARS))
+        written = _inlined(ref, content, chars)
+    return written
+
+
+def _without_text(ref: FileRef, content: FileContent | None, *, sees_images: bool) -> ShownFile:
+    """The file as a picture, or named, with the reason why its content is missing."""
+    match content:
+        case PictureContent():
+            image = Image(media_type=content.media_type, data=content.data)
+            if sees_images and _is_acceptable(image):
+                return ShownFile(block=image, reading="image")
+            why = "its content is not shown"
+        case Gone():
+            why = GONE
+        case Unread():
+            why = f"its content could not be read: {_plain(content.problem)}"
+        case TextContent():
+            why = "it is empty"
+        case _:
+            why = "its content is not shown"
+    return ShownFile(block=Text(text=f"[file: {_label(ref)}; {why}]"), reading="named")
+
+
+def _named(ref: FileRef, contents: Contents) -> Text:
+    is_gone = isinstance(contents.get(ref.file_id), Gone)
+    return Text(text=f"[file: {_label(ref)}; {GONE}]" if is_gone else f"[file: {_label(ref)}]")
 
 
 def show_image(image: Image, role: Speaker, *, sees_images: bool) -> Block:
@@ -168,18 +247,23 @@ class View(Struct, frozen=True, kw_only=True):
     reasoning_of: str | None
     contents: Contents
     sees_images: bool = True
-    inline_chars: int = INLINE_CHARS
+    budget: Budget = Budget()
+    has_files: bool = False
+    """Whether the target has the files themselves, as a sandbox does. Then their names are enough."""
 
 
 def view_turn(turn_id: TurnId, rows: Sequence[Message], view: View) -> tuple[Exchange, list[Repair]]:
     """The rows of one turn as utterances, with the contents of files, and without reasoning of other providers."""
     utterances: list[Utterance] = []
     repairs: list[Repair] = []
+    files: dict[FileId, ShownFile] | None = None
     for row in rows:
         if _is_plain(row):
             utterances.append(Utterance(role=row.role, blocks=row.blocks, ts=row.created_at))  # type: ignore[arg-type]
         else:
-            utterances.extend(_show(utterance, row, view, repairs) for utterance in read(row))
+            if files is None:
+                files = shown_files(rows, view)
+            utterances.extend(_show(utterance, row, view, files, repairs) for utterance in read(row))
     return Exchange(turn_id=turn_id, utterances=tuple(utterances)), repairs
 
 
@@ -190,7 +274,9 @@ def _is_plain(row: Message) -> bool:
     return own is not None and bool(row.blocks) and not row.attachments and own.issuperset(map(type, row.blocks))
 
 
-def _show(utterance: Utterance, row: Message, view: View, repairs: list[Repair]) -> Utterance:
+def _show(
+    utterance: Utterance, row: Message, view: View, files: Mapping[FileId, ShownFile], repairs: list[Repair]
+) -> Utterance:
     thoughts = [block for block in utterance.blocks if isinstance(block, Reasoning)]
     # All or none: if one reasoning block of an answer is missing, a provider refuses the others as modified.
     keeps_reasoning = all(is_verifiable(block, row.provider, view.reasoning_of) for block in thoughts)
@@ -206,15 +292,9 @@ def _show(utterance: Utterance, row: Message, view: View, repairs: list[Repair])
                 if isinstance(view.contents.get(block.file_id), Gone):
                     detail = f"The file {block.name!r} is no longer available; a note stands in its place."
                     repairs.append(Repair(kind="file_missing", turn_id=row.turn_id, detail=detail))
-                blocks.append(
-                    show_file(
-                        block,
-                        utterance.role,
-                        view.contents,
-                        sees_images=view.sees_images,
-                        inline_chars=view.inline_chars,
-                    )
-                )
+                # Providers accept pictures only from users, so an assistant's file is named.
+                is_users = utterance.role == "user" and block.file_id in files and not view.has_files
+                blocks.append(files[block.file_id].block if is_users else _named(block, view.contents))
             case _:
                 blocks.append(block)
     return Utterance(role=utterance.role, blocks=tuple(blocks), ts=utterance.ts)

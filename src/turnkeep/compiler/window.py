@@ -1,9 +1,11 @@
 """The window: which turns a model is shown, within a budget.
 
-Only whole turns are shown: the most recent ones, at most `budget.turns`, added from the newest to the oldest until
-the budget is used up. A first turn whose beginning was cut off by the store's row limit is left out. The turn that is
-being answered is always shown; if it alone exceeds the budget, its oldest tool results are replaced by notes. Turns
-are read from the end, so the cost does not depend on the length of the conversation.
+Only whole turns are shown, the most recent ones. If they exceed the budget together, the oldest are left out until the
+rest takes three quarters of it. So the next requests begin with the same words, which the provider has in its cache,
+until the budget is exceeded again. `first_kept` decides it. A first turn whose beginning was cut off by the store's row
+limit is left out. The turn that is being answered is always shown; if it alone exceeds the budget, its oldest tool
+results are replaced by notes. Turns are read from the end, so the cost does not depend on the length of the
+conversation.
 
 A budget counts characters, or tokens if an agent names a tokenizer. The rest of the compiler calls `Budget.measure`
 and does not know which of the two it is. The budget does not include the system prompt and the answer: the caller
@@ -39,7 +41,7 @@ from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Reaso
 
 Measure = Callable[[str], int]
 
-REPLAY_TURNS = EngineSettings().replay_turns
+ALL_TURNS = 2**31
 CONTEXT_CHARS = EngineSettings().context_chars
 CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_600
@@ -48,19 +50,25 @@ COUNTS_KEPT = 4_096
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """At most `turns` turns with a total of at most `size`, as `measure` counts it; `image` is the size of a
-    picture."""
+    """A total of at most `size`, as `measure` counts it; `image` is the size of a picture. A sandbox is also limited to
+    a number of turns."""
 
-    turns: int = REPLAY_TURNS
+    turns: int = ALL_TURNS
     size: int = CONTEXT_CHARS
     measure: Measure = len
     image: int = IMAGE_TOKENS * CHARS_PER_TOKEN
 
+    @property
+    def kept(self) -> int:
+        """What is left at most when the budget was exceeded and turns were dropped. A window that is limited to a
+        number of turns moves with every turn anyway, so nothing is gained by dropping more than must be."""
+        return self.size * 3 // 4 if self.turns == ALL_TURNS else self.size
 
-UNLIMITED = Budget(turns=2**31, size=2**62)
+
+UNLIMITED = Budget(size=2**62)
 
 
-def budget_for(tokenizer: str | None = None, *, turns: int = REPLAY_TURNS, chars: int = CONTEXT_CHARS) -> Budget:
+def budget_for(tokenizer: str | None = None, *, turns: int = ALL_TURNS, chars: int = CONTEXT_CHARS) -> Budget:
     """The budget in characters, or the equivalent in tokens of the named tokenizer."""
     if tokenizer is None:
         return Budget(turns=turns, size=chars)
@@ -82,12 +90,15 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class FittedTurns(Struct, frozen=True, kw_only=True):
-    """The turns that fit, oldest first."""
+    """The turns that are shown, oldest first, and the turn that they begin with. `asked` are the sizes of the open turn
+    when the model was asked, from its first request to this one."""
 
     exchanges: list[Exchange]
     repairs: list[Repair]
     turns: int
     size: int
+    first_turn: TurnId | None
+    asked: tuple[int, ...]
 
 
 Prepare = Callable[[Group], tuple[Exchange, list[Repair]]]
@@ -157,14 +168,21 @@ def _is_result(row: Message) -> bool:
     return bool(row.blocks) and all(isinstance(block, ToolResult) for block in row.blocks)
 
 
+class _FittedTurn(Struct, frozen=True, kw_only=True):
+    group: Group
+    exchange: Exchange
+    repairs: list[Repair]
+    size: int
+
+
 def fit(
     groups: Sequence[Group], prepare: Prepare, *, budget: Budget, open_turn: TurnId | None, close: bool
 ) -> FittedTurns:
-    """The newest groups that fit the budget together. With `close`, each gets an end after which the next may
+    """The newest groups that are shown within the budget. With `close`, each gets an end after which the next may
     follow."""
-    exchanges: list[Exchange] = []
-    repairs: list[list[Repair]] = []
-    turns = total = 0
+    found: list[_FittedTurn] = []
+    asked: tuple[int, ...] = (0,)
+    total = 0
     newer: Exchange | None = None
     for group in reversed(groups):
         is_open = group.turn_id == open_turn
@@ -174,22 +192,55 @@ def fit(
             done = done + closing
         size = size_of(exchange, budget)
         if is_open:
+            asked = asked_sizes(exchange, budget)
             exchange, shortened = _elide(exchange, size - budget.size, budget)
             done, size = done + shortened, size_of(exchange, budget) if shortened else size
-        elif total + size + _opening_size(exchange, budget) > budget.size:
-            break
-        turns += group.turns
-        total += size
-        repairs.append(done)
+        else:
+            total += size + _opening_size(exchange, budget)
+        found.append(_FittedTurn(group=group, exchange=exchange, repairs=done, size=size))
         if exchange.utterances:
-            exchanges.append(exchange)
             newer = exchange
-        if total > budget.size or any(repair.kind == "result_elided" for repair in done):
-            break
-    exchanges.reverse()
+        if total > budget.size or asked[-1] > budget.size:
+            break  # what is older is dropped anyway
+    found.reverse()
+    settled = [each.size + _opening_size(each.exchange, budget) for each in found if each.group.turn_id != open_turn]
+    shown = found[first_kept(settled, asked, budget) :]
+    exchanges = [each.exchange for each in shown if each.exchange.utterances]
     opening = _opening_size(exchanges[0], budget) if exchanges else 0
-    in_order = [repair for found in reversed(repairs) for repair in found]
-    return FittedTurns(exchanges=exchanges, repairs=in_order, turns=turns, size=total + opening)
+    return FittedTurns(
+        exchanges=exchanges,
+        repairs=[repair for each in shown for repair in each.repairs],
+        turns=sum(each.group.turns for each in shown),
+        size=sum(each.size for each in shown) + opening,
+        first_turn=shown[0].group.turn_id if shown else None,
+        asked=asked,
+    )
+
+
+def first_kept(settled: Sequence[int], asked: Sequence[int], budget: Budget) -> int:
+    """The index of the first settled turn that is shown, from the sizes of all of them, oldest first.
+
+    `asked` are the sizes of the open turn at each of its requests so far. Each request follows from the one before, so
+    the answer is the same for a worker that has just taken the turn over.
+    """
+    first, total = 0, sum(settled)
+    for size in asked:
+        if total + size > budget.size:
+            while first < len(settled) and total + size > budget.kept:
+                total -= settled[first]
+                first += 1
+    return first
+
+
+def asked_sizes(exchange: Exchange, budget: Budget) -> tuple[int, ...]:
+    """The size of a turn at each of its requests to the model: whenever the user's side has said something."""
+    sizes: list[int] = []
+    total = 0
+    for utterance, following in zip(exchange.utterances, (*exchange.utterances[1:], None), strict=True):
+        total += _blocks_size(utterance.blocks, budget)
+        if utterance.role == "user" and (following is None or following.role == "assistant"):
+            sizes.append(total)
+    return tuple(sizes) or (total,)
 
 
 def _closed(exchange: Exchange, newer: Exchange | None, *, is_open: bool) -> tuple[Exchange, list[Repair]]:
@@ -286,12 +337,12 @@ def measure_for(tokenizer: str) -> Measure:
 
 def size_of(exchange: Exchange, budget: Budget) -> int:
     """What the exchange takes of the budget."""
+    return sum(_blocks_size(utterance.blocks, budget) for utterance in exchange.utterances)
+
+
+def _blocks_size(blocks: Sequence[Block], budget: Budget) -> int:
     measure, image = budget.measure, budget.image
-    return sum(
-        block_size(block, measure=measure, image=image)
-        for utterance in exchange.utterances
-        for block in utterance.blocks
-    )
+    return sum([block_size(block, measure=measure, image=image) for block in blocks])
 
 
 def block_size(block: Block, *, measure: Measure, image: int) -> int:

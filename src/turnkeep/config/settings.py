@@ -59,13 +59,18 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
         str, Setting(parse=visible, allowed="demo or provider/model", meaning="The model where nothing names one.")
     ] = "demo"
     replay_turns: Annotated[
-        int, Setting(**count(1, 1_000), meaning="Maximum number of recent turns that the model is shown again.")
+        int,
+        Setting(
+            **count(1, 1_000),
+            meaning="Maximum number of earlier turns that a sandbox is given. Chats are limited by characters alone.",
+        ),
     ] = 20
     context_chars: Annotated[
         int,
         Setting(
             **count(1_000, _BIG),
-            meaning="Maximum number of characters of these turns. Only whole turns are shown.",
+            meaning="Maximum number of characters that the model is shown of a conversation. If there are more, whole "
+            "turns are dropped down to three quarters of it.",
         ),
     ] = 400_000
     tool_rounds: Annotated[
@@ -154,11 +159,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             tool_timeout_seconds=_tighter(self.tool_timeout_seconds, limits.tool_timeout_seconds),
             turn_timeout_seconds=_tighter(self.turn_timeout_seconds, limits.turn_timeout_seconds),
         )
-
-    @property
-    def window_turns(self) -> int:
-        """What a turn is compiled from: the turns that are replayed, and itself."""
-        return self.replay_turns + 1
 
     @property
     def renew_seconds(self) -> float:

@@ -1,12 +1,15 @@
 """The assembly of what a model is sent: the history before the turn, its own rows, its files and its tools.
 
-The history is read and compiled once, and then kept as bytes: for the other requests of the turn, and in a cache of the
-worker for the next turn of the conversation. The id of the last settled turn names a history, and a history never
-changes, so an entry of the cache is never out of date. The last turn itself is encoded when the next one begins: many
-conversations have no next one.
+The history is read from its newest turn until the budget is full, or until the turn with which the last request began,
+which every turn reports. It is compiled once, and then kept as bytes: for the other requests of the turn, and in a
+cache of the worker for the next turn of the conversation. The id of the last settled turn names a history, and a
+history never changes, so an entry of the cache is never out of date. The last turn itself is encoded when the next one
+begins: many conversations have no next one.
 
-Attachments are read from the bag. A file never changes, so its content is cached, up to a total size. Whether the file
-still exists is checked every time.
+Attachments are read from the bag, and the texts of documents by `knowledge`. A file never changes, so its content is
+cached, up to a total size. Whether the file still exists is checked every time.
+
+Decision: docs/decisions/0301
 """
 
 import asyncio
@@ -29,6 +32,7 @@ from turnkeep.compiler import (
     Gone,
     PictureContent,
     TextContent,
+    Unread,
     budget_for,
     compile,
     compile_after,
@@ -37,33 +41,39 @@ from turnkeep.compiler import (
     safe_name,
     wanted,
 )
-from turnkeep.compiler.utterances import INLINE_CHARS, ContentKind
+from turnkeep.compiler.utterances import ContentKind
+from turnkeep.compiler.window import Measure
 from turnkeep.config import EngineSettings
-from turnkeep.errors import Unavailable
+from turnkeep.errors import NotFound, QueueFull, Unavailable
 from turnkeep.fair_queue import Owner
 from turnkeep.files.ports import Missing
-from turnkeep.ids import FileId, TurnId
+from turnkeep.ids import ConversationId, FileId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
-from turnkeep.model.turns import Turn
+from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn, TurnReport, WindowCut
 from turnkeep.providers.ports import Abilities, ModelRequest, Provider, Reply, ToolOffer
-from turnkeep.store.commands import ROW_LIMIT
 from turnkeep.store.ports import FileStore, TurnStore
 from turnkeep.tools.ports import Toolbox
-from turnkeep_client.wire.blocks import Block, ToolUse
+from turnkeep_client.wire.blocks import Block, Finish, Reading, Text, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from turnkeep.files.bag import Bag
     from turnkeep.files.images import ImageConverter
+    from turnkeep.knowledge.file_texts import FileTexts
 
-TEXT_BYTES = 4 * INLINE_CHARS
-"""Enough bytes for INLINE_CHARS characters of any kind."""
+TEXT_CHARS = 1_000_000
+"""Maximum length of the text of a file. The texts of documents have the same limit."""
 CACHED_CHARS = 32 * 1024 * 1024
 CACHED_BYTES = 32 * 1024 * 1024
 ROW_BYTES = 500
 """What a row takes in memory beside its texts."""
 READ_AT_ONCE = 4
+ROWS_AT_ONCE = 10
+"""Rows of a history whose files are read together."""
+FIRST_TURNS, MOST_TURNS = 20, 1_000
+"""How many turns of a history are read at first, and at most at once."""
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -79,39 +89,46 @@ class FileReader(Protocol):
     read them.
     """
 
-    async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents: ...
+    async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents: ...
+
+    async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        """Those of the files that exist."""
 
     async def forget_erased(self) -> None:
         """Drop what is kept of files that are not in the store any more."""
 
 
+class ReadTurns(Struct, frozen=True, kw_only=True):
+    """Rows of the turns before a turn, oldest first; with `is_cut` there are others before them."""
+
+    rows: Sequence[Message]
+    is_cut: bool = False
+
+
 class PastTurns:
-    """The turns before one turn: encoded if that is possible, else as rows. They are read when they are needed."""
+    """The turns before one turn, as rows and encoded. They are read when they are needed."""
 
     def __init__(
-        self, read: Callable[[], Awaitable[Sequence[Message]]], *, encoded: EncodedHistory | None = None
+        self, read: Callable[[Budget], Awaitable[ReadTurns]], *, encoded: EncodedHistory | None = None
     ) -> None:
         self.encoded = encoded
+        self.refused: Encoding | None = None
+        """An encoding that is not possible for these turns."""
         self._read = read
-        self._rows: Sequence[Message] | None = None
+        self._found: tuple[Budget, ReadTurns] | None = None
 
-    async def rows(self) -> Sequence[Message]:
-        if self._rows is None:
-            self._rows = await self._read()
-        return self._rows
-
-    async def encoded_for(self, encoding: Encoding) -> EncodedHistory | None:
-        """The turns in this encoding, if each of them can be encoded."""
-        if self.encoded is None or self.encoded.encoding != encoding:
-            self.encoded = encode_turns(await self.rows(), encoding)
-        return self.encoded
+    async def turns(self, budget: Budget) -> ReadTurns:
+        """What a request within this budget can show of them, and perhaps more."""
+        if self._found is None or self._found[0] != budget:
+            self._found = budget, await self._read(budget)
+        return self._found[1]
 
 
 def past_of(rows: Sequence[Message]) -> PastTurns:
     """The turns of these rows."""
 
-    async def read() -> Sequence[Message]:
-        return rows
+    async def read(_: Budget) -> ReadTurns:
+        return ReadTurns(rows=rows)
 
     return PastTurns(read)
 
@@ -121,16 +138,64 @@ class GrownHistory(Struct, frozen=True, kw_only=True):
 
     past: EncodedHistory
     rows: tuple[Message, ...]
-    budget: Budget
+    first_turn: TurnId | None
+    """The turn with which the last request began."""
+    contents: Contents = {}
+    """Those of the files of the turn."""
 
     def encoded(self) -> EncodedHistory | None:
-        """All of it, without turns that a request within the budget never shows. None if that is not possible."""
-        return self.past.then(self.rows, budget=self.budget, row_limit=ROW_LIMIT)
+        """All of it, from the first turn of the last request on. None if that is not possible."""
+        return self.past.then(self.rows, first_turn=self.first_turn, contents=self.contents)
 
     @property
     def byte_count(self) -> int:
         """What it takes in memory. The words of a row are there twice: for the model, and for readers."""
-        return self.past.byte_count + ROW_BYTES * len(self.rows) + len(msgspec.json.encode(self.rows))
+        files = sum(map(_weight, self.contents.values()))
+        return self.past.byte_count + ROW_BYTES * len(self.rows) + len(msgspec.json.encode(self.rows)) + files
+
+
+async def read_window(
+    store: TurnStore, conversation_id: ConversationId, budget: Budget, *, without: TurnId | None = None
+) -> ReadTurns:
+    """What a request within the budget can show of a conversation, `without` one turn.
+
+    Turns are read from the newest on, until they exceed the budget or the last cut is reached. So the cost does not
+    depend on the length of the conversation.
+    """
+    pages: list[Sequence[Message]] = []
+    first: TurnId | None = None
+    before, turns, size, count = None, FIRST_TURNS, 0, 0
+    while True:
+        page = await store.window(conversation_id, turns=turns, before=before)
+        rows = [row for row in page.rows if row.turn_id != without]
+        if page.is_cut:
+            rows = [row for row in rows if row.turn_id != page.rows[0].turn_id]
+        if before is None and page.cut is not None and page.cut.size == budget.size:
+            first = page.cut.first
+        start = next((place for place, row in enumerate(rows) if row.turn_id == first), None)
+        pages.append(rows if start is None else rows[start:])
+        size += _least_size(rows, budget.measure)
+        count += turns
+        is_last = page.first is None or (page.is_cut and not rows)
+        if is_last or start is not None or size > budget.size:
+            is_cut = page.first is not None or bool(start)
+            return ReadTurns(rows=[row for found in reversed(pages) for row in found], is_cut=is_cut)
+        assert page.first is not None
+        before = page.first + 1 if page.is_cut else page.first
+        average = size // count + 1
+        turns = min(max(FIRST_TURNS, (budget.size - size) // average), MOST_TURNS)
+
+
+def _least_size(rows: Sequence[Message], measure: Measure) -> int:
+    """What these rows take of a budget at least: their texts and tool results, without files and reasoning."""
+    size = 0
+    for row in rows:
+        for block in row.blocks:
+            if isinstance(block, Text):
+                size += measure(block.text)
+            elif isinstance(block, ToolResult):
+                size += measure(block.content)
+    return size
 
 
 class HistoryCache:
@@ -167,13 +232,28 @@ class HistoryCache:
                 self.take(turn_id)
 
 
-class Assembly(Struct, frozen=True, kw_only=True):
+class LastRequest(Struct, frozen=True, kw_only=True):
+    """What the last request of a turn showed: from which turn on, whether there are turns before that one, and how the
+    files of the turn were given to the model."""
+
+    budget: Budget
+    first_turn: TurnId | None
+    is_cut: bool
+    readings: dict[FileId, Reading]
+    contents: Contents
+
+
+class Assembly:
     """What the requests of one turn are made of."""
 
-    provider: Provider
-    toolbox: Toolbox
-    past: PastTurns
-    files: FileReader | None = None
+    def __init__(
+        self, *, provider: Provider, toolbox: Toolbox, past: PastTurns, files: FileReader | None = None
+    ) -> None:
+        self.provider = provider
+        self.toolbox = toolbox
+        self._past = past
+        self._files = files
+        self._last: LastRequest | None = None
 
     async def request(
         self, turn: Turn, rows: Sequence[Message], settings: EngineSettings, *, may_call: bool
@@ -182,20 +262,7 @@ class Assembly(Struct, frozen=True, kw_only=True):
         agent = turn.snapshot.agent or AgentSpec(name="")
         model = turn.model or settings.model
         can = await self.provider.abilities(model)
-        budget = _budget(agent, settings)
-        compiled = await self._compile_encoded(turn.id, rows, budget, agent.instructions, can)
-        if compiled is None:
-            rows = (*await self.past.rows(), *rows)
-            compiled = compile(
-                rows,
-                target=self.provider.target,
-                open_turn=turn.id,
-                budget=budget,
-                system=agent.instructions,
-                contents=await self._contents(rows, can),
-                sees_images=can.sees_images,
-                thinking=can.thinking,
-            )
+        compiled = await self._compile(turn, rows, budget_of(agent, settings), can)
         return ModelRequest(
             model=model,
             messages=compiled.messages,
@@ -207,41 +274,108 @@ class Assembly(Struct, frozen=True, kw_only=True):
             timeout_seconds=settings.provider_timeout_seconds,
         )
 
-    async def _compile_encoded(
-        self, turn_id: TurnId, rows: Sequence[Message], budget: Budget, instructions: str, can: Abilities
-    ) -> Compiled | None:
-        target = self.provider.target
+    async def _compile(self, turn: Turn, rows: Sequence[Message], budget: Budget, can: Abilities) -> Compiled:
+        contents = await self._contents(turn, rows, can)
         encoding = Encoding(
-            target=target,
-            reasoning_of=reasoning_family(target, can.thinking),
+            target=self.provider.target,
+            reasoning_of=reasoning_family(self.provider.target, can.thinking),
             sees_images=can.sees_images,
-            measure=budget.measure,
-            image=budget.image,
-        )
-        history = await self.past.encoded_for(encoding)
-        if history is None:
-            return None
-        return compile_after(
-            history,
-            rows,
-            open_turn=turn_id,
             budget=budget,
-            system=instructions,
-            contents=await self._contents(rows, can),
-            thinking=can.thinking,
+        )
+        history = await self._encoded(turn, encoding, can)
+        instructions = "" if turn.snapshot.agent is None else turn.snapshot.agent.instructions
+        compiled: Compiled | None = None
+        is_cut = False
+        if history is not None:
+            is_cut = history.is_cut
+            compiled = compile_after(
+                history, rows, open_turn=turn.id, system=instructions, contents=contents, thinking=can.thinking
+            )
+        if compiled is None:
+            past = await self._past.turns(budget)
+            is_cut = past.is_cut
+            all_contents = {**await self._past_contents(turn, past.rows, budget, can), **contents}
+            compiled = compile(
+                (*past.rows, *rows),
+                target=self.provider.target,
+                open_turn=turn.id,
+                budget=budget,
+                system=instructions,
+                contents=all_contents,
+                sees_images=can.sees_images,
+                thinking=can.thinking,
+            )
+        self._last = LastRequest(
+            budget=budget,
+            first_turn=compiled.first_turn,
+            is_cut=is_cut or compiled.turns_dropped > 0,
+            readings=compiled.readings,
+            contents=contents,
+        )
+        return compiled
+
+    async def _encoded(self, turn: Turn, encoding: Encoding, can: Abilities) -> EncodedHistory | None:
+        """The turns before this one in that encoding, if each of them can be encoded."""
+        past = self._past
+        if past.refused == encoding:
+            return None
+        if past.encoded is None or past.encoded.encoding != encoding or not await self._has_files_of(past.encoded):
+            found = await past.turns(encoding.budget)
+            contents = await self._past_contents(turn, found.rows, encoding.budget, can)
+            past.encoded = encode_turns(found.rows, encoding, contents=contents, is_cut=found.is_cut)
+            if past.encoded is None:
+                past.refused = encoding
+        return past.encoded
+
+    async def _has_files_of(self, history: EncodedHistory) -> bool:
+        """Whether the same files exist as when the history was encoded."""
+        if not history.files or self._files is None:
+            return True
+        present = await self._files.present(list(history.files))
+        return all((file_id in present) == was_there for file_id, was_there in history.files.items())
+
+    def history_with(self, rows: Sequence[Message]) -> GrownHistory | None:
+        """The history for the next turn: the past, and this turn with all of its rows. None if the past cannot be
+        encoded, or if no model was asked in this turn."""
+        last = self._last
+        if self._past.encoded is None or last is None:
+            return None
+        return GrownHistory(
+            past=self._past.encoded, rows=tuple(rows), first_turn=last.first_turn, contents=last.contents
         )
 
-    def history_with(self, turn: Turn, rows: Sequence[Message], settings: EngineSettings) -> GrownHistory | None:
-        """The history for the next turn: the past, and this turn with all of its rows. None if the past cannot be
-        encoded, or if no model was asked in this turn. `settings` are those of the server, which are at least as wide
-        as those of any agent."""
-        if self.past.encoded is None:
-            return None
-        budget = _budget(turn.snapshot.agent or AgentSpec(name=""), settings)
-        return GrownHistory(past=self.past.encoded, rows=tuple(rows), budget=budget)
+    def report(self, finish: Finish) -> TurnReport:
+        """What the turn reports of its last request."""
+        last = self._last
+        if last is None:
+            return TurnReport(finish=finish)
+        cut: WindowCut | None = None
+        if last.is_cut and last.first_turn is not None:
+            cut = WindowCut(first=last.first_turn, size=last.budget.size)
+        return TurnReport(finish=finish, readings=last.readings, cut=cut)
 
-    async def _contents(self, rows: Sequence[Message], can: Abilities) -> Contents:
-        return {} if self.files is None else await self.files.contents(rows, sees_images=can.sees_images)
+    async def _past_contents(self, turn: Turn, rows: Sequence[Message], budget: Budget, can: Abilities) -> Contents:
+        """The contents of the files of earlier turns, from the newest on. Once their texts exceed the budget, the turns
+        before are not shown, and their files are not read."""
+        found: dict[FileId, FileContent] = {}
+        size = 0
+        with_files = [row for row in reversed(rows) if wanted([row], sees_images=can.sees_images)]
+        for start in range(0, len(with_files), ROWS_AT_ONCE):
+            batch = with_files[start : start + ROWS_AT_ONCE]
+            found.update(await self._contents(turn, batch, can))
+            for row in batch:
+                contents = [found.get(file_id) for file_id in wanted([row], sees_images=can.sees_images)]
+                texts = [content.text for content in contents if isinstance(content, TextContent)]
+                size += min(budget.kept, sum(map(budget.measure, texts)))
+            if size > budget.size:
+                break
+        return found
+
+    async def _contents(self, turn: Turn, rows: Sequence[Message], can: Abilities) -> Contents:
+        principal = turn.snapshot.principal
+        if self._files is None or principal is None:
+            return {}
+        return await self._files.contents(rows, principal, sees_images=can.sees_images)
 
     def with_own_names(self, reply: Reply) -> Reply:
         """The reply with its calls under the names by which the toolbox knows its tools."""
@@ -271,29 +405,36 @@ class Assembly(Struct, frozen=True, kw_only=True):
         return tuple(offers.values())
 
 
-def _budget(agent: AgentSpec, settings: EngineSettings) -> Budget:
-    return budget_for(agent.tokenizer, turns=settings.window_turns, chars=settings.context_chars)
+def budget_of(agent: AgentSpec, settings: EngineSettings) -> Budget:
+    """The budget for the requests of a chat with this agent."""
+    return budget_for(agent.tokenizer, chars=settings.context_chars)
 
 
 class AttachmentReader:
     """Reads attachments from the bag, with a cache: the engine's `FileReader`."""
 
-    def __init__(self, store: FileStore, bag: "Bag", pictures: "ImageConverter") -> None:
+    def __init__(self, store: FileStore, bag: "Bag", texts: "FileTexts", pictures: "ImageConverter") -> None:
         self._store = store
         self._bag = bag
+        self._texts = texts
         self._pictures = pictures
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._cache: OrderedDict[tuple[FileId, ContentKind], FileContent | None] = OrderedDict()
         self._chars = 0
 
-    async def contents(self, rows: Sequence[Message], *, sees_images: bool) -> Contents:
+    async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents:
         """The contents that the model can use."""
         kinds = wanted(rows, sees_images=sees_images)
         if not kinds:
             return {}
         there = {file.id: file for file in await self._store.files_by_id(list(kinds))}
-        found = await asyncio.gather(*(self._content(there.get(file_id), kind) for file_id, kind in kinds.items()))
+        found = await asyncio.gather(
+            *(self._content(there.get(file_id), kind, principal) for file_id, kind in kinds.items())
+        )
         return {file_id: content for file_id, content in zip(kinds, found, strict=True) if content is not None}
+
+    async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        return {file.id for file in await self._store.files_by_id(list(file_ids))}
 
     async def forget_erased(self) -> None:
         held = {file_id for file_id, _ in self._cache}
@@ -301,7 +442,7 @@ class AttachmentReader:
         for place in [place for place in self._cache if place[0] in gone]:
             self._chars -= _weight(self._cache.pop(place))
 
-    async def _content(self, file: File | None, kind: ContentKind) -> FileContent | None:
+    async def _content(self, file: File | None, kind: ContentKind, principal: Principal) -> FileContent | None:
         if file is None:
             return Gone()
         place = (file.id, kind)
@@ -310,27 +451,40 @@ class AttachmentReader:
             return self._cache[place]
         async with self._reading:
             try:
-                content = await (self._text(file) if kind == "text" else self._picture(file))
-            except Missing:
+                content = await (self._text(file, principal) if kind == "text" else self._picture(file))
+            except (Missing, NotFound):
                 return Gone()
-            except Unavailable as exc:
+            except (Unavailable, QueueFull) as exc:
                 raise FilesUnavailable("The files of this conversation cannot be read just now.") from exc
-        self._keep(place, content)
+        if kind == "picture" or not isinstance(content, Unread):  # a text may be read on another try
+            self._keep(place, content)
         return content
 
-    async def _text(self, file: File) -> TextContent:
-        raw = await self._bag.beginning(file, limit=TEXT_BYTES)
-        return TextContent(decoded(raw), is_cut=len(raw) < file.size)
+    async def _text(self, file: File, principal: Principal) -> TextContent | Unread | None:
+        from turnkeep.knowledge.file_texts import kind_of  # a sandbox runner reads no files here
 
-    async def _picture(self, file: File) -> PictureContent | None:
+        match kind_of(file):
+            case None:
+                return None
+            case "text":
+                raw = await self._bag.beginning(file, limit=4 * TEXT_CHARS)
+                text = decoded(raw)
+                return TextContent(text[:TEXT_CHARS], is_cut=len(text) > TEXT_CHARS or len(raw) < file.size)
+            case _:
+                text_of_file = (await self._texts.of(principal, [file]))[file.id]
+                if text_of_file.problem is not None:
+                    return Unread(text_of_file.problem)
+                return TextContent(text_of_file.text, is_cut=len(text_of_file.text) >= TEXT_CHARS)
+
+    async def _picture(self, file: File) -> PictureContent | Unread:
         from turnkeep.files.images import MAX_BYTES  # loads Pillow, which a sandbox runner does not need
 
         if file.size > MAX_BYTES:
-            return None
+            return Unread("it is too large")
         owner = Owner(file.workspace_id, file.conversation_id or "")
         picture = await self._pictures.for_model(await self._bag.beginning(file, limit=MAX_BYTES), owner)
         if picture is None:
-            return None
+            return Unread("it is broken, or has too many pixels")
         return PictureContent(picture.media_type, base64.b64encode(picture.data).decode())
 
     def _keep(self, place: tuple[FileId, ContentKind], content: FileContent | None) -> None:

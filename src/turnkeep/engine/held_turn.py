@@ -36,7 +36,7 @@ from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.truncation import fit_display
-from turnkeep.model.turns import FinalStatus, Held, Turn, TurnError
+from turnkeep.model.turns import NO_REPORT, FinalStatus, Held, Turn, TurnError, TurnReport
 from turnkeep.store.commands import Settled, Settlement
 from turnkeep.store.ports import TurnStore
 from turnkeep.tools.ports import Outcome
@@ -84,10 +84,14 @@ class HeldTurn(ABC):
         one."""
         return ()
 
+    def report(self) -> TurnReport:
+        """What is reported of the turn when it settles."""
+        return NO_REPORT
+
     async def settle(self, settlement: Settlement) -> None:
         self._observer.reached("settling", self.turn.id)
         cost = self._prices.cost(self.turn.model or self.settings.model, settlement.usage)
-        await self.recorder.settle(settlement if cost is None else structs.replace(settlement, cost=cost))
+        await self.recorder.settle(structs.replace(settlement, cost=cost, report=self.report()))
         self._observer.reached("settled", self.turn.id)
 
     def final_row(self, text: str, *, display: Display) -> Message:
@@ -221,12 +225,14 @@ async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> No
     if text or reasoning:
         # Recorded as an event too: a reader whose connection broke gets the rest of these words when it resumes.
         closing.append(active.broken_off(text=text, reasoning=reasoning))
-    display = fit_display(fold((*recorder.events, *closing)))
+    whole = fold((*recorder.events, *closing))
+    display = fit_display(whole)
     final = active.final_row(text, display=display) if display.content else None
-    terminal = (
-        Failure(code=error.code, message=error.message)
-        if final is None
-        else Failure(code=error.code, message=error.message, message_id=final.id)
+    terminal = Failure(
+        code=error.code,
+        message=error.message,
+        message_id=UNSET if final is None else final.id,
+        content=UNSET if display.content == whole.content else display.content,
     )
     await active.settle(
         Settlement(

@@ -22,7 +22,8 @@ from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_te
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
 from turnkeep.ids import CallId
-from turnkeep.model.turns import Turn
+from turnkeep.model.truncation import fit_display
+from turnkeep.model.turns import Turn, TurnReport
 from turnkeep.providers.ports import (
     Delta,
     ModelRequest,
@@ -33,7 +34,7 @@ from turnkeep.providers.ports import (
 )
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome
-from turnkeep_client.wire.blocks import Block, Reasoning, ToolUse, Usage, text_of
+from turnkeep_client.wire.blocks import Block, Finish, Reasoning, ToolUse, Usage, text_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 
@@ -99,13 +100,17 @@ class LocalTurn(HeldTurn):
         self._iteration = self._progress.iterations
         self._citations = Citations(recorder.display().sources)
         self.usage = self._progress.usage
+        self._finish: Finish = "complete"
 
     async def work(self) -> None:
         await run_turn(self)
 
-    def history(self, settings: EngineSettings) -> GrownHistory | None:
+    def history(self) -> GrownHistory | None:
         """What the next turn has before it; None if it must read that from the store."""
-        return self._assembly.history_with(self.turn, self.recorder.rows, settings)
+        return self._assembly.history_with(self.recorder.rows)
+
+    def report(self) -> TurnReport:
+        return self._assembly.report(self._finish)
 
     @property
     def rounds_left(self) -> int:
@@ -222,11 +227,19 @@ class LocalTurn(HeldTurn):
         blocks = tuple(block for block in reply.blocks if not isinstance(block, ToolUse))
         if not text.strip() and any(isinstance(block, ToolUse) for block in reply.blocks):
             raise NoAnswer(f"The model used all {self.settings.tool_rounds} tool rounds and gave no answer.")
+        self._finish = reply.finish if text.strip() else "empty"
         files = await self.wind_up()
-        display = fold((*self.recorder.events, *files)).then_said(text=text, reasoning=_reasoning_text(reply.blocks))
+        display = fit_display(fold((*self.recorder.events, *files)))
+        display = display.then_said(text=text, reasoning=_reasoning_text(reply.blocks))
         final = self.row("assistant", blocks, internal=False, iteration=self._iteration, usage=reply.usage)
         final = shown(final, display, usage=self.usage)
-        result = Result(message_id=final.id, message=text, content=display.content, usage=self.usage)
+        result = Result(
+            message_id=final.id,
+            message=text,
+            content=display.content,
+            usage=self.usage,
+            finish=UNSET if self._finish == "complete" else self._finish,
+        )
         await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files))
 
     async def wind_up(self) -> tuple[TurnEvent, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnkeep.compiler import EncodedHistory
-from turnkeep.engine.assembly import Assembly, FilesUnavailable, HistoryCache, PastTurns
+from turnkeep.compiler import Budget, EncodedHistory
+from turnkeep.engine.assembly import Assembly, FilesUnavailable, HistoryCache, PastTurns, ReadTurns, read_window
 from turnkeep.engine.erasure import Eraser
 from turnkeep.engine.held_turn import (
     FileAnnouncer,
@@ -300,7 +300,7 @@ class Worker:
     def _keep_history(self, active: LocalTurn) -> None:
         """For the next turn of the conversation. Without it that one reads the store."""
         try:
-            history = active.history(self._settings)
+            history = active.history()
         except Exception as exc:
             self._observer.defect(active.turn.id, exc)
         else:
@@ -370,11 +370,10 @@ class Worker:
     def _past(self, turn: Turn) -> PastTurns:
         parent = turn.parent_turn_id
 
-        async def read() -> Sequence[Message]:
+        async def read(budget: Budget) -> ReadTurns:
             if turn.ordinal == 1:
-                return ()
-            window = await self._store.window(turn.conversation_id, turns=self._settings.window_turns)
-            return [row for row in window.rows if row.turn_id != turn.id]
+                return ReadTurns(rows=())
+            return await read_window(self._store, turn.conversation_id, budget, without=turn.id)
 
         return PastTurns(read, encoded=None if parent is None else self._encoded_history(parent))
 

@@ -21,6 +21,8 @@ RASTER_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 THUMBNAIL_SIDE = 320
 MODEL_SIDE = 2_000
 """Pixels of the longer side. Providers shrink larger images themselves, or refuse them."""
+MODEL_BYTES = 3_900_000
+"""More than that is over 5 MiB as base64, which providers refuse."""
 MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 40_000_000
 AT_ONCE = 2
@@ -93,7 +95,7 @@ def _thumbnail(image: Image.Image, _: bytes) -> Picture:
 
 
 def _for_model(image: Image.Image, data: bytes) -> Picture:
-    if max(image.size) > MODEL_SIDE:
+    if max(image.size) > MODEL_SIDE or len(data) > MODEL_BYTES:
         return _smaller(image, MODEL_SIDE)
     image.load()
     match image.format:

@@ -7,10 +7,12 @@ write files or to start programs. A crash ends only this process.
 
 import io
 import json
+import re
 import resource
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from importlib import import_module
 from typing import Any, BinaryIO, Final
 
@@ -26,6 +28,15 @@ MAX_ENTRIES: Final = 5_000
 PARSERS: Final = {"pdf": "pypdf", "docx": "docx", "xlsx": "openpyxl", "pptx": "pptx"}
 _REFUSED: Final = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "shutil.", "ftplib.")
 _WRITING: Final = frozenset("wax+")
+_SPACES: Final = re.compile(r"\s+")
+_HIDDEN_TAGS: Final = frozenset({"script", "style", "template", "noscript", "svg"})
+_CELL_TAGS: Final = frozenset({"td", "th"})
+# fmt: off
+_INLINE_TAGS: Final = frozenset({
+    "a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd", "label",
+    "mark", "q", "s", "samp", "small", "span", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr",
+})
+# fmt: on
 
 
 class Unreadable(Exception):
@@ -154,6 +165,43 @@ def _pptx(file: BinaryIO) -> Iterator[str]:
             yield slide.notes_slide.notes_text_frame.text + "\n"
 
 
+class _PageText(HTMLParser):
+    """Collects the words of a web page: without its markup, scripts and styles, a line for each block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _HIDDEN_TAGS:
+            self._hidden += 1
+        elif tag in _CELL_TAGS:
+            self.pieces.append("\t")
+        elif tag not in _INLINE_TAGS:
+            self.pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _HIDDEN_TAGS:
+            self._hidden = max(0, self._hidden - 1)
+        elif tag not in _INLINE_TAGS and tag not in _CELL_TAGS:
+            self.pieces.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.pieces.append(_SPACES.sub(" ", data))
+
+
+def _html(file: BinaryIO) -> Iterator[str]:
+    page = _PageText()
+    for text in _plain(file):
+        page.feed(text)
+    page.close()
+    for line in "".join(page.pieces).split("\n"):
+        if words := line.strip():
+            yield f"{words}\n"
+
+
 def _plain(file: BinaryIO) -> Iterator[str]:
     """UTF-8 or UTF-16; anything else is read as Latin-1, which accepts every byte."""
     raw = file.read(TEXT_CHARS * 4)
@@ -191,6 +239,7 @@ _READERS: Final[dict[str, Callable[[BinaryIO], Iterator[str]]]] = {
     "docx": _docx,
     "xlsx": _xlsx,
     "pptx": _pptx,
+    "html": _html,
     "text": _plain,
 }
 

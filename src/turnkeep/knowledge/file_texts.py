@@ -46,16 +46,32 @@ _KINDS = {
     f"{_OFFICE}wordprocessingml.document": "docx",
     f"{_OFFICE}spreadsheetml.sheet": "xlsx",
     f"{_OFFICE}presentationml.presentation": "pptx",
+    "text/html": "html",
 }
-_TEXTUAL = frozenset({"application/json", "application/xml", "application/yaml", "application/x-ndjson"})
+_TEXTUAL = frozenset(
+    {
+        "application/json",
+        "application/x-ndjson",
+        "application/xml",
+        "application/yaml",
+        "application/x-yaml",
+        "application/toml",
+        "application/sql",
+        "application/javascript",
+        "application/x-subrip",
+        "image/svg+xml",
+        "message/rfc822",
+    }
+)
 _UNITS: dict[str, Unit] = {"pptx": "slide", "xlsx": "sheet"}
 
 
 def kind_of(file: File) -> str | None:
     """How the text of the file is read; None for a file without text."""
-    if kind := _KINDS.get(file.mime_type):
+    mime_type = file.mime_type.partition(";")[0].strip().lower()
+    if kind := _KINDS.get(mime_type):
         return kind
-    if file.mime_type.startswith("text/") or file.mime_type in _TEXTUAL:
+    if mime_type.startswith("text/") or mime_type in _TEXTUAL:
         return "text"
     extension = file.name.rpartition(".")[2].lower()
     return extension if extension in extraction.PARSERS else None

@@ -6,11 +6,11 @@ results (internal, role `user`), numbered +1 per row under one turn id.
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, structs
 
 from turnkeep.ids import ConversationId, MessageId, TurnId
-from turnkeep.model.turns import TurnStatus
-from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Part, Role, Usage
+from turnkeep.model.turns import TurnError, TurnReport, TurnStatus
+from turnkeep_client.wire.blocks import Block, FileRef, Finish, JsonObject, JsonValue, Part, Role, Usage
 from turnkeep_client.wire.events import Source
 
 
@@ -60,8 +60,28 @@ class PublicMessage(Struct, frozen=True, kw_only=True):
     usage: Usage | None
     status: TurnStatus
     created_at: int
+    error: TurnError | None = None
+    """Why the turn failed."""
+    model: str | None = None
+    """The model that wrote it; of a question, the model that was asked."""
+    metadata: JsonObject = {}
+    """What the caller gave with the turn."""
+    finish: Finish | None = None
+    """How the answer ended; None for a question, and for an answer that failed or was stopped."""
     siblings: tuple[TurnId, ...] = ()
     """Other turns that start from the same place (this one among them), when there are any."""
+
+
+def finish_of(role: Role, status: TurnStatus, report: TurnReport) -> Finish | None:
+    """How a message of this role ended, in a turn of this status."""
+    return report.finish if role == "assistant" and status == "succeeded" else None
+
+
+def read_files(attachments: tuple[FileRef, ...], report: TurnReport) -> tuple[FileRef, ...]:
+    """The attachments with what the report of their turn says of them."""
+    if not report.readings:
+        return attachments
+    return tuple(structs.replace(ref, reading=report.readings.get(ref.file_id, UNSET)) for ref in attachments)
 
 
 Order = Literal["asc", "desc"]

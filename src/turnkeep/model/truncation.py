@@ -1,8 +1,9 @@
 """Truncation: texts, values and displays that are too long are cut here, always with a note that says so.
 
 What fits is returned unchanged. Every event keeps what its step said. The message into which the events of a turn are
-folded is loaded whole by every reader of the conversation, so it has a limit of its own: `fit_display` first cuts long
-values in steps, and only then replaces the beginning by a note.
+folded is loaded whole by every reader of the conversation, so it has a limit of its own: `fit_display` cuts the longest
+values of steps, all to the same length, the largest that fits; if that is not enough, also texts; and only then it
+replaces the beginning by a note. What was cut is marked `is_cut`.
 
 JSON from models, tools and sandboxes may be nested to any depth. Code that walks it has a finite stack, so
 `is_too_deep` finds it first.
@@ -10,12 +11,13 @@ JSON from models, tools and sandboxes may be nested to any depth. Code that walk
 Decision: docs/decisions/0202
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
 from msgspec import UNSET, structs
 
-from turnkeep_client.wire.blocks import JsonValue, Part, StepPart, TextPart
+from turnkeep_client.wire.blocks import JsonValue, Part, ReasoningPart, StepPart, TextPart
 from turnkeep_client.wire.display import Display
 from turnkeep_client.wire.events import Source
 
@@ -30,7 +32,11 @@ MAX_DEPTH = 100
 TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
 _NOTE_BYTES = 64
-_VALUE_CHARS = (16_000, 1_000, 100)
+_LEAST_VALUE_CHARS = 1_000
+"""The values of steps are not cut further than this before texts are cut too."""
+_LEAST_CHARS = 100
+_VALUES: dict[type[Part], Sequence[str]] = {StepPart: ("args", "result", "error")}
+_TEXTS: dict[type[Part], Sequence[str]] = {TextPart: ("text",), ReasoningPart: ("text",)}
 _encode = msgspec.json.encode
 
 
@@ -59,14 +65,6 @@ def cut_bytes(text: str, limit: int, *, of_chars: int | None = None, gap: str = 
     return f"{beginning}{gap}{_note(of_chars or len(text))}"
 
 
-def cut_value(value: JsonValue, chars: int) -> JsonValue:
-    """The value, or the first `chars` characters of its text, followed by a note."""
-    if value is UNSET:
-        return value
-    text = text_of_value(value)
-    return value if len(text) <= chars else f"{text[:chars]}\n{_note(len(text))}"
-
-
 def inline_text(text: str, chars: int, *, has_more: bool) -> str:
     """The first `chars` characters of a file's text, as a model is shown it; `has_more` where the file goes on."""
     left_out = len(text) - chars
@@ -84,15 +82,61 @@ def elided(result: str) -> str:
 def fit_display(display: Display, *, limit: int = DISPLAY_BYTES) -> Display:
     """The same display, within the limit."""
     content = display.content
-    sizes = [len(_encode(part)) for part in content]
-    for chars in _VALUE_CHARS:
-        if sum(sizes) <= limit:
-            break
-        content = tuple(_cut_part(part, chars) for part in content)
-        sizes = [len(_encode(part)) for part in content]
-    return structs.replace(
-        display, content=_without_beginning(content, sizes, limit), sources=_first_sources(display.sources)
-    )
+    if sum(map(_size, content)) >= limit:
+        content = _cut_content(content, limit)
+        content = _without_beginning(content, [_size(part) for part in content], limit)
+    return structs.replace(display, content=content, sources=_first_sources(display.sources))
+
+
+def _cut_content(content: tuple[Part, ...], limit: int) -> tuple[Part, ...]:
+    """The parts with their long values cut to the largest length that fits, or to the smallest one."""
+    parts = [_CuttablePart(part, _VALUES) for part in content]
+    chars = _largest_cut(parts, limit, _LEAST_VALUE_CHARS)
+    if chars is None:
+        parts = [_CuttablePart(part, _VALUES | _TEXTS) for part in content]
+        chars = _largest_cut(parts, limit, _LEAST_CHARS) or _LEAST_CHARS
+    return tuple(part.cut(chars) for part in parts)
+
+
+class _CuttablePart:
+    """A part, and those of its fields that may be cut, as texts."""
+
+    def __init__(self, part: Part, fields: Mapping[type[Part], Sequence[str]]) -> None:
+        self._part = part
+        self._size = _size(part)
+        values = {field: getattr(part, field) for field in fields.get(type(part), ())}
+        self._texts = {field: text_of_value(value) for field, value in values.items() if value is not UNSET}
+        self.longest = max(map(len, self._texts.values()), default=0)
+
+    def cut(self, chars: int) -> Part:
+        if self.longest <= chars:
+            return self._part
+        cut = {field: f"{text[:chars]}\n{_note(len(text))}" for field, text in self._texts.items() if len(text) > chars}
+        return structs.replace(self._part, **cut, is_cut=True)
+
+    def size(self, chars: int) -> int:
+        return self._size if self.longest <= chars else _size(self.cut(chars))
+
+
+def _largest_cut(parts: Sequence[_CuttablePart], limit: int, least: int) -> int | None:
+    """The largest number of characters, and at least `least`, with which the parts are within the limit."""
+    low, high = least - 1, max(part.longest for part in parts)
+    while low < high:
+        chars = (low + high + 1) // 2
+        if _is_within(limit, (part.size(chars) for part in parts)):
+            low = chars
+        else:
+            high = chars - 1
+    return low if low >= least else None
+
+
+def _size(part: Part) -> int:
+    """Bytes in a list of parts, with the comma or bracket around it."""
+    return len(_encode(part)) + 1
+
+
+def _is_within(limit: int, sizes: Iterable[int]) -> bool:
+    return all(total < limit for total in accumulate(sizes))
 
 
 def _first_sources(sources: tuple[Source, ...]) -> tuple[Source, ...]:
@@ -108,18 +152,8 @@ def _without_beginning(content: tuple[Part, ...], sizes: list[int], limit: int) 
         first += 1
     if not first:
         return content
-    return (TextPart(text=f"[cut: {first:,} earlier parts; the events of the turn have them]"), *content[first:])
-
-
-def _cut_part(part: Part, chars: int) -> Part:
-    if not isinstance(part, StepPart):
-        return part
-    return structs.replace(
-        part,
-        args=cut_value(part.args, chars),
-        result=cut_value(part.result, chars),
-        error=cut_value(part.error, chars),
-    )
+    note = f"[cut: {first:,} earlier parts; the events of the turn have them]"
+    return (TextPart(text=note, is_cut=True), *content[first:])
 
 
 def _note(chars: int) -> str:

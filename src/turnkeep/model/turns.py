@@ -4,20 +4,23 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnkeep.ids import ConversationId, TurnId, UserId, WorkspaceId
+from turnkeep.ids import ConversationId, FileId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
 from turnkeep_client.wire.account import TurnSource
-from turnkeep_client.wire.blocks import JsonObject, Usage
+from turnkeep_client.wire.blocks import Finish, JsonObject, Reading, Usage
 from turnkeep_client.wire.conversations import IfBusy, TurnStatus
 
 __all__ = [
     "MOVES",
+    "NO_REPORT",
     "FinalStatus",
     "Held",
     "IfBusy",
     "Turn",
     "TurnError",
+    "TurnReport",
     "TurnStatus",
+    "WindowCut",
 ]
 
 FinalStatus = Literal["succeeded", "failed", "cancelled"]
@@ -37,6 +40,26 @@ class TurnError(Struct, frozen=True, kw_only=True):
 
     code: str
     message: str
+
+
+class WindowCut(Struct, frozen=True, kw_only=True):
+    """Where the window of a conversation begins since it was last too long: with the turn `first`. It was cut for a
+    budget of this `size`, and means nothing for another one."""
+
+    first: TurnId
+    size: int
+
+
+class TurnReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the engine reports of a turn that it ran: how the answer ended, how the model was given the files, and where
+    the window began that the model saw last."""
+
+    finish: Finish = "complete"
+    readings: dict[FileId, Reading] = {}
+    cut: WindowCut | None = None
+
+
+NO_REPORT = TurnReport()
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -65,6 +88,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     created_at: int
     started_at: int | None
     settled_at: int | None
+    report: TurnReport = NO_REPORT
 
     @property
     def is_settled(self) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from turnkeep.providers.drafts import Arguments, Calls, Draft, Kind, tokens, whole
+from turnkeep.providers.drafts import Arguments, Calls, Draft, Kind, tokens
 from turnkeep.providers.failures import ErrorResponse, StreamFailed
 from turnkeep.providers.http_provider import Effort, HttpProvider, ModelList, object_schema, own_name
 from turnkeep.providers.lessons import ANTHROPIC
@@ -270,7 +270,7 @@ class AnthropicDraft(Draft[_StreamEvent]):
                 calls.add(block.name, block.text)
             elif (spoken := block.block()) is not None:
                 calls.blocks.append(spoken)
-        return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=self._usage(), malformed=calls.malformed)
+        return calls.reply(self._usage())
 
     def _add_delta(self, index: int, delta: _ContentDelta | None) -> None:
         if delta is None:

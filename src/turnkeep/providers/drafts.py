@@ -16,7 +16,7 @@ from turnkeep.ids import CallId, new_call_id
 from turnkeep.model.truncation import TOO_DEEP, is_too_deep
 from turnkeep.providers.failures import ErrorResponse, StreamFailed
 from turnkeep.providers.ports import Delta, Reply
-from turnkeep_client.wire.blocks import Block, JsonObject, ToolUse
+from turnkeep_client.wire.blocks import Block, JsonObject, Text, ToolUse, Usage
 
 ALIVE = Delta(text="")
 """The model works on something that is not shown."""
@@ -172,6 +172,17 @@ class Calls:
         if wrong is not None:
             self.malformed[call_id] = f"{wrong}; {CUT_OFF}" if self._is_cut_off else wrong
 
+    def reply(self, usage: Usage) -> Reply:
+        """The whole reply. Raises StreamFailed if the limit of tokens was reached before there was any text or call."""
+        if self._is_cut_off and not any(isinstance(block, Text | ToolUse) for block in self.blocks):
+            raise StreamFailed("the model reached its output limit before it gave an answer")
+        return Reply(
+            blocks=tuple(self.blocks),
+            usage=usage,
+            malformed=self.malformed,
+            finish="length" if self._is_cut_off else "complete",
+        )
+
 
 def read_arguments(text: str) -> tuple[JsonObject, str | None]:
     """The object, or an empty one and what is wrong with the text. An empty text means no arguments."""
@@ -196,13 +207,6 @@ def tokens(value: object) -> int:
     if isinstance(value, float) and not math.isfinite(value):
         return 0
     return int(min(max(value, 0), MAX_TOKENS))
-
-
-def whole(blocks: Calls, *, is_cut_off: bool) -> tuple[Block, ...]:
-    """The blocks. Raises StreamFailed if the limit of tokens was reached before there was any text or call."""
-    if is_cut_off and not any(block.__struct_config__.tag in {"text", "tool_use"} for block in blocks.blocks):
-        raise StreamFailed("the model reached its output limit before it gave an answer")
-    return tuple(blocks.blocks)
 
 
 def _decoded(text: str) -> Any:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from turnkeep.providers.drafts import MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens, whole
+from turnkeep.providers.drafts import MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens
 from turnkeep.providers.failures import ErrorResponse, StreamFailed
 from turnkeep.providers.http_provider import Effort, HttpProvider, ModelList, object_schema, own_name
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
@@ -245,7 +245,7 @@ class OpenAIChatDraft(Draft[_ChatChunk]):
             calls.blocks.append(Text(text="".join(self._text)))
         for call in self._calls:
             calls.add(call.arguments.name, call.arguments.text)
-        return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=self._usage, malformed=calls.malformed)
+        return calls.reply(self._usage)
 
     def _add_call(self, piece: _CallPiece) -> None:
         """A piece belongs to the last call of its index, unless it has another id: then it begins a new call."""
@@ -378,7 +378,7 @@ class OpenAIResponsesDraft(Draft[_ResponseEvent]):
         for _, item in sorted(self._items.items()) or enumerate(self._response.output or ()):
             _add_item(item, calls)
         usage = _usage(self._response.usage, "input_tokens", "output_tokens", "input_tokens_details")
-        return Reply(blocks=whole(calls, is_cut_off=is_cut_off), usage=usage, malformed=calls.malformed)
+        return calls.reply(usage)
 
 
 def _add_item(item: Any, calls: Calls) -> None:

@@ -83,11 +83,13 @@ class Reply(Struct, frozen=True, kw_only=True, tag=True):
     """The whole reply, always last: text, reasoning with its signatures, and tool calls with our ids.
 
     `malformed` says, for a call whose arguments were no JSON object, what was wrong; its `input` is then empty.
+    `finish` is `length` if the model stopped at its limit of tokens.
     """
 
     blocks: tuple[Block, ...]
     usage: Usage = Usage()
     malformed: dict[CallId, str] = {}
+    finish: Literal["complete", "length"] = "complete"
 
 
 ProviderEvent = Delta | Restarted | Reply

@@ -11,6 +11,7 @@ it is called for every request, so it also works when a turn moves to another wo
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Literal
 
 from msgspec import Struct, structs
 
@@ -67,7 +68,11 @@ class Restart(Struct, frozen=True):
     reason: str = "overloaded"
 
 
-Line = str | Think | Call | Pause | Until | Fail | Restart
+class OutOfTokens(Struct, frozen=True):
+    """Pretend that the model stopped here because it reached its limit of tokens."""
+
+
+Line = str | Think | Call | Pause | Until | Fail | Restart | OutOfTokens
 Script = Sequence[Line]
 
 
@@ -106,6 +111,7 @@ class ScriptedProvider:
         self.requests.append(request)
         blocks: list[Block] = []
         malformed: dict[CallId, str] = {}
+        finish: Literal["complete", "length"] = "complete"
         for line in self._choose(request):
             match line:
                 case str():
@@ -128,7 +134,10 @@ class ScriptedProvider:
                 case Restart():
                     yield Restarted(reason=line.reason)
                     blocks.clear()
-        yield Reply(blocks=_joined(blocks), usage=self._usage, malformed=malformed)
+                case OutOfTokens():
+                    finish = "length"
+                    break
+        yield Reply(blocks=_joined(blocks), usage=self._usage, malformed=malformed, finish=finish)
 
     async def models(self) -> list[str]:
         return [self.name]

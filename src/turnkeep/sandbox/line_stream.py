@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from turnkeep.clock import Clock, system_clock
 from turnkeep.ids import TurnId
@@ -91,8 +92,8 @@ class LineStream:
     def sources(self, sources: Sequence[Source]) -> None:
         self._write(SourcesLine(sources=tuple(sources), ts=self._clock()))
 
-    def result(self, message: str) -> None:
-        ending = ResultLine(message=message, ts=self._clock())
+    def result(self, message: str, *, finish: str | UnsetType = UNSET) -> None:
+        ending = ResultLine(message=message, finish=finish, ts=self._clock())
         if len(encode_line(ending)) > LINE_BYTES:
             self.error("answer_too_long", f"The answer has {len(message):,} characters, more than fits into a line.")
         else:
@@ -203,7 +204,7 @@ class LinePublisher:
                     self._lines.delta(event.text)
                 self._has_preview = False
             case Result():
-                self._lines.result(event.message)
+                self._lines.result(event.message, finish=event.finish)
             case Failure():
                 self._lines.error(event.code, event.message)
             case Reset():

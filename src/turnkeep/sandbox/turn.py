@@ -426,7 +426,6 @@ def _turn(config: SandboxConfig) -> Turn:
 def _engine_settings(settings: RunnerSettings, limits: SandboxLimits) -> EngineSettings:
     defaults = EngineSettings()
     return EngineSettings(
-        replay_turns=1_000,  # the server has chosen which turns to send
         context_chars=limits.context_chars or defaults.context_chars,
         tool_rounds=limits.tool_rounds or settings.tool_rounds,
         tool_result_chars=limits.tool_result_chars or defaults.tool_result_chars,

@@ -21,7 +21,7 @@ from turnkeep.model.conversations import Conversation, GivenFields
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal, UserRef
-from turnkeep.model.turns import FinalStatus, Held, IfBusy, Turn, TurnError
+from turnkeep.model.turns import NO_REPORT, FinalStatus, Held, IfBusy, Turn, TurnError, TurnReport, WindowCut
 from turnkeep_client.wire.account import ErasedCounts, TurnSource
 from turnkeep_client.wire.blocks import Block, JsonObject, Usage
 from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
@@ -110,7 +110,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
 
     `events` are those before the terminal one (steps closed by a stop); `rows` come before `final`. `final` is the
     visible answer (perhaps partial), with its display and usage; None when nothing was said. `cost` is what the usage
-    costs; None if the model has no price.
+    costs; None if the model has no price. `report` is what the engine found out on the way.
     """
 
     status: FinalStatus
@@ -122,6 +122,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     logs: tuple[LogLine, ...] = ()
     error: TurnError | None = None
     cost: float | None = None
+    report: TurnReport = NO_REPORT
 
     @property
     def all_rows(self) -> tuple[Message, ...]:
@@ -191,10 +192,16 @@ class Appended(Struct, frozen=True, kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """The newest turns of the visible chain, oldest first, whole; `is_cut` when the row limit cut the oldest."""
+    """Consecutive turns of the visible chain, oldest first, whole; `is_cut` when the row limit cut the oldest.
+
+    `first` is the ordinal of the oldest; None if there are no turns before it. `cut` is the newest that these turns
+    report.
+    """
 
     rows: tuple[Message, ...]
     is_cut: bool
+    first: int | None = None
+    cut: WindowCut | None = None
 
 
 class TurnTrace(Struct, frozen=True, kw_only=True):

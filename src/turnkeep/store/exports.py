@@ -29,7 +29,7 @@ from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, events_from_rows, title_and_preview
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
-from turnkeep.model.turns import Turn
+from turnkeep.model.turns import Turn, TurnReport
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
 from turnkeep_client.wire.events import (
@@ -202,6 +202,15 @@ class _Renaming:
             workspace_id=self._workspace_id,
             user_id=self._user_id,
             parent_turn_id=_renamed(self._turns, turn.parent_turn_id),
+            report=self._report(turn.report),
+        )
+
+    def _report(self, report: TurnReport) -> TurnReport:
+        cut = report.cut
+        return structs.replace(
+            report,
+            readings={self._files.get(file_id, file_id): each for file_id, each in report.readings.items()},
+            cut=None if cut is None else structs.replace(cut, first=self._turns.get(cut.first, cut.first)),
         )
 
     def _row(self, row: Message) -> Message:
@@ -235,7 +244,9 @@ class _Renaming:
             case Failure():
                 if event.message_id is UNSET:
                     return event
-                return structs.replace(event, message_id=self._messages.get(event.message_id, event.message_id))
+                content = event.content if event.content is UNSET else self._parts(event.content)
+                message_id = self._messages.get(event.message_id, event.message_id)
+                return structs.replace(event, message_id=message_id, content=content)
             case ToolCalls() | Step() | Reset():
                 return event
             case _:

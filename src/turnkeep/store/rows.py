@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from turnkeep.ids import ConversationId
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
@@ -15,16 +15,16 @@ from turnkeep.model.conversations import Conversation
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
-from turnkeep.model.messages import Legacy, Message, PublicMessage
+from turnkeep.model.messages import Legacy, Message, PublicMessage, finish_of, read_files
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.sessions import Invite, PageSession, SignedIn
-from turnkeep.model.turns import Turn, TurnError
-from turnkeep.store.commands import ErasureJob, TokenBinding
+from turnkeep.model.turns import NO_REPORT, Turn, TurnError, TurnReport
+from turnkeep.store.commands import ErasureJob, TokenBinding, Window
 from turnkeep_client.wire.account import ErasedCounts
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, Part, Usage
 from turnkeep_client.wire.display import parts_of
-from turnkeep_client.wire.events import Recorded, Result, Source, TurnEvent
+from turnkeep_client.wire.events import Failure, Recorded, Result, Source, TurnEvent
 
 Row = Sequence[Any]
 
@@ -35,7 +35,7 @@ MESSAGE_COLUMNS = (
 TURN_COLUMNS = (
     "id, conversation_id, workspace_id, user_id, parent_turn_id, ordinal, active, status, attempt, failures, "
     "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "
-    "cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at"
+    "cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at, report"
 )
 CONVERSATION_COLUMNS = ", ".join(Conversation.__struct_fields__)
 """`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
@@ -101,11 +101,13 @@ _usage = msgspec.json.Decoder(Usage).decode
 _legacy = msgspec.json.Decoder(Legacy).decode
 _snapshot = msgspec.json.Decoder(Snapshot).decode
 _error = msgspec.json.Decoder(TurnError).decode
+_report = msgspec.json.Decoder(TurnReport).decode
 _event = msgspec.json.Decoder(TurnEvent).decode
 _spec = msgspec.json.Decoder(AgentSpec).decode
 _extras = msgspec.json.Decoder(
     tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
 ).decode
+_facts = msgspec.json.Decoder(tuple[TurnError | None, JsonObject | None, TurnReport | None]).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 _scopes = msgspec.json.Decoder(Scopes).decode
 to_counts = msgspec.json.Decoder(ErasedCounts).decode
@@ -121,6 +123,11 @@ def json_text(value: object) -> str:
 def json_or_null(value: object) -> str | None:
     """The same, with NULL for what is empty."""
     return encode(value).decode() if value else None
+
+
+def report_text(report: TurnReport) -> str | None:
+    """The report of a turn as it is stored: NULL if it says nothing."""
+    return None if report == NO_REPORT else json_text(report)
 
 
 def message_values(message: Message) -> tuple[Any, ...]:
@@ -218,6 +225,21 @@ def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
     )
 
 
+def to_window(conversation_id: ConversationId, rows: Sequence[Row], *, turns: int, row_limit: int) -> Window:
+    """A window from rows as `to_replayed` reads them, each followed by the ordinal and the report of its turn; oldest
+    first, of at most `turns` turns, and perhaps more than `row_limit`."""
+    kept = rows[-row_limit:]
+    is_cut = len(kept) < len(rows)
+    has_more = is_cut or len({row[-2] for row in kept}) >= turns
+    reports = dict.fromkeys(row[-1] for row in reversed(kept) if row[-1])
+    return Window(
+        rows=tuple([to_replayed(conversation_id, row) for row in kept]),
+        is_cut=is_cut,
+        first=kept[0][-2] if has_more and kept else None,
+        cut=next((cut for report in reports if (cut := _report(report).cut)), None),
+    )
+
+
 def to_content(blocks: str | None, display: str | None) -> tuple[Part, ...]:
     """What a reader sees of a visible row: its display, or else its blocks."""
     return parts_of(_blocks(blocks or "[]")) if display is None else _parts(display)
@@ -225,20 +247,27 @@ def to_content(blocks: str | None, display: str | None) -> tuple[Part, ...]:
 
 def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessage:
     """A visible message from `id, turn_id, role, blocks, display, attachments, sources, usage, status, created_at,
-    siblings` (and what may follow)."""
-    id_, turn_id, role, blocks, display, attachments, sources, usage, status, created_at, siblings, *_ = row
+    model, facts, siblings` (and what may follow). `facts` is None for most rows, else the JSON list of error, metadata
+    and report."""
+    id_, turn_id, role, blocks, display, attachments, sources, usage, status, created_at, model, facts, *more = row
+    error, metadata, report = (None, None, None) if facts is None else _facts(facts)
+    report = report or NO_REPORT
     return PublicMessage(
         id=id_,
         conversation_id=conversation_id,
         turn_id=turn_id,
         role=role,
         content=to_content(blocks, display),
-        attachments=_refs(attachments) if attachments else (),
+        attachments=read_files(_refs(attachments), report) if attachments else (),
         sources=_sources(sources) if sources else (),
         usage=_usage(usage) if usage else None,
         status=status,
         created_at=created_at,
-        siblings=tuple(siblings) if siblings else (),
+        error=error,
+        model=model,
+        metadata=metadata or {},
+        finish=finish_of(role, status, report),
+        siblings=tuple(more[0]) if more[0] else (),
     )
 
 
@@ -272,6 +301,7 @@ def turn_values(turn: Turn) -> dict[str, Any]:
         "created_at": turn.created_at,
         "started_at": turn.started_at,
         "settled_at": turn.settled_at,
+        "report": report_text(turn.report),
     }
 
 
@@ -304,6 +334,7 @@ def to_turn(row: Row) -> Turn:
         created_at,
         started_at,
         settled_at,
+        report,
     ) = row
     return Turn(
         id=id_,
@@ -334,6 +365,7 @@ def to_turn(row: Row) -> Turn:
         created_at=created_at,
         started_at=started_at,
         settled_at=settled_at,
+        report=_report(report) if report else NO_REPORT,
     )
 
 
@@ -352,8 +384,9 @@ def conversation_record(conversation: Conversation) -> dict[str, Any]:
 
 
 def event_values(event: TurnEvent) -> tuple[str, str]:
-    """The values of `type, payload`. The content of a result is not stored twice: it is the final row's display."""
-    if isinstance(event, Result):
+    """The values of `type, payload`. The content of the last event is not stored twice: it is the final row's
+    display."""
+    if isinstance(event, Result) or (isinstance(event, Failure) and event.content is not UNSET):
         event = structs.replace(event, content=())
     kind = event.__struct_config__.tag
     assert isinstance(kind, str)
@@ -361,9 +394,9 @@ def event_values(event: TurnEvent) -> tuple[str, str]:
 
 
 def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
-    """An event from its payload and, for a result, the display of the turn's final row."""
+    """An event from its payload and, for the last one, the display of the turn's final row."""
     event = _event(payload)
-    if isinstance(event, Result) and display is not None:
+    if display is not None and isinstance(event, Result | Failure) and event.content is not UNSET:
         event = structs.replace(event, content=_parts(display))
     return Recorded(seq=seq, event=event)
 

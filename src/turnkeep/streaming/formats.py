@@ -43,6 +43,7 @@ _EMPTY: dict[Kind, dict[str, str]] = {
 _OPEN: tuple[Kind | None, ...] = (None, "text", "reasoning")
 """The open block is written in a cursor as its index here."""
 _STOPPED = {"stop_reason": "end_turn", "stop_sequence": None}
+_CUT_OFF = {"stop_reason": "max_tokens", "stop_sequence": None}
 
 _Name = Literal[
     "message_start",
@@ -148,7 +149,10 @@ class OpenAIEncoder:
             case Result():
                 said = self._rest(event, seq)
                 ended = self._chunk(
-                    {}, finish_reason="stop", usage=_openai_usage(event.usage), id_=self._id(seq - 1, WHOLE)
+                    {},
+                    finish_reason="length" if event.finish == "length" else "stop",
+                    usage=_openai_usage(event.usage),
+                    id_=self._id(seq - 1, WHOLE),
                 )
                 return [*said, ended, sse.frame(DONE, id=str(seq))]
             case Failure():
@@ -235,7 +239,8 @@ class AnthropicEncoder:
                 return [*closed, sse.frame(data, event="reset", id=self._id(seq))]
             case Result():
                 said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
-                changed = _data("message_delta", delta=_STOPPED, usage=_anthropic_usage(event.usage))
+                stopped = _CUT_OFF if event.finish == "length" else _STOPPED
+                changed = _data("message_delta", delta=stopped, usage=_anthropic_usage(event.usage))
                 self._sent = SentCounts()
                 return [*said, changed, _data("message_stop", id_=self._id(seq))]
             case Failure():

@@ -16,7 +16,7 @@ does not install: it is imported when the fixture is. Read `server.py` first; th
 from typing import TYPE_CHECKING, Any
 
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
-from turnkeep.providers.scripted import Call, Fail, Pause, Restart, Script, Think, Until
+from turnkeep.providers.scripted import Call, Fail, OutOfTokens, Pause, Restart, Script, Think, Until
 from turnkeep.testing.server import TurnkeepServer
 from turnkeep.tools.functions import tool
 
@@ -27,6 +27,7 @@ __all__ = [
     "Call",
     "Fail",
     "ModelRequest",
+    "OutOfTokens",
     "Pause",
     "ProviderFailed",
     "Restart",

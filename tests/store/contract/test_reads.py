@@ -1,12 +1,13 @@
 """Reading: windows for the model, transcripts for readers, traces for operators, events for streams."""
 
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from tests.store.databases import Database
 from tests.store.factories import (
     Tenant,
     a_conversation,
+    a_file,
     a_row,
     a_tenant,
     answered,
@@ -14,22 +15,26 @@ from tests.store.factories import (
     begin,
     elsewhere,
     failed,
+    final_row,
     finish,
     finish_with_tool,
     kinds,
     message_ids,
     spoken,
     step,
+    stopped,
     transcript_of,
     wait_in_queue,
 )
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, new_conversation_id, new_turn_id
 from turnkeep.model.messages import Message, Order, PublicMessage
+from turnkeep.model.turns import TurnError, TurnReport, WindowCut
 from turnkeep.store import commands
+from turnkeep.store.commands import Settlement
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.blocks import Reasoning, ReasoningPart, StepPart, Text, TextPart, ToolUse
-from turnkeep_client.wire.events import LogLine
+from turnkeep_client.wire.blocks import Reasoning, ReasoningPart, StepPart, Text, TextPart, ToolUse, Usage
+from turnkeep_client.wire.events import Failure, LogLine
 
 
 async def a_thread(store: Store, tenant: Tenant, turns: int) -> ConversationId:
@@ -80,6 +85,36 @@ class TestTheWindow:
         assert not (await store.window(conversation_id, row_limit=9)).is_cut
         assert not (await store.window(conversation_id, turns=2, row_limit=6)).is_cut
 
+    async def test_earlier_turns_are_read_page_by_page(self, store: Store, tenant: Tenant) -> None:
+        conversation_id = await a_thread(store, tenant, 7)
+        pages, before = [], None
+        for _ in range(5):
+            window = await store.window(conversation_id, turns=3, before=before)
+            pages.append([text for text in said(window.rows) if text.startswith("Q")])
+            before = window.first
+            if before is None:
+                break
+        assert pages == [["Q5", "Q6", "Q7"], ["Q2", "Q3", "Q4"], ["Q1"]]
+
+    async def test_a_page_whose_rows_were_cut_says_where_it_begins(self, store: Store, tenant: Tenant) -> None:
+        conversation_id = await a_thread(store, tenant, 3)
+        window = await store.window(conversation_id, row_limit=5)
+        again = await store.window(conversation_id, before=None if window.first is None else window.first + 1)
+        assert said(again.rows) == ["Q1", "thinking 1", "A1", "Q2", "thinking 2", "A2"]
+
+    async def test_it_has_the_newest_cut_that_its_turns_report(self, store: Store, tenant: Tenant) -> None:
+        first = await finish(store, tenant.ann)
+        cuts = [WindowCut(first=first.id, size=size) for size in (1_000, 2_000)]
+        reports = [*(TurnReport(cut=cut) for cut in cuts), TurnReport(finish="length"), TurnReport()]
+        for report in reports:
+            held = await begin(store, tenant.ann, conversation_id=first.conversation_id)
+            settled = await store.settle(held, after=1, settlement=answered(held, report=report))
+            assert settled.turn.report == report
+            assert (await store.turn(tenant.ann, held.turn_id)).report == report
+        window = await store.window(first.conversation_id)
+        assert window.cut == cuts[1]
+        assert (await store.window(first.conversation_id, turns=2)).cut is None
+
     async def test_of_an_unknown_conversation_it_is_empty(self, store: Store, tenant: Tenant) -> None:
         window = await store.window(new_conversation_id())
         assert (window.rows, window.is_cut) == ((), False)
@@ -87,6 +122,49 @@ class TestTheWindow:
 
 def said(rows: tuple[Message, ...]) -> list[str]:
     return ["".join(block.text for block in row.blocks if isinstance(block, Text)) for row in rows]
+
+
+class TestAMessage:
+    """It says what its turn was asked with, and what the engine reports of it."""
+
+    async def test_has_the_error_the_model_and_the_metadata_of_its_turn(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, metadata={"ticket": 7}, model="demo/x")
+        await store.settle(held, after=1, settlement=stopped(held, "Half"))
+        question, answer = (await store.transcript(tenant.ann, held.conversation_id)).data
+        for message in (question, answer):
+            assert message.error == TurnError(code="cancelled", message="It ended: cancelled.")
+            assert message.metadata == {"ticket": 7}
+            assert message.finish is None
+        assert question.model == "demo/x"
+
+    async def test_has_the_report_of_its_turn(self, store: Store, tenant: Tenant) -> None:
+        files = [await a_file(store, tenant.ann) for _ in range(2)]
+        ids = tuple(file.id for file in files)
+        held = await begin(store, tenant.ann, attachment_ids=ids)
+        report = TurnReport(finish="length", readings={ids[0]: "text", ids[1]: "named"})
+        running = (await store.transcript(tenant.ann, held.conversation_id)).data[0]
+        assert [ref.reading for ref in running.attachments] == [UNSET, UNSET]
+        await store.settle(held, after=1, settlement=answered(held, report=report))
+        question, answer = (await store.transcript(tenant.ann, held.conversation_id)).data
+        assert [ref.reading for ref in question.attachments] == ["text", "named"]
+        assert (question.finish, answer.finish) == (None, "length")
+
+    async def test_that_waits_has_what_its_turn_was_asked_with(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        await wait_in_queue(store, tenant.ann, held.conversation_id, metadata={"ticket": 8}, model="demo/y")
+        [message] = (await store.conversation_with_queue(tenant.ann, held.conversation_id)).queue
+        assert (message.metadata, message.model, message.error) == ({"ticket": 8}, "demo/y", None)
+
+    async def test_that_was_cut_in_a_failed_turn_is_that_of_the_last_event(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        cut = (StepPart(id="s", name="n", status="failed", error="x", is_cut=True),)
+        final = final_row(held, 1, "", display=cut, usage=Usage())
+        failure = Failure(code="x", message="It failed.", message_id=final.id, content=cut)
+        error = TurnError(code="x", message="It failed.")
+        settlement = Settlement(status="failed", terminal=failure, usage=Usage(), final=final, error=error)
+        await store.settle(held, after=1, settlement=settlement)
+        assert (await store.events(held.turn_id))[-1].event == failure
+        assert (await store.transcript(tenant.ann, held.conversation_id)).data[-1].content == cut
 
 
 class TestEvents:

@@ -1,10 +1,12 @@
 /** Conversations that are open: load and refresh them, follow the turn that runs in the one in view, stop it. */
 import { isConsistent, queuedIds, queuedIn } from "../state/queue";
 import { pathOf, type Route } from "../state/route";
-import { currentThread, threadId, unexplainedFailures } from "../state/selectors";
+import { currentThread, threadId } from "../state/selectors";
 import type { OutgoingMessage } from "../state/thread";
+import { wholeContent } from "../state/turn";
+import type { StreamEvent } from "../stream/events";
 import * as routes from "../wire/routes";
-import type { Conversation, Message, ListPage } from "../wire/types";
+import type { Conversation, Message, ListPage, Part } from "../wire/types";
 import { words } from "../words";
 import { errorText, isNotFound } from "./notices";
 import { loadQueued, saveQueued } from "./outboxStorage";
@@ -66,7 +68,6 @@ export class Threads {
       store.dispatch({ type, id, ...found });
       conversations.update(found.conversation);
       this.#followRunning(found.conversation);
-      this.#loadFailures(id);
       saveQueued(id, this.#state.threads[id]);
     } catch (error) {
       if (session.hasEnded(error)) return;
@@ -94,22 +95,25 @@ export class Threads {
     try {
       const page = await routes.messages(id, { order: "desc", limit: OLDER_MESSAGES, cursor: thread.older });
       store.dispatch({ type: "thread/older", id, page });
-      this.#loadFailures(id);
     } catch (error) {
       store.dispatch({ type: "thread/older-failed", id });
       notices.report(error);
     }
   }
 
-  /** Read why turns failed. The messages say only that they did. */
-  #loadFailures(id: string): void {
-    const { store } = this.#needs;
-    const thread = this.#state.threads[id];
-    for (const turnId of thread ? unexplainedFailures(thread) : [])
-      void routes.turn(turnId).then(
-        (turn) => store.dispatch({ type: "turn/failure", id, turn_id: turnId, error: turn.error ?? { code: "internal", message: words.failed } }),
-        () => undefined,
-      );
+  /** All parts of an answer whose message was cut. The events of its turn have them. */
+  wholeAnswer(turnId: string): Promise<readonly Part[]> {
+    return new Promise((resolve, reject) => {
+      let events: StreamEvent[] = [];
+      new TurnStream(turnId, {
+        onEvents: (more) => events.push(...more),
+        onRestart: () => {
+          events = [];
+        },
+        onConnection: () => undefined,
+        onEnd: (reason) => (reason === "settled" ? resolve(wholeContent(turnId, events)) : reject(new Error(words.failed))),
+      });
+    });
   }
 
   /** Refresh the thread in view if another device or the API has changed it. */

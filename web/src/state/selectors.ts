@@ -21,22 +21,21 @@ export const hasUnsavedInput = (state: State): boolean =>
 /** A row of a thread. Its key stays the same when a live answer becomes a message. */
 export type MessageRow =
   | { readonly kind: "older"; readonly key: "older" }
-  | { readonly kind: "message"; readonly key: string; readonly message: Message; readonly failure: Failure | null }
+  | { readonly kind: "message"; readonly key: string; readonly message: Message }
   | { readonly kind: "live"; readonly key: string; readonly turn: TurnDisplay }
   | { readonly kind: "ending"; readonly key: string; readonly turnId: string; readonly status: Message["status"]; readonly failure: Failure | null; readonly siblings: readonly string[] }
   | { readonly kind: "outgoing"; readonly key: string; readonly outgoing: OutgoingMessage };
 
 /** The rows of messages. They change only when a message changes, not while an answer grows below them. */
-export function settledRows(thread: Pick<Thread, "messages" | "failures" | "older">): MessageRow[] {
+export function settledRows(thread: Pick<Thread, "messages" | "older">): MessageRow[] {
   const rows: MessageRow[] = [];
   if (thread.older) rows.push({ kind: "older", key: "older" });
   thread.messages.forEach((message, place) => {
-    const failure = thread.failures[message.turn_id] ?? null;
-    rows.push({ kind: "message", key: messageKey(message), message, failure });
+    rows.push({ kind: "message", key: messageKey(message), message });
     const next = thread.messages[place + 1];
     const isUnanswered = message.role === "user" && next?.turn_id !== message.turn_id;
     if (isUnanswered && (message.status === "failed" || message.status === "cancelled"))
-      rows.push({ kind: "ending", key: `${message.turn_id}:ending`, turnId: message.turn_id, status: message.status, failure, siblings: message.siblings ?? [] });
+      rows.push({ kind: "ending", key: `${message.turn_id}:ending`, turnId: message.turn_id, status: message.status, failure: message.error, siblings: message.siblings ?? [] });
   });
   return rows;
 }
@@ -46,12 +45,6 @@ export function openRows(thread: Pick<Thread, "live" | "outbox">): MessageRow[] 
   const rows: MessageRow[] = thread.outbox.map((outgoing) => ({ kind: "outgoing", key: outgoing.key, outgoing }));
   if (thread.live) rows.unshift({ kind: "live", key: `${thread.live.id}:assistant`, turn: thread.live });
   return rows;
-}
-
-/** Failed turns whose reason is not loaded yet. The transcript does not contain it. */
-export function unexplainedFailures(thread: Thread): string[] {
-  const failed = thread.messages.filter((message) => message.status === "failed" && !(message.turn_id in thread.failures));
-  return [...new Set(failed.map((message) => message.turn_id))];
 }
 
 export const isBusy = (thread: Thread | undefined): boolean =>

@@ -39,8 +39,6 @@ export interface Thread {
   readonly isLoadingOlder: boolean;
   readonly live: TurnDisplay | null;
   readonly outbox: readonly OutgoingMessage[];
-  /** Why turns failed, by turn id. The transcript says only that they failed. */
-  readonly failures: Readonly<Record<string, Failure>>;
   /** Messages that are being edited, by turn id. */
   readonly edits: Edits;
 }
@@ -62,8 +60,7 @@ export type ThreadAction =
   | { type: "edit/changed"; id: string; turn_id: string; changes: Partial<MessageEdit> }
   | { type: "edit/closed"; id: string; turn_id: string }
   | { type: "turn/followed"; id: string; turn_id: string }
-  | { type: "turn/events"; id: string; turn_id: string; events: readonly StreamEvent[]; now: number; isReplay?: boolean }
-  | { type: "turn/failure"; id: string; turn_id: string; error: Failure };
+  | { type: "turn/events"; id: string; turn_id: string; events: readonly StreamEvent[]; now: number; isReplay?: boolean };
 
 export function newThread(id: string): Thread {
   return {
@@ -76,7 +73,6 @@ export function newThread(id: string): Thread {
     isLoadingOlder: false,
     live: null,
     outbox: [],
-    failures: {},
     edits: {},
   };
 }
@@ -126,8 +122,6 @@ export function reduceThread(thread: Thread, action: ThreadAction): Thread {
       return thread.live?.id === action.turn_id ? thread : { ...thread, live: newTurn(action.turn_id) };
     case "turn/events":
       return withEvents(thread, action);
-    case "turn/failure":
-      return { ...thread, failures: { ...thread.failures, [action.turn_id]: action.error } };
     default:
       return action satisfies never;
   }
@@ -190,6 +184,9 @@ function userMessage(conversationId: string, turnId: string, outgoing: Pick<Outg
     sources: [],
     usage: null,
     status: "running",
+    error: null,
+    model: null,
+    metadata: {},
     created_at: outgoing.created_at,
   };
 }
@@ -217,7 +214,8 @@ function withEvents(thread: Thread, { turn_id: turnId, events, now, isReplay }: 
 /** The answer becomes a message with the same parts that were drawn. */
 function withAnswer(thread: Thread, turn: TurnDisplay, now: number): Thread {
   const status = turn.status as Message["status"];
-  const messages = thread.messages.map((message) => (message.turn_id === turn.id ? { ...message, status } : message));
+  const { error } = turn;
+  const messages = thread.messages.map((message) => (message.turn_id === turn.id ? { ...message, status, error } : message));
   const question = messages.find((message) => message.turn_id === turn.id);
   if (turn.content.length || turn.status === "succeeded")
     messages.push({
@@ -230,9 +228,12 @@ function withAnswer(thread: Thread, turn: TurnDisplay, now: number): Thread {
       sources: [...turn.sources],
       usage: turn.usage,
       status,
+      error,
+      model: question?.model ?? null,
+      metadata: question?.metadata ?? {},
       created_at: now,
+      ...(turn.finish ? { finish: turn.finish } : {}),
       ...(question?.siblings ? { siblings: question.siblings } : {}),
     });
-  const failures = turn.error ? { ...thread.failures, [turn.id]: turn.error } : thread.failures;
-  return { ...thread, messages, failures, live: null };
+  return { ...thread, messages, live: null };
 }

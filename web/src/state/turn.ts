@@ -1,6 +1,6 @@
 /** The display of a turn: a fold of its events, the same that the server stores with the final message. */
 import type { Call, StreamEvent } from "../stream/events";
-import type { FilePart, Part, Source, StepPart, Usage } from "../wire/types";
+import type { FilePart, Finish, Part, Source, StepPart, Usage } from "../wire/types";
 
 export type TurnStatus = "queued" | "running" | "succeeded" | "failed" | "cancelled";
 
@@ -19,6 +19,7 @@ export interface TurnDisplay {
   readonly planned: readonly Call[];
   readonly usage: Usage | null;
   readonly error: { readonly code: string; readonly message: string } | null;
+  readonly finish: Finish | null;
   /** How often another worker took over, or the provider started again. */
   readonly resets: number;
 }
@@ -36,6 +37,7 @@ export function newTurn(id: string, status: TurnStatus = "running"): TurnDisplay
     planned: [],
     usage: null,
     error: null,
+    finish: null,
     resets: 0,
   };
 }
@@ -79,6 +81,7 @@ export function reduceTurn(turn: TurnDisplay, event: StreamEvent): TurnDisplay {
         reasoning: "",
         planned: [],
         usage: event.usage,
+        finish: event.finish ?? "complete",
       };
     case "error":
       return {
@@ -86,6 +89,7 @@ export function reduceTurn(turn: TurnDisplay, event: StreamEvent): TurnDisplay {
         status: event.code === "cancelled" ? "cancelled" : "failed",
         // A stopped answer was recorded before this event. The rest of the preview would not be there after a reload either.
         message_id: event.message_id ?? null,
+        content: event.content ?? turn.content,
         text: "",
         reasoning: "",
         planned: [],
@@ -100,6 +104,18 @@ export function reduceTurn(turn: TurnDisplay, event: StreamEvent): TurnDisplay {
 export function shownParts(turn: TurnDisplay): readonly Part[] {
   const speaking = spoken(turn.text, turn.reasoning);
   return speaking.length ? [...turn.content, ...speaking] : turn.content;
+}
+
+/** All parts of an ended turn, also where its message was cut. */
+export function wholeContent(turnId: string, events: readonly StreamEvent[]): readonly Part[] {
+  const content = events.reduce(reduceTurn, newTurn(turnId)).content;
+  const before = events.filter((event) => event.type !== "result" && event.type !== "error");
+  const recorded = before.reduce(reduceTurn, newTurn(turnId)).content;
+  const last = events.at(-1);
+  if (last?.type !== "result") return recorded;
+  // The words of the last iteration come with the result alone, and are never cut.
+  const words = content.slice(-2).filter((part) => part.type === "reasoning" || (part.type === "text" && part.text === last.message));
+  return [...recorded, ...words];
 }
 
 /** What the turn waits for: its place in the queue, the first word, tools, or more words. */

@@ -1,5 +1,5 @@
 /** The events of a turn, independent of the style of the stream. */
-import type { Part, Source, StepPart, StoredFile, Usage } from "../wire/types";
+import type { Finish, Part, Source, StepPart, StoredFile, Usage } from "../wire/types";
 
 export interface Call {
   id: string;
@@ -16,7 +16,8 @@ export type StreamEvent =
   | { type: "files"; files: StoredFile[] }
   | { type: "reset"; attempt: number; reason: string }
   /** `content` is null in styles that do not carry it. Then the parts so far are the content. */
-  | { type: "result"; message_id: string | null; message: string; content: Part[] | null; usage: Usage | null }
-  | { type: "error"; code: string; message: string; message_id?: string };
+  | { type: "result"; message_id: string | null; message: string; content: Part[] | null; usage: Usage | null; finish?: Finish }
+  /** `content` is what the transcript has, if it has less than the events. */
+  | { type: "error"; code: string; message: string; message_id?: string; content?: Part[] };
 
 export const isTerminal = (event: StreamEvent): boolean => event.type === "result" || event.type === "error";

@@ -110,7 +110,9 @@ def is_terminal(event: Event) -> bool:
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """The result of a turn. `text` is the last text of the turn; `content` is everything a reader sees, in order."""
+    """The result of a turn. `text` is the last text of the turn; `content` is everything a reader sees, in order.
+    `finish` says how an answer ended: `complete`, `length` (at the model's token limit) or `empty`; None if there is no
+    answer, or if only the turn was read."""
 
     conversation_id: str
     turn_id: str
@@ -122,6 +124,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     files: Sequence[File] = ()
     usage: Usage = Usage()
     error: TurnFailure | None = None
+    finish: str | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -197,9 +200,9 @@ class TurnView:
         """The result of the turn, after its terminal event."""
         ending = self.ending
         assert ending is not None, "the turn has not ended"
-        status, error, usage = "succeeded", None, Usage()
+        status, error, usage, finish = "succeeded", None, Usage(), None
         if isinstance(ending, Result):
-            usage = ending.usage
+            usage, finish = ending.usage, ending.finish or "complete"
         else:
             error = TurnFailure(code=ending.code, message=ending.message)
             status = "cancelled" if ending.code == "cancelled" else "failed"
@@ -215,6 +218,7 @@ class TurnView:
             files=tuple(self.files),
             usage=usage,
             error=error,
+            finish=finish,
         )
 
     def _forget_preview(self) -> None:

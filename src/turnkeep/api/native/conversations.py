@@ -1,6 +1,7 @@
 """Conversations: list, search, create, change, delete, restore, read in four ways, export and import."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,11 +17,13 @@ from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
 from turnkeep.clock import system_clock
-from turnkeep.compiler import Target, budget_for, compile
+from turnkeep.compiler import Target, compile
+from turnkeep.engine.assembly import budget_of, read_window
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
+from turnkeep.model.messages import Message
 from turnkeep.model.principals import UserRef
 from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
@@ -210,17 +213,21 @@ async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     model = await _next_model(call, runtime, conversation, agent)
     target = call.query.provider or runtime.providers.named(model).target
     can = await _abilities(runtime, model, target)
-    settings = runtime.settings
-    window = await runtime.store.window(conversation.id, turns=settings.replay_turns)
+    budget = budget_of(agent, runtime.settings)
+    if target == "sandbox" or conversation.kind != "chat":
+        budget = structs.replace(budget, turns=runtime.settings.replay_turns)
+        rows: Sequence[Message] = (await runtime.store.window(conversation.id, turns=budget.turns)).rows
+    else:
+        rows = (await read_window(runtime.store, conversation.id, budget)).rows
     compiled = compile(
-        window.rows,
+        rows,
         target=target,
-        budget=budget_for(agent.tokenizer, turns=settings.replay_turns, chars=settings.context_chars),
+        budget=budget,
         system=agent.instructions,
         sees_images=can.sees_images,
         thinking=can.thinking,
         turn_count=conversation.turn_count,
-        contents=await runtime.files.contents(window.rows, sees_images=can.sees_images),
+        contents=await runtime.files.contents(rows, call.principal, sees_images=can.sees_images),
     )
     return json_response(
         wire.Replay(

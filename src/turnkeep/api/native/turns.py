@@ -28,12 +28,13 @@ from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, EndedTurn, Options, Question
+from turnkeep.engine.held_turn import WHOLE_RESULT
 from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
 from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.messages import Message, PublicMessage
+from turnkeep.model.messages import Message, PublicMessage, finish_of
 from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
@@ -44,9 +45,9 @@ from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep_client import wire
-from turnkeep_client.wire.blocks import Block, Image, Text
+from turnkeep_client.wire.blocks import Block, Image, JsonValue, Text, ToolResult
 from turnkeep_client.wire.display import parts_of
-from turnkeep_client.wire.events import Failure, Recorded, Result
+from turnkeep_client.wire.events import Failure, Recorded, Result, Step
 
 endpoints = Endpoints("turns")
 
@@ -305,9 +306,10 @@ def _remote_image(url: str, media_type: str, runtime: Runtime, place: str) -> Im
 
 
 def _lines(trace: TurnTrace, user: UserRef | None) -> Iterator[dict[str, Any]]:
-    """Events in order, each followed by the log lines after it. The first has the settings that the turn ran with, and
-    the user who asked."""
+    """Events in order, each followed by the log lines after it. Steps have the whole result of their call, where
+    readers get its beginning. The first has the settings that the turn ran with, and the user who asked."""
     logs = list(trace.logs)
+    results = _whole_results(trace.rows)
 
     def logged(until: int) -> Iterator[dict[str, Any]]:
         while logs and logs[0].after_seq <= until:
@@ -316,13 +318,27 @@ def _lines(trace: TurnTrace, user: UserRef | None) -> Iterator[dict[str, Any]]:
 
     yield from logged(0)
     for recorded in trace.events:
-        line = {"seq": recorded.seq, **msgspec.to_builtins(recorded.event)}
+        event = recorded.event
+        if isinstance(event, Step) and event.result is not UNSET and event.id in results:
+            event = msgspec.structs.replace(event, result=results[event.id])
+        line = {"seq": recorded.seq, **msgspec.to_builtins(event)}
         if recorded.seq == 1:
             line["user"] = None if user is None else msgspec.to_builtins(user)
             line["snapshot"] = views.snapshot_of(trace.turn.snapshot)
         yield line
         yield from logged(recorded.seq)
     yield from logged(1 << 62)
+
+
+def _whole_results(rows: Sequence[Message]) -> dict[str, JsonValue]:
+    """The results that events have only the beginning of, by the id of the call."""
+    return {
+        block.call_id: row.metadata[WHOLE_RESULT]
+        for row in rows
+        if row.internal and WHOLE_RESULT in row.metadata
+        for block in row.blocks
+        if isinstance(block, ToolResult)
+    }
 
 
 def options_of(call: ApiCall[Any, Any]) -> Options:
@@ -473,5 +489,9 @@ def _last_visible(turn: Turn, rows: Sequence[Message]) -> PublicMessage | None:
                 usage=row.usage,
                 status=turn.status,
                 created_at=row.created_at,
+                error=turn.error,
+                model=row.provider or turn.model,
+                metadata=row.metadata or turn.metadata,
+                finish=finish_of(row.role, turn.status, turn.report),
             )
     return None

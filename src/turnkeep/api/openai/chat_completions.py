@@ -196,7 +196,7 @@ class ChatCompletion:
         calls = calls_of(reply)
         for place, call in enumerate(calls):
             yield self._chunk({"tool_calls": [{"index": place, **call}]})
-        yield self._chunk({}, finish_reason="tool_calls" if calls else "stop")
+        yield self._chunk({}, finish_reason=finish_reason_of(reply))
         if wants_usage:
             usage = {"object": "chat.completion.chunk", "choices": [], "usage": usage_of(reply.usage)}
             yield _frame({**self._head, **usage})
@@ -211,7 +211,7 @@ class ChatCompletion:
         calls = calls_of(reply)
         if calls:
             message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": finish_reason_of(reply)}
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_of(reply.usage)}
 
     def _chunk(self, delta: JsonObject, finish_reason: str | None = None) -> bytes:
@@ -238,6 +238,12 @@ def calls_of(reply: Reply) -> list[JsonObject]:
         for block in reply.blocks
         if isinstance(block, ToolUse)
     ]
+
+
+def finish_reason_of(reply: Reply) -> str:
+    if any(isinstance(block, ToolUse) for block in reply.blocks):
+        return "tool_calls"
+    return "length" if reply.finish == "length" else "stop"
 
 
 def usage_of(usage: Usage) -> JsonObject:

@@ -22,10 +22,10 @@ from turnkeep.engine.services import Services
 from turnkeep.errors import SandboxUnavailable
 from turnkeep.model.messages import Message
 from turnkeep.model.truncation import ANSWER_BYTES, cut_bytes, fit_display
-from turnkeep.model.turns import Turn
+from turnkeep.model.turns import Turn, TurnReport
 from turnkeep.store.commands import Settlement, TokenBinding, TokenPurpose
 from turnkeep.streaming.ndjson import LineParser
-from turnkeep_client.wire.blocks import Text, paragraphs_of
+from turnkeep_client.wire.blocks import Finish, Text, paragraphs_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Result, Source, Sources, Step, ToolCalls, TurnEvent
 from turnkeep_client.wire.sandbox import (
@@ -95,6 +95,7 @@ class RemoteTurn(HeldTurn):
         """Text since the last step, previewed or not."""
         self._said_bytes = 0
         self._cited: set[Source] = set()
+        self._finish: Finish = "complete"
 
     async def work(self) -> None:
         """Send the turn to the runner, record what comes back, and settle with what it ends with."""
@@ -111,7 +112,7 @@ class RemoteTurn(HeldTurn):
             self._take_lines((ending,))
         notes = self._notes(parser)
         if isinstance(ending, ResultLine):
-            await self._answer(ending.message, notes)
+            await self._answer(ending, notes)
             return
         if notes:
             await self.recorder.record(logs=notes)
@@ -251,9 +252,16 @@ class RemoteTurn(HeldTurn):
         message = clean_text(message)
         return LogLine(after_seq=len(self.recorder.events), level="warn", message=message, ts=self._clock())
 
-    async def _answer(self, message: str, notes: Sequence[LogLine]) -> None:
+    def report(self) -> TurnReport:
+        return TurnReport(finish=self._finish)
+
+    async def _answer(self, ending: ResultLine, notes: Sequence[LogLine]) -> None:
         """Settle with the message of the result as the answer. Earlier text that is not part of it is kept too."""
-        message = cut_bytes(clean_text(message), ANSWER_BYTES, gap="\n\n")
+        message = cut_bytes(clean_text(ending.message), ANSWER_BYTES, gap="\n\n")
+        if not message.strip():
+            self._finish = "empty"
+        elif ending.finish == "length":
+            self._finish = "length"
         rows: list[Message] = []
         events: list[TurnEvent] = []
         if (spoken := self._spoken()).strip() and spoken.strip() not in message:
@@ -264,7 +272,13 @@ class RemoteTurn(HeldTurn):
         events += await self.wind_up()
         display = fit_display(fold((*self.recorder.events, *events))).then_said(text=message)
         final = self.final_row(message, display=display)
-        result = Result(message_id=final.id, message=message, content=display.content, usage=self.usage)
+        result = Result(
+            message_id=final.id,
+            message=message,
+            content=display.content,
+            usage=self.usage,
+            finish=UNSET if self._finish == "complete" else self._finish,
+        )
         await self.settle(
             Settlement(
                 status="succeeded",

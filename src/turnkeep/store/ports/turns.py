@@ -143,8 +143,10 @@ class TurnStore(Protocol):
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
         """All rows of one turn in order, for its worker."""
 
-    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
-        """The newest turns on the visible chain, the running one included.
+    async def window(
+        self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT, before: int | None = None
+    ) -> Window:
+        """The newest turns on the visible chain, the running one included; with `before`, those of smaller ordinals.
 
         The cost does not depend on the length of the conversation. These rows are for the model: they come without
         their display.

@@ -35,10 +35,11 @@ from turnkeep.store.rows import (
     json_or_null,
     json_text,
     message_values,
+    report_text,
     to_message,
     to_recorded,
-    to_replayed,
     to_turn,
+    to_window,
     turn_values,
 )
 from turnkeep.store.rules.claims import (
@@ -82,7 +83,7 @@ TURNS = (
     "watched_until", "cancel_requested_at", "background", "principal_ref", "idempotency_key", "request_hash",
     "snapshot", "source", "model", "metadata", "month", "input_tokens", "output_tokens", "cache_read_tokens",
     "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms", "cost",
-    "agent_id",
+    "agent_id", "report",
 )
 MESSAGES = (
     "turn_id", "turn_sequence", "id", "org_id", "conversation_id", "role", "internal", "iteration", "blocks", "display",
@@ -194,6 +195,7 @@ class _Settling(_Recording, frozen=True):
             self.entry.id,
             self.entry.type,
             settlement.cost,
+            report_text(settlement.report),
         )
 
 
@@ -300,12 +302,15 @@ class PostgresTurns:
         check_id(turn_id, "turn")
         return [to_message(row) for row in await self._database.read("turn_rows", turn_id)]
 
-    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
+    async def window(
+        self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT, before: int | None = None
+    ) -> Window:
         check_id(conversation_id, "conv")
-        rows = await self._database.read("window", conversation_id, turns, row_limit + 1)
+        rows = await self._database.read(
+            "window", conversation_id, turns, row_limit + 1, ALL if before is None else before
+        )
         rows.sort(key=_place)
-        kept = rows[-row_limit:] if len(rows) > row_limit else rows
-        return Window(rows=tuple([to_replayed(conversation_id, row) for row in kept]), is_cut=len(rows) > row_limit)
+        return to_window(conversation_id, rows, turns=turns, row_limit=row_limit)
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         check_service(principal)

@@ -37,10 +37,11 @@ from turnkeep.store.rows import (
     event_values,
     json_text,
     message_values,
+    report_text,
     to_message,
     to_recorded,
-    to_replayed,
     to_turn,
+    to_window,
     turn_values,
 )
 from turnkeep.store.rules.claims import (
@@ -169,8 +170,11 @@ class TurnVerbs(StoreThreads):
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
         return await self._read(_turn_rows, check_id(turn_id, "turn"))
 
-    async def window(self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT) -> Window:
-        return await self._read(_window, check_id(conversation_id, "conv"), turns, row_limit)
+    async def window(
+        self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT, before: int | None = None
+    ) -> Window:
+        first = ALL if before is None else before
+        return await self._read(_window, check_id(conversation_id, "conv"), turns, row_limit, first)
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         check_service(principal)
@@ -346,11 +350,20 @@ def _settle(session: Session, held: Held, after: int, settlement: Settlement, en
             usage.cache_read_tokens,
             usage.cache_write_tokens,
             settlement.cost,
+            report_text(settlement.report),
         ),
     )
     said = int(settlement.final is not None)
     session.run("conversation_settled", (turn.conversation_id, turn.id, said, now))
-    ended = structs.replace(turn, status=settlement.status, last_seq=last, settled_at=now, error=error, usage=usage)
+    ended = structs.replace(
+        turn,
+        status=settlement.status,
+        last_seq=last,
+        settled_at=now,
+        error=error,
+        usage=usage,
+        report=settlement.report,
+    )
     write_outbox(session, ended, settlement.status, org_id)
     _count_tokens(session, org_id, ended, key_id, settlement.cost or 0.0)
     session.run("count_day", (turn.id,))
@@ -482,13 +495,10 @@ ALL = 2**62
 """Larger than any real count."""
 
 
-def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int) -> Window:
-    found = session.rows("window", (conversation_id, turns, row_limit + 1))
-    is_cut = len(found) > row_limit
-    if is_cut:
-        found.pop()
+def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int, before: int) -> Window:
+    found = session.rows("window", (conversation_id, turns, row_limit + 1, before))
     found.reverse()
-    return Window(rows=tuple([to_replayed(conversation_id, row) for row in found]), is_cut=is_cut)
+    return to_window(conversation_id, found, turns=turns, row_limit=row_limit)
 
 
 def _events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[Recorded]:

@@ -5,7 +5,7 @@ import { flushSync } from "react-dom";
 import { messageText } from "../../state/message";
 import type { Failure } from "../../state/thread";
 import { shownParts, type TurnDisplay, waitingFor } from "../../state/turn";
-import type { IfBusy, Message } from "../../wire/types";
+import type { IfBusy, Message, Part } from "../../wire/types";
 import { timeInWords, words } from "../../words";
 import { useServices } from "../context";
 import { CopyButton } from "../CopyButton";
@@ -16,18 +16,20 @@ interface Props {
   threadId: string;
   isBusy: boolean;
   /** The turn while it runs, the message when it has ended. */
-  row: { turn: TurnDisplay } | { message: Message; failure: Failure | null };
+  row: { turn: TurnDisplay } | { message: Message };
 }
 
 export function AssistantMessage({ threadId, isBusy, row }: Props) {
   const live = "turn" in row ? row.turn : null;
   const turnId = "turn" in row ? row.turn.id : row.message.turn_id;
-  const parts = "turn" in row ? shownParts(row.turn) : row.message.content;
+  const [whole, setWhole] = useState<readonly Part[] | null>(null);
+  const parts = "turn" in row ? shownParts(row.turn) : (whole ?? row.message.content);
   const { sources } = "turn" in row ? row.turn : row.message;
   return (
     <article className={live ? "message is-assistant is-live" : "message is-assistant"} aria-label={words.thread.assistant} aria-busy={live ? true : undefined} data-turn={turnId}>
       <Parts turnId={turnId} threadId={threadId} parts={parts} sources={sources} isGrowing={live !== null && (live.text !== "" || live.reasoning !== "")} />
-      {"turn" in row ? <WaitingNote turn={row.turn} /> : <MessageFooter threadId={threadId} isBusy={isBusy} message={row.message} failure={row.failure} />}
+      {!live && parts.some((part) => "is_cut" in part && part.is_cut) && <ShowAll turnId={turnId} onLoaded={setWhole} />}
+      {"turn" in row ? <WaitingNote turn={row.turn} /> : <MessageFooter threadId={threadId} isBusy={isBusy} message={row.message} />}
     </article>
   );
 }
@@ -47,11 +49,38 @@ function WaitingNote({ turn }: { turn: TurnDisplay }) {
   );
 }
 
-function MessageFooter({ threadId, isBusy, message, failure }: { threadId: string; isBusy: boolean; message: Message; failure: Failure | null }) {
+/** A message that is too long is stored cut. This loads all of it. */
+function ShowAll({ turnId, onLoaded }: { turnId: string; onLoaded: (parts: readonly Part[]) => void }) {
+  const { threads, notices } = useServices();
+  const [isLoading, setIsLoading] = useState(false);
+  const load = () => {
+    setIsLoading(true);
+    threads.wholeAnswer(turnId).then(onLoaded, (error: unknown) => {
+      setIsLoading(false);
+      notices.report(error);
+    });
+  };
+  return (
+    <p className="cut-note">
+      {words.thread.cut}{" "}
+      <button type="button" className="link" onClick={load} disabled={isLoading}>
+        {words.thread.showAll}
+      </button>
+    </p>
+  );
+}
+
+function MessageFooter({ threadId, isBusy, message }: { threadId: string; isBusy: boolean; message: Message }) {
   const title = [timeInWords(message.created_at), message.usage ? words.thread.tokens(message.usage.input_tokens, message.usage.output_tokens) : ""].filter(Boolean).join(" · ");
   return (
     <>
-      {message.status !== "succeeded" && <TurnEnding threadId={threadId} turnId={message.turn_id} status={message.status} failure={failure} isBusy={isBusy} />}
+      {message.status !== "succeeded" && <TurnEnding threadId={threadId} turnId={message.turn_id} status={message.status} failure={message.error} isBusy={isBusy} />}
+      {message.finish && message.finish !== "complete" && (
+        <div className="ending" role="note">
+          <Icon name="warn" />
+          <span className="ending-text">{words.thread.finish[message.finish]}</span>
+        </div>
+      )}
       <div className="actions">
         <CopyButton text={() => messageText(message.content)} label={words.thread.copyAnswer} />
         <RegenerateButton threadId={threadId} turnId={message.turn_id} isBusy={isBusy} className="tool" label={words.thread.regenerate}>

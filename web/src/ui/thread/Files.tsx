@@ -8,7 +8,7 @@ import { Icon } from "../Icon";
 
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"]);
 
-type ShownFile = Pick<FileRef, "file_id" | "name" | "mime_type" | "size">;
+type ShownFile = Pick<FileRef, "file_id" | "name" | "mime_type" | "size" | "reading">;
 
 export const isPicture = (mimeType: string): boolean => PICTURES.has(mimeType);
 
@@ -42,6 +42,7 @@ export function FileChip({ file }: { file: ShownFile }) {
         <span className="chip-name">{file.name}</span>
         <span className="chip-size">{sizeInWords(file.size)}</span>
       </span>
+      {(file.reading === "named" || file.reading === "too_long") && <span className="chip-reading">{words.thread.reading[file.reading]}</span>}
     </a>
   );
 }

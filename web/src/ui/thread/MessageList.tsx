@@ -28,8 +28,8 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
   const { threads } = useServices();
   const root = useRef<HTMLDivElement>(null);
   const list = useRef<VListHandle>(null);
-  const { messages, failures, older, live, outbox } = thread;
-  const settled = useMemo(() => settledRows({ messages, failures, older }), [messages, failures, older]);
+  const { messages, older, live, outbox } = thread;
+  const settled = useMemo(() => settledRows({ messages, older }), [messages, older]);
   const rows = useMemo(() => [...settled, ...openRows({ live, outbox })], [settled, live, outbox]);
   const busy = isBusy(thread);
   const [opened] = useState(() => new Set<string>());

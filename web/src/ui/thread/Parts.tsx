@@ -90,8 +90,8 @@ function Reasoning({ name, text, isGrowing }: { name: string; text: string; isGr
   );
 }
 
-/** Longer texts are cut here. The trace has the whole text. */
-const MAX_CHARS = 20_000;
+/** Longer texts are cut here, as they would make the browser slow. The trace has the whole text. */
+const MAX_CHARS = 1_000_000;
 
 /** One step, a row that is updated in place: what ran, its arguments, its result, and how long it took. */
 const Step = memo(function Step({ turnId, step }: { turnId: string; step: StepPart }) {

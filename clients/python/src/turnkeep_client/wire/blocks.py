@@ -16,6 +16,11 @@ JsonValue = Any
 JsonObject = dict[str, JsonValue]
 
 Role = Literal["user", "assistant", "system"]
+Finish = Literal["complete", "length", "empty"]
+"""How an answer ended: by itself, at the model's token limit, or without a word."""
+Reading = Literal["text", "image", "named", "too_long"]
+"""How the model was given an attached file: as its text, as a picture, by its name alone, or as the beginning of its
+text."""
 StepStatus = Literal["running", "succeeded", "failed"]
 
 
@@ -68,27 +73,31 @@ class Image(_Block, frozen=True, kw_only=True, tag="image"):
 
 
 class FileRef(_Block, frozen=True, kw_only=True, tag="file"):
-    """A file of the conversation's bag, by reference: enough to show a chip without another query."""
+    """A file of the conversation's bag, by reference: enough to show a chip without another query. `reading` is known
+    once the turn has ended."""
 
     file_id: FileId
     name: str
     mime_type: str
     size: int
+    reading: Annotated[str, known_words(Reading)] | UnsetType = UNSET
 
 
 Block = Text | Reasoning | ToolUse | ToolResult | Image | FileRef
 
 
 class _Part(Struct, frozen=True, kw_only=True, tag_field="type"):
-    pass
+    """A piece of a message. With `is_cut` it was too long: the events of the turn have the whole of it."""
 
 
 class TextPart(_Part, frozen=True, kw_only=True, tag="text"):
     text: str
+    is_cut: bool | UnsetType = UNSET
 
 
 class ReasoningPart(_Part, frozen=True, kw_only=True, tag="reasoning"):
     text: str
+    is_cut: bool | UnsetType = UNSET
 
 
 class StepPart(_Part, frozen=True, kw_only=True, tag="step"):
@@ -99,6 +108,7 @@ class StepPart(_Part, frozen=True, kw_only=True, tag="step"):
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET
     duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
+    is_cut: bool | UnsetType = UNSET
 
 
 class FilePart(_Part, frozen=True, kw_only=True, tag="file"):

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep_client.wire.account import UserRef
 from turnkeep_client.wire.base import Id, Model, Name, RequestBody, known_words
-from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Part, Role, Usage
+from turnkeep_client.wire.blocks import Block, FileRef, Finish, JsonObject, JsonValue, Part, Role, Usage
 from turnkeep_client.wire.display import words_of
 from turnkeep_client.wire.events import Source
 from turnkeep_client.wire.files import File
@@ -43,6 +43,7 @@ class FileBlock(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="f
     name: str | None = None
     mime_type: str | None = None
     size: int | None = None
+    reading: str | None = None
 
 
 class _ConversationOptions(RequestBody, frozen=True, kw_only=True):
@@ -105,7 +106,8 @@ class TurnFailure(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """A turn. `response` is the final text, `files` what the sandbox wrote back."""
+    """A turn. `response` is the final text, `files` what the sandbox wrote back, `metadata` what the caller gave with
+    it."""
 
     id: str
     conversation_id: str
@@ -118,6 +120,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     settled_at: int | None
     response: str | None
     files: Sequence[File]
+    metadata: JsonObject
 
     @property
     def is_settled(self) -> bool:
@@ -126,7 +129,9 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A visible message. `siblings` are the turns that start from the same place, where there are several."""
+    """A visible message. `error` is why its turn failed or was stopped. `model` is the model that wrote it; of a
+    question, the model that was asked. `metadata` is what the caller gave with the turn. `finish` says how an answer
+    ended. `siblings` are the turns that start from the same place, where there are several."""
 
     id: str
     conversation_id: str
@@ -137,7 +142,12 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources: Sequence[Source]
     usage: Usage | None
     status: TurnStatusWord
+    error: TurnFailure | None
+    model: str | None
+    metadata: JsonObject
     created_at: int
+    finish: Annotated[str, known_words(Finish)] | UnsetType = UNSET
+    """Absent for a question, and for an answer that failed or was stopped."""
     siblings: Sequence[str] = ()
 
     @property

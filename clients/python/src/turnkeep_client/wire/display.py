@@ -59,7 +59,7 @@ def fold(events: Iterable[TurnEvent]) -> Display:
     places: dict[str, int] = {}
     for event in events:
         match event:
-            case TurnBegan() | Reset() | Failure():
+            case TurnBegan() | Reset():
                 pass
             case ToolCalls():
                 reasoning = "" if event.reasoning is UNSET else event.reasoning
@@ -82,6 +82,8 @@ def fold(events: Iterable[TurnEvent]) -> Display:
                 )
             case Result():
                 content = list(event.content)
+            case Failure():
+                content = content if event.content is UNSET else list(event.content)
             case _:
                 assert_never(event)
     return Display(content=tuple(content), sources=tuple(sources))

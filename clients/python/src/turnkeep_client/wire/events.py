@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from turnkeep_client.wire.base import CallId, ConversationId, MessageId, TurnId, known_words
-from turnkeep_client.wire.blocks import JsonObject, JsonValue, Part, StepStatus, Usage
+from turnkeep_client.wire.blocks import Finish, JsonObject, JsonValue, Part, StepStatus, Usage
 from turnkeep_client.wire.files import File
 
 TraceLevel = Literal["debug", "info", "warn", "error"]
@@ -95,20 +95,24 @@ class Reset(_Event, frozen=True, kw_only=True, tag="reset"):
 
 
 class Result(_Event, frozen=True, kw_only=True, tag="result"):
-    """Terminal: the answer. `content` is what history returns for the same message."""
+    """Terminal: the answer. `content` is what history returns for the same message. `finish` is left out for an answer
+    that is complete."""
 
     message_id: MessageId
     message: str
     content: tuple[Part, ...]
     usage: Usage
+    finish: Annotated[str, known_words(Finish)] | UnsetType = UNSET
 
 
 class Failure(_Event, frozen=True, kw_only=True, tag="error"):
-    """Terminal: no answer. A stop has code `cancelled`; `message_id` names the partial answer that was kept."""
+    """Terminal: no answer. A stop has code `cancelled`; `message_id` names the partial answer that was kept. `content`
+    is what history returns for it, where that is less than the events say because it was too long."""
 
     code: str
     message: str
     message_id: MessageId | UnsetType = UNSET
+    content: tuple[Part, ...] | UnsetType = UNSET
 
 
 TurnEvent = TurnBegan | ToolCalls | Step | Sources | Files | Reset | Result | Failure

@@ -200,9 +200,10 @@ class SourcesLine(Sources, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
-    """Terminal: the answer."""
+    """Terminal: the answer. `finish` is `length` if the model stopped at its limit of tokens."""
 
     message: str
+    finish: str | UnsetType = UNSET
     ts: int | float | UnsetType = UNSET
 
 

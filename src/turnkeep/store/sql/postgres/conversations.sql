@@ -32,7 +32,7 @@ SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_conversation($1,
 
 -- name: my_conversation_with_queue
 SELECT {(c.conversation).conversation_columns}, c.id, c.turn_id, c.role, c.blocks, c.display, c.attachments, c.sources,
-       c.usage, c.status, c.created_at
+       c.usage, c.status, c.created_at, c.model, c.facts
   FROM turnkeep.my_conversation_with_queue($1, $2, $3, $4) c
 
 -- name: my_conversations
@@ -47,7 +47,7 @@ SELECT m.conversation_id, m.blocks, m.display FROM turnkeep.my_messages($1, $2, 
 
 -- name: my_transcript
 SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m.usage, m.status, m.created_at,
-       m.siblings, m.ordinal, m.turn_sequence
+       m.model, m.facts, m.siblings, m.ordinal, m.turn_sequence
   FROM turnkeep.my_transcript($1, $2, $3, $4, $5, $6, $7, $8) m
 
 -- name: own_conversation

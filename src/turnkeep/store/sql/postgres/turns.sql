@@ -176,9 +176,9 @@ SELECT r.id FROM running r
 SELECT t.id, t.last_seq FROM turnkeep.turns t WHERE t.id = ANY ($1::text[])
 
 -- name: events_after
--- The content of a result is the display of the turn's final row.
+-- The content of the last event is the display of the turn's final row.
 SELECT e.seq, e.payload,
-       CASE WHEN e.type = 'result' THEN
+       CASE WHEN e.type IN ('result', 'error') THEN
            (SELECT m.display FROM turnkeep.messages m
              WHERE m.turn_id = e.turn_id AND NOT m.internal AND m.display IS NOT NULL
              ORDER BY m.turn_sequence DESC LIMIT 1) END
@@ -193,7 +193,7 @@ SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = $1 ORDER B
 SELECT l.after_seq, l.level, l.message, l.ts FROM turnkeep.turn_logs l WHERE l.turn_id = $1 ORDER BY l.n
 
 -- name: window
--- The newest turns of the visible chain, newest first, with all their rows: one range of an index for the turns, one for
+-- The newest turns of the visible chain before an ordinal, newest first, with all their rows: one range of an index for the turns, one for
 -- each turn's rows, so it is flat in the conversation's length. The rows of a turn come in any order, and those of the
 -- turn at the limit come all: sorting them here would copy every row once more. A plain statement, as a function would
 -- copy them too. What most rows lack comes as one column, as each costs.
@@ -201,9 +201,9 @@ SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.bloc
        CASE WHEN num_nonnulls(m.attachments, m.sources, m.metadata, m.legacy) > 0 THEN
            concat('[', coalesce(m.attachments, 'null'), ',', coalesce(m.sources, 'null'), ',',
                   coalesce(m.metadata, 'null'), ',', coalesce(m.legacy, 'null'), ']') END,
-       newest.ordinal
-  FROM (SELECT t.id, t.ordinal FROM turnkeep.turns t
-         WHERE t.conversation_id = $1 AND t.active
+       newest.ordinal, newest.report
+  FROM (SELECT t.id, t.ordinal, t.report FROM turnkeep.turns t
+         WHERE t.conversation_id = $1 AND t.active AND t.ordinal < $4
          ORDER BY t.ordinal DESC LIMIT $2) newest
   JOIN turnkeep.messages m ON m.turn_id = newest.id
  ORDER BY newest.ordinal DESC FETCH FIRST ($3) ROWS WITH TIES

@@ -27,7 +27,10 @@ SELECT {my_conversation_columns}
 
 -- name: my_queue
 -- The messages of the turns that wait, in the order in which they will run. A turn that has not started has no other row.
-SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m.usage, t.status, m.created_at
+SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m.usage, t.status, m.created_at,
+       coalesce(m.provider, t.model), CASE WHEN coalesce(t.error, m.metadata, t.metadata, t.report) IS NOT NULL THEN
+           '[' || coalesce(t.error, 'null') || ',' || coalesce(m.metadata, t.metadata, 'null') || ',' ||
+           coalesce(t.report, 'null') || ']' END
   FROM my_turns t CROSS JOIN my_messages m ON m.turn_id = t.id
  WHERE t.conversation_id = ?1 AND t.status = 'queued'
  ORDER BY t.ordinal;
@@ -58,7 +61,11 @@ SELECT {my_conversation_columns}
 -- name: transcript_forward
 -- Visible messages of the visible chain, from the oldest. The turns are walked in order and the walk ends at the limit.
 SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
-       m.usage, t.status, m.created_at, t.parent_turn_id, t.ordinal, m.turn_sequence
+       m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+       CASE WHEN coalesce(t.error, m.metadata, t.metadata, t.report) IS NOT NULL THEN
+           '[' || coalesce(t.error, 'null') || ',' || coalesce(m.metadata, t.metadata, 'null') || ',' ||
+           coalesce(t.report, 'null') || ']' END,
+       t.parent_turn_id, t.ordinal, m.turn_sequence
   FROM my_turns t CROSS JOIN my_messages m ON m.turn_id = t.id
  WHERE t.conversation_id = ?1 AND t.active = 1 AND t.ordinal >= ?2 AND (t.ordinal > ?2 OR m.turn_sequence > ?3)
  ORDER BY t.ordinal, m.turn_sequence
@@ -66,7 +73,11 @@ SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m
 
 -- name: transcript_backward
 SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
-       m.usage, t.status, m.created_at, t.parent_turn_id, t.ordinal, m.turn_sequence
+       m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+       CASE WHEN coalesce(t.error, m.metadata, t.metadata, t.report) IS NOT NULL THEN
+           '[' || coalesce(t.error, 'null') || ',' || coalesce(m.metadata, t.metadata, 'null') || ',' ||
+           coalesce(t.report, 'null') || ']' END,
+       t.parent_turn_id, t.ordinal, m.turn_sequence
   FROM my_turns t CROSS JOIN my_messages m ON m.turn_id = t.id
  WHERE t.conversation_id = ?1 AND t.active = 1 AND t.ordinal <= ?2 AND (t.ordinal < ?2 OR m.turn_sequence < ?3)
  ORDER BY t.ordinal DESC, m.turn_sequence DESC

@@ -145,7 +145,7 @@ CREATE TABLE turns (
     created_at          integer NOT NULL,
     started_at          integer,
     settled_at          integer
-, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000, cost real, agent_id text) STRICT;
+, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000, cost real, agent_id text, report text) STRICT;
 -- Single flight is this index, not application code: it holds for every worker and every bug.
 CREATE UNIQUE INDEX turns_single_flight ON turns (conversation_id) WHERE status = 'running';
 CREATE INDEX turns_waiting ON turns (conversation_id, ordinal) WHERE status = 'queued';

@@ -263,7 +263,8 @@ SELECT {t.turn_columns}, t.org_id, t.key_id, t.files_written,
 -- name: settle_turn
 UPDATE turns
    SET status = ?2, last_seq = ?3, lease_until = NULL, settled_at = ?4, error = ?5, input_tokens = ?6,
-       output_tokens = ?7, cache_read_tokens = ?8, cache_write_tokens = ?9, cost = ?10
+       output_tokens = ?7, cache_read_tokens = ?8, cache_write_tokens = ?9, cost = ?10,
+       report = ?11
  WHERE id = ?1;
 
 -- name: conversation_settled
@@ -441,9 +442,9 @@ SELECT {turn_columns} FROM my_turns WHERE id = :turn;
 SELECT id, last_seq FROM turns WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: events_after
--- The display of the final row rides on the result, which is stored without it.
+-- The display of the final row rides on the last event, which is stored without it.
 SELECT e.seq, e.payload,
-       CASE WHEN e.type = 'result' THEN
+       CASE WHEN e.type IN ('result', 'error') THEN
            (SELECT m.display FROM messages m WHERE m.turn_id = e.turn_id AND m.internal = 0 AND m.role = 'assistant'
              ORDER BY m.turn_sequence DESC LIMIT 1) END
   FROM turn_events e
@@ -455,17 +456,18 @@ SELECT e.seq, e.payload,
 SELECT {message_columns} FROM messages WHERE turn_id = ?1 ORDER BY turn_sequence;
 
 -- name: window
--- Rows of the newest turns of the visible chain, newest first. Both indexes are walked backwards, nothing is sorted.
--- What most rows lack comes as one column, as each costs.
+-- Rows of the newest turns of the visible chain, before an ordinal, newest first. Both indexes are walked backwards,
+-- nothing is sorted. What most rows lack comes as one column, as each costs.
 SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.blocks, m.usage, m.provider, m.created_at,
        CASE WHEN coalesce(m.attachments, m.sources, m.metadata, m.legacy) IS NOT NULL THEN
            '[' || coalesce(m.attachments, 'null') || ',' || coalesce(m.sources, 'null') || ',' ||
-           coalesce(m.metadata, 'null') || ',' || coalesce(m.legacy, 'null') || ']' END
+           coalesce(m.metadata, 'null') || ',' || coalesce(m.legacy, 'null') || ']' END,
+       t.ordinal, t.report
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
- WHERE t.conversation_id = ?1 AND t.active = 1
+ WHERE t.conversation_id = ?1 AND t.active = 1 AND t.ordinal < ?4
    AND t.ordinal >= (SELECT min(ordinal)
                        FROM (SELECT ordinal FROM turns
-                              WHERE conversation_id = ?1 AND active = 1
+                              WHERE conversation_id = ?1 AND active = 1 AND ordinal < ?4
                               ORDER BY ordinal DESC
                               LIMIT ?2))
  ORDER BY t.ordinal DESC, m.turn_sequence DESC

@@ -35,7 +35,7 @@ BEGIN
         UPDATE turnkeep.turns t
            SET status = f.status, error = f.error, settled_at = v_now, lease_until = NULL, last_seq = f.last,
                input_tokens = f.input_tokens, output_tokens = f.output_tokens, cache_read_tokens = f.cache_read_tokens,
-               cache_write_tokens = f.cache_write_tokens, cost = f.cost
+               cache_write_tokens = f.cache_write_tokens, cost = f.cost, report = f.report
           FROM fence f WHERE t.id = f.turn_id AND f.stand = 'held' AND NOT f.is_waited_for
         RETURNING t.id, t.org_id, t.workspace_id, t.conversation_id, t.user_id, t.key_id, t.month, t.input_tokens,
                   t.output_tokens, t.cache_read_tokens, t.cache_write_tokens, t.cost, t.agent_id, t.model, t.source,

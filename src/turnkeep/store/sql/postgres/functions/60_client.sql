@@ -30,7 +30,8 @@ END $$;
 -- a message. One statement, so that all of it is of one moment.
 CREATE FUNCTION turnkeep.my_conversation_with_queue(p_org text, p_workspace text, p_user text, p_conversation text)
 RETURNS TABLE (conversation turnkeep.conversations, running_turn_id text, id text, turn_id text, role text, blocks text,
-               display text, attachments text, sources text, usage text, status text, created_at bigint)
+               display text, attachments text, sources text, usage text, status text, created_at bigint, model text,
+               facts text)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_user text;
@@ -38,10 +39,12 @@ BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
     SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
-           q.id, q.turn_id, q.role, q.blocks, q.display, q.attachments, q.sources, q.usage, q.status, q.created_at
+           q.id, q.turn_id, q.role, q.blocks, q.display, q.attachments, q.sources, q.usage, q.status, q.created_at,
+           q.model, q.facts
       FROM turnkeep.conversations c
       LEFT JOIN LATERAL (SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m.usage,
-                                t.status, m.created_at, t.ordinal
+                                t.status, m.created_at, t.ordinal, t.model,
+                                CASE WHEN m.metadata IS NOT NULL THEN concat('[null,', m.metadata, ',null]') END AS facts
                            FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
                           WHERE t.conversation_id = c.id AND t.status = 'queued' AND NOT m.internal) q ON true
      WHERE c.id = p_conversation
@@ -113,7 +116,8 @@ END $$;
 CREATE FUNCTION turnkeep.my_transcript(p_org text, p_workspace text, p_user text, p_conversation text,
                                        p_is_ascending boolean, p_ordinal integer, p_sequence integer, p_limit integer)
 RETURNS TABLE (id text, turn_id text, turn_sequence integer, ordinal integer, role text, blocks text, display text,
-               attachments text, sources text, usage text, status text, created_at bigint, siblings text[])
+               attachments text, sources text, usage text, status text, created_at bigint, model text, facts text,
+               siblings text[])
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
@@ -133,7 +137,10 @@ BEGIN
     IF p_is_ascending THEN
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
-               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at,
+               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+               CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, t.report) > 0 THEN
+                   concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
+                          coalesce(t.report, 'null'), ']') END,
                CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
           FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
          WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
@@ -142,7 +149,10 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
-               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at,
+               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+               CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, t.report) > 0 THEN
+                   concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
+                          coalesce(t.report, 'null'), ']') END,
                CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
           FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
          WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
@@ -169,7 +179,8 @@ RETURNS TABLE (id text, conversation_id text, workspace_id text, user_id text, p
                active boolean, status text, attempt integer, failures integer, last_seq integer,
                cancel_requested_at bigint, background boolean, source text, model text, snapshot text,
                input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint,
-               month text, error text, metadata text, created_at bigint, started_at bigint, settled_at bigint)
+               month text, error text, metadata text, created_at bigint, started_at bigint, settled_at bigint,
+               report text)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_user text;
@@ -179,7 +190,7 @@ BEGIN
     SELECT t.id, t.conversation_id, t.workspace_id, t.user_id, t.parent_turn_id, t.ordinal, t.active, t.status,
            t.attempt, t.failures, t.last_seq, t.cancel_requested_at, t.background, t.source, t.model, t.snapshot,
            t.input_tokens, t.output_tokens, t.cache_read_tokens, t.cache_write_tokens, t.month, t.error, t.metadata,
-           t.created_at, t.started_at, t.settled_at
+           t.created_at, t.started_at, t.settled_at, t.report
       FROM turnkeep.turns t WHERE t.id = p_turn;
     v_user := turnkeep.become('', '', '');
 END $$;
