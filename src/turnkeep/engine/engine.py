@@ -53,6 +53,7 @@ class Options(Struct, frozen=True, kw_only=True):
     agent_id: AgentId | None = None
     model: str | None = None
     if_busy: IfBusy = "reject"
+    drop_queue: bool = False
     background: bool = False
     source: TurnSource = "api"
     metadata: JsonObject = {}
@@ -314,6 +315,7 @@ class ClaimBuilder:
             beside=question.beside,
             attachment_ids=question.attachment_ids,
             if_busy=options.if_busy,
+            drop_queue=options.drop_queue,
             queue_limit=self._settings.queue_limit,
             background=options.background,
             watched_seconds=None if options.background else self._watched_seconds,

@@ -187,7 +187,13 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         return known
     conversation, limits = _conversation(claim, facts)
     attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
-    entry = enter_queue(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
+    entry = enter_queue(
+        conversation.queue,
+        if_busy=claim.if_busy,
+        limit=claim.queue_limit,
+        beside=claim.beside,
+        drop_queue=claim.drop_queue,
+    )
     position = position_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
     check_spent(limits)
     turn = _turn(claim, facts.now, ids.conversation_id, entry, position)

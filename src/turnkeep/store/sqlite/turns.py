@@ -220,8 +220,8 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
                 "key": each.name_key,
             },
         )
-    if entry.cancels is not None:
-        cancel_waiting(session, entry.cancels)
+    for turn_id in entry.cancels:
+        cancel_waiting(session, turn_id)
     if entry.stops is not None:
         session.run("request_cancel", {"turn": entry.stops, "now": session.now})
     for move in entry.moves:

@@ -66,6 +66,8 @@ class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
     agent_id: Id | None = None
     model: Model | None = None
     if_busy: IfBusy = "reject"
+    drop_queue: bool = False
+    """With `if_busy`: `interrupt`. Turns that wait are cancelled."""
     background: bool = False
     metadata: JsonObject = field(default_factory=dict)
 

@@ -208,7 +208,7 @@ DECLARE
     v_shown        record;
 BEGIN
     SELECT * INTO v_more FROM json_to_record(p_more) AS m (
-        attachments json, owner text, cancels text, cancel_error text, cancel_event text, cancel_outbox json, stops text,
+        attachments json, owner text, cancels text[], cancel_error text, cancel_event text, cancel_outbox json, stops text,
         moves json, is_branch boolean);
     IF p_new IS NULL THEN
         SELECT * INTO v_conversation FROM turnkeep.conversations c WHERE c.id = p_turn.conversation_id FOR UPDATE;
@@ -218,7 +218,7 @@ BEGIN
         END IF;
     END IF;
     IF v_more.cancels IS NOT NULL THEN
-        PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event,
+        PERFORM turnkeep.cancel_turns(v_more.cancels, p_turn.created_at, v_more.cancel_error, v_more.cancel_event,
                                       v_more.cancel_outbox);
     END IF;
     IF v_more.stops IS NOT NULL THEN
