@@ -1,14 +1,20 @@
-"""Messages as other systems write them: Anthropic, OpenAI chat and OpenAI Responses.
+"""Messages as other systems write them: Anthropic, OpenAI chat, OpenAI Responses, the AI SDK, and rows of a database.
 
-Each reader takes one message and returns an `Item`: a role and blocks. A part that has no equivalent here becomes a
-line of text, and a remark says so. An item that is not a message is an InvalidRequest that names its place.
+Each reader takes one message and returns its role and blocks as an `Item`, or as several if tool calls and their
+results stand in one message. A part that has no equivalent here becomes a line of text, and a remark says so. An item
+that is not a message is an InvalidRequest that names its place.
 """
 
-from msgspec import DecodeError, Struct, json
+from datetime import UTC, datetime
+
+from msgspec import DecodeError, Struct, json, structs
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId
+from turnkeep.model.legacy import legacy_blocks
+from turnkeep.model.messages import Legacy
 from turnkeep_client.wire.blocks import Block, Image, JsonObject, JsonValue, Reasoning, Role, Text, ToolResult, ToolUse
+from turnkeep_client.wire.events import Source
 
 _ROLES: dict[JsonValue, Role] = {
     "user": "user",
@@ -19,11 +25,21 @@ _ROLES: dict[JsonValue, Role] = {
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One message: its role, its blocks, and its time if it has one."""
+    """One message: its role, its blocks, and its time if it has one. `index` is its place in the document.
+
+    `turn` names its turn, and `sequence` orders the items of a turn, where the other system has turns. `is_internal` is
+    None where the other system does not say.
+    """
 
     role: Role
     blocks: tuple[Block, ...]
     ts: int | None = None
+    index: int = 0
+    sources: tuple[Source, ...] = ()
+    turn: str | None = None
+    sequence: int = 0
+    is_internal: bool | None = None
+    provider: str | None = None
 
 
 def is_empty(item: Item) -> bool:
@@ -192,7 +208,210 @@ def _reasoning(item: JsonObject, index: int) -> Reasoning:
     )
 
 
+# The AI SDK
+
+
+def read_ui_message(message: JsonObject, index: int, remarks: Remarks) -> list[Item]:
+    """A message with `parts` (AI SDK 4 to 6), as one item for each step and one for the results of its calls."""
+    reader = _UIMessageReader(_openai_role(message, index), index, remarks)
+    for part in _ui_parts(message, index):
+        reader.add(part)
+    return reader.items(time_of(message.get("createdAt"), index, "createdAt"))
+
+
+def _ui_parts(message: JsonObject, index: int) -> list[JsonObject]:
+    if message.get("parts") is not None:
+        return parts_of(message["parts"], index)
+    calls = parts_of(message.get("toolInvocations"), index)
+    told = [{"type": "tool-invocation", "toolInvocation": call} for call in calls]
+    return [*told, *parts_of(message.get("content"), index)]
+
+
+class _UIMessageReader:
+    """Reads the parts of one message of the AI SDK. The blocks and the results of a step are in `_steps`."""
+
+    def __init__(self, role: Role, index: int, remarks: Remarks) -> None:
+        self._role = role
+        self._index = index
+        self._remarks = remarks
+        self._steps: list[tuple[list[Block], list[Block]]] = [([], [])]
+        self._sources: list[Source] = []
+
+    def items(self, ts: int | None) -> list[Item]:
+        found: list[Item] = []
+        for blocks, results in self._steps:
+            found.append(Item(role=self._role, blocks=tuple(blocks), ts=ts))
+            if results:
+                found.append(Item(role="user", blocks=tuple(results), ts=ts))
+        last = max(place for place, item in enumerate(found) if item.role == self._role)
+        found[last] = structs.replace(found[last], sources=tuple(self._sources))
+        return found
+
+    def add(self, part: JsonObject) -> None:
+        index = self._index
+        match part.get("type"):
+            case "step-start":
+                self._begin_step()
+            case "text":
+                self._say(Text(text=text_of(part, index)))
+            case "reasoning":
+                self._say(_ui_reasoning(part, index))
+            case "file":
+                self._say(self._file(part))
+            case "source-url" | "source-document" | "source":
+                self._sources.append(_ui_source(part))
+            case "tool-invocation" if isinstance(part.get("toolInvocation"), dict):
+                self._call(part["toolInvocation"], part["toolInvocation"].get("toolName"))
+            case "dynamic-tool":
+                self._call(part, part.get("toolName"))
+            case str(kind) if kind.startswith("tool-") and "toolCallId" in part:
+                self._call(part, kind.removeprefix("tool-"))
+            case kind:
+                self._say(self._remarks.left_out(index, kind))
+
+    def _begin_step(self) -> None:
+        if self._steps[-1][0]:
+            self._steps.append(([], []))
+
+    def _say(self, block: Block) -> None:
+        if self._steps[-1][1]:  # the model speaks again after results
+            self._begin_step()
+        self._steps[-1][0].append(block)
+
+    def _call(self, part: JsonObject, name: JsonValue) -> None:
+        own = call_id(part.get("toolCallId"), self._index, "toolCallId")
+        given = next((part[field] for field in ("input", "args", "rawInput") if part.get(field) is not None), None)
+        blocks, results = self._steps[-1]
+        blocks.append(
+            ToolUse(id=own, name=tool_name(name, self._index), input=arguments(given, self._index, self._remarks))
+        )
+        match part.get("state"):
+            case "output-available" | "result":
+                outcome = part.get("output") if "output" in part else part.get("result")
+                results.append(ToolResult(call_id=own, content=words_of_value(outcome)))
+            case "output-error" | "output-denied":
+                why = part.get("errorText") or "The call was denied."
+                results.append(ToolResult(call_id=own, content=words_of_value(why), is_error=True))
+            case _:
+                self._remarks.add(self._index, f"the call of {name!r} has no result; its outcome is unknown.")
+
+    def _file(self, part: JsonObject) -> Block:
+        kind = part.get("mediaType") or part.get("mimeType") or ""
+        url = part.get("url") or part.get("data")
+        if isinstance(kind, str) and kind.startswith("image/") and isinstance(url, str) and self._role == "user":
+            is_address = url.startswith(("data:", "https:", "http:"))
+            return image_at(url, self._index) if is_address else Image(media_type=kind, data=url)
+        return self._remarks.left_out(self._index, f"file {part.get('filename') or kind}".strip())
+
+
+def _ui_reasoning(part: JsonObject, index: int) -> Reasoning:
+    text = text_of(part, index, "text" if "text" in part else "reasoning")
+    metadata = part.get("providerMetadata")
+    by_provider = metadata if isinstance(metadata, dict) else {}
+    anthropic, openai = by_provider.get("anthropic"), by_provider.get("openai")
+    if isinstance(anthropic, dict):
+        signature, data = anthropic.get("signature"), anthropic.get("redactedData")
+        return Reasoning(text=text, provider="anthropic", signature=_text(signature), data=_text(data))
+    if isinstance(openai, dict):
+        data, own = openai.get("reasoningEncryptedContent"), openai.get("itemId")
+        return Reasoning(text=text, provider="openai", data=_text(data), item_id=_text(own))
+    return Reasoning(text=text)
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _ui_source(part: JsonObject) -> Source:
+    told = part.get("source")
+    source = told if isinstance(told, dict) else part
+    url = _text(source.get("url"))
+    title = _text(source.get("title")) or _text(source.get("filename")) or url or "Source"
+    return Source(title=title, snippet="", url=url)
+
+
+# Rows of a database
+
+
+def read_row(row: JsonObject, index: int, remarks: Remarks) -> list[Item]:
+    """A row with `content_blocks`, or one from before there were any: then its `tool_calls`, or else its `content`.
+
+    Rows with the same `turn_id` are one turn. A row without one is a turn of its own.
+    """
+    role = "user" if row.get("role") in {"tool", "function"} else _openai_role(row, index)
+    blocks = tuple(_anthropic_block(part, index, remarks) for part in _stored_blocks(row, index))
+    if not blocks:
+        content, calls = (_decoded(row.get(name)) for name in ("content", "tool_calls"))
+        blocks = legacy_blocks(Legacy(content=content, tool_calls=calls))
+    time = row.get("created_at") if row.get("ts") is None else row.get("ts")
+    turn = row.get("turn_id")
+    internal, sequence = row.get("internal"), row.get("turn_sequence")
+    whole = Item(
+        role=role,
+        blocks=blocks,
+        ts=time_of(time, index, "created_at"),
+        turn=f"row {index}" if turn is None else str(turn),
+        sequence=sequence if isinstance(sequence, int) else 0,
+        is_internal=internal if isinstance(internal, bool) else None,
+    )
+    return _by_side(whole)
+
+
+def _stored_blocks(row: JsonObject, index: int) -> list[JsonObject]:
+    stored = row.get("content_blocks")
+    if isinstance(stored, str):
+        try:
+            stored = json.decode(stored)
+        except DecodeError as exc:
+            raise InvalidRequest(f"Item {index}: `content_blocks` is a text that is not JSON: {exc}.") from exc
+    return parts_of(stored, index)
+
+
+def _decoded(value: JsonValue) -> JsonValue:
+    """A list or object that was written as a text is read. Any other text stays a text."""
+    if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
+        try:
+            return json.decode(value)
+        except DecodeError:
+            return value
+    return value
+
+
+def _by_side(item: Item) -> list[Item]:
+    """The item, or several: where the results of calls stand beside the calls, each side is an item of its own."""
+    if item.role != "assistant" or not any(isinstance(block, ToolResult) for block in item.blocks):
+        return [item]
+    items: list[Item] = []
+    for block in item.blocks:
+        role: Role = "user" if isinstance(block, ToolResult) else "assistant"
+        if items and items[-1].role == role:
+            items[-1] = structs.replace(items[-1], blocks=(*items[-1].blocks, block))
+        else:
+            items.append(structs.replace(item, role=role, blocks=(block,), is_internal=None))
+    return items
+
+
 # Checks that all forms share
+
+
+def time_of(value: JsonValue, index: int, field: str) -> int | None:
+    """A time in milliseconds: from a number of seconds or milliseconds, or from a text as of ISO 8601."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:
+            return int(value * 1000 if value < 1e11 else value)
+    except (ValueError, OverflowError) as exc:
+        raise InvalidRequest(f"Item {index}: `{field}` is not a time: {str(value)[:60]!r}.") from exc
+    raise InvalidRequest(f"Item {index}: `{field}` is not a time: {str(value)[:60]!r}.")
+
+
+def words_of_value(value: JsonValue) -> str:
+    """Any JSON as text: a text as it is, else its JSON."""
+    return value if isinstance(value, str) else json.encode(value).decode()
 
 
 def call_id(value: JsonValue, index: int, field: str) -> CallId:

@@ -1,7 +1,8 @@
 """Transcripts: lists of messages from other systems → rows, and back into the form they came in.
 
-Four forms are known: Anthropic messages, OpenAI chat messages, OpenAI Responses items, and plain
-`{role, content, ts}`. A list may stand alone, inside a request body, or be wrapped line by line (`message`).
+These forms are known: Anthropic messages, OpenAI chat messages, OpenAI Responses items, messages of the AI SDK
+(`parts`), rows of a database (`content_blocks`), and plain `{role, content, ts}`. A list may stand alone, inside a
+request body, or be wrapped line by line (`message`). `chatgpt.py` reads ChatGPT's export.
 
 Reading is strict about form, so that nothing is lost silently. An item that is not a message is an InvalidRequest that
 names it. A part that has no equivalent here (a provider's own tools, audio) becomes a line of text, and is listed in
@@ -9,26 +10,40 @@ names it. A part that has no equivalent here (a provider's own tools, audio) bec
 
 A transcript is read for one of two purposes. `read_transcript` reads it to be repaired and written back: leading system
 messages stay as they are, and empty messages are accepted. `read_history` reads it to be stored as a conversation:
-leading instructions become rows too, and an empty message is refused.
+leading instructions become rows too, and an empty message is refused. Messages of the AI SDK and rows of a database can
+only be stored.
 
 **Turns.** A user's message starts a turn, and everything up to the next one belongs to it: iterations, tool
 calls and results, the answer. Consecutive messages of the user are one question. Instructions at the start of
 the list are a turn of their own, so that the first question can be asked again without repeating them. Any other row
-before the first user's message belongs to no question, and is a turn of its own.
+before the first user's message belongs to no question, and is a turn of its own. Rows of a database say themselves
+which turn they belong to.
 """
 
-from collections.abc import Sequence
-from typing import Literal, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import ConversationId, TurnId, new_message_id, new_turn_id
 from turnkeep.model.messages import Message
-from turnkeep.transfer.message_formats import Item, Remarks, is_empty, read_anthropic, read_chat, read_responses
+from turnkeep.transfer.message_formats import (
+    Item,
+    Remarks,
+    is_empty,
+    read_anthropic,
+    read_chat,
+    read_responses,
+    read_row,
+    read_ui_message,
+)
 from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, ToolResult
 
-Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
+Form = Literal["anthropic", "openai_chat", "openai_responses", "ai_sdk", "rows", "plain"]
+
+Reader = Callable[[JsonObject, int, Remarks], list[Item]]
+"""Reads one message at its place in the list."""
 
 _ITEM_TYPES = {"function_call", "function_call_output", "reasoning", "item_reference"}
 _ANTHROPIC_TYPES = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
@@ -39,7 +54,8 @@ class Transcript(Struct, frozen=True, kw_only=True):
     """A conversation from another system.
 
     `preamble` holds the leading system messages, verbatim, if they are not among the rows. `body` is the request that
-    contained the messages, if any, and `key` the field in which they were.
+    contained the messages, if any, and `key` the field in which they were. `parents` says after which turn each one
+    comes, and `head` which turn is the last in view, if the conversation has branches.
     """
 
     form: Form
@@ -48,6 +64,9 @@ class Transcript(Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
     body: JsonObject | None = None
     key: str = "messages"
+    title: str | None = None
+    parents: Mapping[TurnId, TurnId | None] | None = None
+    head: TurnId | None = None
 
     @property
     def open_turn(self) -> TurnId | None:
@@ -63,8 +82,10 @@ def read_transcript(
     created_at: int = 0,
 ) -> Transcript:
     """The transcript in `document`, in the given or the detected form. `created_at` is for rows without `ts`."""
-    body, key, raw = _unwrapped(_without_surrogates(document))
+    body, key, raw = _unwrapped(without_surrogates(document))
     found = form or detect(raw, body)
+    if found in {"ai_sdk", "rows"}:
+        raise InvalidRequest("Messages of the AI SDK and rows of a database are imported, and not repaired.")
     leading = _count_leading(raw) if found in {"openai_chat", "openai_responses"} else 0
     remarks = Remarks()
     items = _read(found, raw, remarks, start=leading)
@@ -83,15 +104,15 @@ def read_history(document: JsonValue, *, form: Form | None = None, created_at: i
 
     Anthropic and Responses keep instructions beside the messages; those come first.
     """
-    body, key, raw = _unwrapped(_without_surrogates(document))
+    body, key, raw = _unwrapped(without_surrogates(document))
     found = form or detect(raw, body)
     remarks = Remarks()
     items = _read(found, raw, remarks)
-    for index, item in enumerate(items):
+    for item in items:
         if is_empty(item):
             raise InvalidRequest(
-                f"Item {index}: the message of the {raw[index].get('role')} has no content. Remove it from the list or "
-                "give it a text, and import again."
+                f"Item {item.index}: the message of the {raw[item.index].get('role')} has no content. Remove it from "
+                "the list or give it a text, and import again."
             )
     items = [*_beside(body or {}), *items]
     return Transcript(
@@ -113,6 +134,10 @@ def detect(raw: Sequence[JsonObject], body: JsonObject | None = None) -> Form:
     """The form, by fields that only this form has. Plain texts are OpenAI chat, or `plain` if they have `ts`."""
     if body is not None and "input" in body:
         return "openai_responses"
+    if any("content_blocks" in item for item in raw):
+        return "rows"
+    if any(isinstance(item.get("parts"), list) or "toolInvocations" in item for item in raw):
+        return "ai_sdk"
     parts = [part for item in raw if isinstance(item.get("content"), list) for part in item["content"]]
     kinds = {part.get("type") for part in parts if isinstance(part, dict)}
     if any(item.get("type") in _ITEM_TYPES for item in raw) or kinds & _RESPONSES_PARTS:
@@ -177,18 +202,12 @@ def _text_in(part: JsonValue) -> JsonValue:
 
 
 def _read(form: Form, raw: list[JsonObject], remarks: Remarks, *, start: int = 0) -> list[Item]:
-    indexed = list(enumerate(raw))[start:]
-    match form:
-        case "anthropic":
-            return [read_anthropic(item, index, remarks) for index, item in indexed]
-        case "openai_chat":
-            return [read_chat(item, index, remarks) for index, item in indexed]
-        case "openai_responses":
-            return [read_responses(item, index, remarks) for index, item in indexed]
-        case "plain":
-            return [_read_plain(item, index) for index, item in indexed]
-        case _:
-            assert_never(form)
+    read = _READERS[form]
+    return [
+        structs.replace(item, index=index)
+        for index, message in enumerate(raw[start:], start=start)
+        for item in read(message, index, remarks)
+    ]
 
 
 def _joined(form: Form, items: list[Item]) -> list[Item]:
@@ -210,7 +229,7 @@ def _is_system(item: JsonObject) -> bool:
     return item.get("role") in {"system", "developer"}
 
 
-def _read_plain(item: JsonObject, index: int) -> Item:
+def _read_plain(item: JsonObject, index: int, remarks: Remarks) -> Item:
     role, content, ts = item.get("role"), item.get("content"), item.get("ts")
     if role == "developer":
         role = "system"
@@ -223,6 +242,20 @@ def _read_plain(item: JsonObject, index: int) -> Item:
     return Item(role=role, blocks=(Text(text=content),), ts=ts)
 
 
+def _alone(read: Callable[[JsonObject, int, Remarks], Item]) -> Reader:
+    return lambda message, index, remarks: [read(message, index, remarks)]
+
+
+_READERS: dict[Form, Reader] = {
+    "anthropic": _alone(read_anthropic),
+    "openai_chat": _alone(read_chat),
+    "openai_responses": _alone(read_responses),
+    "ai_sdk": read_ui_message,
+    "rows": read_row,
+    "plain": _alone(_read_plain),
+}
+
+
 def _provider(form: Form, body: JsonObject | None) -> str | None:
     family = {"anthropic": "anthropic", "openai_chat": "openai", "openai_responses": "openai"}.get(form)
     model = body.get("model") if body else None
@@ -232,28 +265,49 @@ def _provider(form: Form, body: JsonObject | None) -> str | None:
 def _rows(
     items: list[Item], conversation_id: ConversationId, created_at: int, provider: str | None
 ) -> tuple[Message, ...]:
+    turns = _named_turns(items) if any(item.turn is not None for item in items) else _turns(items)
+    return tuple(
+        structs.replace(row, conversation_id=conversation_id)
+        for turn in turns
+        for row in rows_of_turn(turn, created_at=created_at, provider=provider)
+    )
+
+
+def rows_of_turn(
+    items: Sequence[Item], *, turn_id: TurnId | None = None, created_at: int, provider: str | None = None
+) -> list[Message]:
+    """The rows of one turn. Readers see what the user said and the last answer; the rest is internal."""
+    turn_id, iteration = turn_id or new_turn_id(), -1
+    last_spoken = max((place for place, item in enumerate(items) if item.role == "assistant"), default=-1)
     rows: list[Message] = []
-    for turn in _turns(items):
-        turn_id, iteration = new_turn_id(), -1
-        spoken = [index for index, item in enumerate(turn) if item.role == "assistant"]
-        for sequence, item in enumerate(turn):
-            is_result = _is_only_results(item.blocks)
-            iteration += item.role == "assistant"
-            rows.append(
-                Message(
-                    id=new_message_id(),
-                    turn_id=turn_id,
-                    conversation_id=conversation_id,
-                    turn_sequence=sequence,
-                    role=item.role,
-                    blocks=item.blocks,
-                    created_at=created_at if item.ts is None else item.ts,
-                    iteration=max(iteration, 0) if item.role == "assistant" or is_result else None,
-                    internal=is_result or (item.role == "assistant" and sequence != spoken[-1]),
-                    provider=provider if item.role == "assistant" else None,
-                )
+    for sequence, item in enumerate(items):
+        is_result = _is_only_results(item.blocks)
+        is_step = is_result or (item.role == "assistant" and sequence != last_spoken)
+        iteration += item.role == "assistant"
+        rows.append(
+            Message(
+                id=new_message_id(),
+                turn_id=turn_id,
+                conversation_id=ConversationId(""),
+                turn_sequence=sequence,
+                role=item.role,
+                blocks=item.blocks,
+                created_at=created_at if item.ts is None else item.ts,
+                iteration=max(iteration, 0) if item.role == "assistant" or is_result else None,
+                internal=is_step if item.is_internal is None else item.is_internal,
+                sources=item.sources,
+                provider=(item.provider or provider) if item.role == "assistant" else None,
             )
-    return tuple(rows)
+        )
+    return rows
+
+
+def _named_turns(items: list[Item]) -> list[list[Item]]:
+    """Items under the names of their turns, in the order in which the turns begin."""
+    turns: dict[str, list[Item]] = {}
+    for item in items:
+        turns.setdefault(item.turn or "", []).append(item)
+    return [sorted(turn, key=lambda item: item.sequence) for turn in turns.values()]
 
 
 def _turns(items: list[Item]) -> list[list[Item]]:
@@ -274,12 +328,12 @@ def _is_only_results(blocks: tuple[Block, ...]) -> bool:
     return bool(blocks) and all(isinstance(block, ToolResult) for block in blocks)
 
 
-def _without_surrogates(value: JsonValue) -> JsonValue:
+def without_surrogates(value: JsonValue) -> JsonValue:
     """A lone surrogate cannot be stored or sent. A replacement character takes its place."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_without_surrogates(inner) for inner in value]
+        return [without_surrogates(inner) for inner in value]
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+        return {without_surrogates(key): without_surrogates(inner) for key, inner in value.items()}
     return value

@@ -110,8 +110,9 @@ class Move(Struct, frozen=True, kw_only=True):
 class Entry(Struct, frozen=True, kw_only=True):
     """How a new turn enters the conversation.
 
-    It runs at once, or waits at `ordinal`. `cancels` are waiting turns that it replaces or drops, `stops` is the running
-    turn that is asked to stop for it. `moves` come in an order in which no two turns ever have the same ordinal.
+    It runs at once, or waits at `ordinal`. `cancels` are waiting turns that it replaces or drops, `stops` is the
+    running turn that is asked to stop for it. `moves` come in an order in which no two turns ever have the same
+    ordinal.
     """
 
     ordinal: int
@@ -121,9 +122,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     moves: tuple[Move, ...] = ()
 
 
-def enter_queue(
-    queue: Queue, *, if_busy: IfBusy, limit: int, beside: TurnId | None, drop_queue: bool = False
-) -> Entry:
+def enter_queue(queue: Queue, *, if_busy: IfBusy, limit: int, beside: TurnId | None, drop_queue: bool = False) -> Entry:
     """Refuse, wait at the end of the queue, or stop the running turn and wait in front.
 
     With `drop_queue`, a turn that interrupts cancels all turns that wait. Raises ConversationBusy for `reject`, and

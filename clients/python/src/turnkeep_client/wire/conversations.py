@@ -257,7 +257,9 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """A conversation made of a history, and which parts have no equivalent here and became a line of text."""
+    """Conversations made of a history: the first one, and all of them. `remarks` say what was left out, and which parts
+    have no equivalent here and became a line of text."""
 
     conversation: Conversation
     remarks: Sequence[str]
+    conversations: Sequence[Conversation] = ()
