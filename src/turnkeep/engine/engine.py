@@ -3,8 +3,9 @@
 `ClaimBuilder` makes the claim of a question, with the agent as it is at this moment.
 
 `AttachedReaders` keeps turns in the foreground alive. Such a turn goes on while a client reads its stream or waits for
-its answer. The worker reports the turns that have readers here. When the last reader leaves, `watched_until` is not
-moved any more, and once it has passed any worker may ask for a stop.
+its answer. The worker reports the turns that have readers here. When the last reader leaves, `watched_until` becomes
+the end of the grace period, and once it has passed any worker may ask for a stop. A reader on another worker moves it
+again with the next report.
 """
 
 import asyncio
@@ -86,10 +87,10 @@ class Engine:
         self._sandboxes = services.sandboxes
         self.draining = asyncio.Event()
         self._leases = Leases(services.store, services.settings, services.observer)
-        self._readers = AttachedReaders(services.store, services.settings, services.observer)
         self._outbox = OutboxDelivery(services.store, services.outbox_sink, services.observer)
         self._worker = Worker(services, self._leases, self._outbox, name=worker)
-        self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
+        self._readers = AttachedReaders(services.store, services.settings, services.observer, self._worker.holds)
+        self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.grace_seconds)
         self._sweeper = Sweeper(services, self._worker)
         self._background: list[asyncio.Task[None]] = []
         self._waiting: set[Subscription] = set()
@@ -429,49 +430,77 @@ class ClaimBuilder:
 
 
 class AttachedReaders:
-    """The readers that are attached to turns through this worker."""
+    """The readers that are attached to turns through this worker. `holds` says whether this worker runs a turn."""
 
-    def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
+    def __init__(
+        self, store: TurnStore, settings: EngineSettings, observer: Observer, holds: Callable[[TurnId], bool]
+    ) -> None:
         self._store = store
         self._every_seconds = settings.watch_seconds
-        self._window_seconds = max(settings.disconnect_grace_seconds, LATE_SECONDS) + settings.watch_seconds
+        # Not shorter than the time until the next report of another worker, which may have readers of the same turn.
+        self._grace_seconds = max(settings.disconnect_grace_seconds, settings.watch_seconds + LATE_SECONDS)
         self._observer = observer
+        self._holds = holds
         self._readers: Counter[TurnId] = Counter()
-        self._came = asyncio.Event()
+        self._left: set[TurnId] = set()
+        """Turns whose last reader has left since the last report."""
+        self._held: set[TurnId] = set()
+        """Turns with readers that this worker has run. One that it does not run any more has ended."""
+        self._changed = asyncio.Event()
 
     @property
-    def window_seconds(self) -> float:
-        """How long a turn counts as watched after the last report."""
-        return self._window_seconds
+    def grace_seconds(self) -> float:
+        """How long a turn goes on after its last reader has left."""
+        return self._grace_seconds
 
     @contextmanager
     def attach(self, turn_id: TurnId) -> Iterator[None]:
         """While this is open, the turn has a reader."""
         self._readers[turn_id] += 1
-        self._came.set()
+        self._left.discard(turn_id)
+        if self._holds(turn_id):
+            self._held.add(turn_id)
+        self._changed.set()
         try:
             yield
         finally:
             self._readers[turn_id] -= 1
             if not self._readers[turn_id]:
                 del self._readers[turn_id]
+                self._left.add(turn_id)
+                self._changed.set()
 
     async def report(self) -> None:
-        """Report for ever which turns have readers: at once when a reader comes, then at an even pace."""
+        """Report for ever which turns have readers, and which have none any more: at once when a reader comes or the
+        last one leaves, then at an even pace."""
         while True:
-            if not self._readers:
-                self._came.clear()
-                await self._came.wait()
-            self._came.clear()
+            if not self._readers and not self._left:
+                self._changed.clear()
+                await self._changed.wait()
+                await self._pause()
+            self._changed.clear()
             try:
-                await self._store.watch(list(self._readers), seconds=self._window_seconds)
+                await self._tell()
             except WorldError:
                 pass  # reported again in a moment; the window is longer than a short outage
             except Exception as exc:  # a report that fails must not end all reports
                 self._observer.defect(None, exc)
             try:
                 async with asyncio.timeout(self._every_seconds):
-                    await self._came.wait()
-                await asyncio.sleep(min(0.05, self._every_seconds))  # readers that come at the same time are one report
+                    await self._changed.wait()
+                await self._pause()
             except TimeoutError:
                 continue
+
+    async def _pause(self) -> None:
+        """Readers that come or leave at the same time are one report. A turn that has ended is let go meanwhile."""
+        await asyncio.sleep(min(0.05, self._every_seconds))
+
+    async def _tell(self) -> None:
+        self._held.update(turn_id for turn_id in self._readers if self._holds(turn_id))
+        left = {turn_id for turn_id in self._left if turn_id not in self._held or self._holds(turn_id)}
+        self._left = set()
+        self._held.intersection_update(self._readers)
+        await self._store.watch(list(self._readers), seconds=self._grace_seconds + self._every_seconds)
+        if left:
+            await self._store.unwatch(sorted(left), seconds=self._grace_seconds)

@@ -135,6 +135,10 @@ class TurnVerbs(StoreThreads):
         if turn_ids:
             await self._write(leases.watch, list(turn_ids), seconds)
 
+    async def unwatch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+        if turn_ids:
+            await self._write(leases.unwatch, list(turn_ids), seconds)
+
     async def cancel_unwatched(self) -> list[TurnId]:
         return await self._write(leases.cancel_unwatched)
 

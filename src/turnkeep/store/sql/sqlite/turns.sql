@@ -336,6 +336,11 @@ UPDATE turns
    SET watched_until = max(coalesce(watched_until, 0), :until), watched_ms = :ms
  WHERE id = :turn AND status IN ('running', 'queued') AND background = 0;
 
+-- name: unwatch_turn
+UPDATE turns
+   SET watched_until = :until, watched_ms = :ms
+ WHERE id = :turn AND status IN ('running', 'queued') AND background = 0 AND watched_until > :until;
+
 -- name: cancel_unwatched
 UPDATE turns INDEXED BY turns_single_flight
    SET cancel_requested_at = :now
