@@ -2,6 +2,8 @@
 
     TurnkeepError
     ├── CallerError …          the caller can fix it
+    │   └── InvalidRequest …
+    │       └── AttachedElsewhere   the engine attaches copies instead
     ├── WorldError …           something outside failed; a retry may help
     ├── Fenced                 this worker no longer holds the turn; stop quietly
     │   ├── LeaseLost
@@ -14,6 +16,9 @@ The tree that callers can meet is drawn in `turnkeep_client.wire.errors`. Nothin
 `api/http/problem_details.py` maps families to a status.
 """
 
+from collections.abc import Sequence
+
+from turnkeep_client.wire.base import FileId
 from turnkeep_client.wire.errors import (
     BUSY_ADVICE,
     CallerError,
@@ -45,6 +50,7 @@ from turnkeep_client.wire.errors import (
 
 __all__ = [
     "BUSY_ADVICE",
+    "AttachedElsewhere",
     "BoundaryBroken",
     "CallerError",
     "Conflict",
@@ -76,6 +82,14 @@ __all__ = [
     "UnsupportedMediaType",
     "WorldError",
 ]
+
+
+class AttachedElsewhere(InvalidRequest):
+    """These files belong to other conversations or to the workspace. A copy of each can be attached."""
+
+    def __init__(self, file_ids: Sequence[str]) -> None:
+        super().__init__(f"{', '.join(file_ids)} belong elsewhere. Copy them into the conversation first.")
+        self.file_ids = tuple(map(FileId, file_ids))
 
 
 class Fenced(TurnkeepError):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.config import EngineSettings
 from turnkeep.engine.held_turn import Leases
@@ -24,7 +24,7 @@ from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
 from turnkeep.engine.worker import EndedTurn, Sweeper, TurnRecord, Worker
-from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
+from turnkeep.errors import AttachedElsewhere, InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.conversations import Conversation, first_event
@@ -85,6 +85,7 @@ class Engine:
         self._hub = services.hub
         self._observer = services.observer
         self._sandboxes = services.sandboxes
+        self._file_copies = services.file_copies
         self.draining = asyncio.Event()
         self._leases = Leases(services.store, services.settings, services.observer)
         self._outbox = OutboxDelivery(services.store, services.outbox_sink, services.observer)
@@ -112,6 +113,7 @@ class Engine:
             asyncio.create_task(self._leases.keep(), name="renew leases"),
             asyncio.create_task(self._readers.report(), name="report readers"),
             asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
+            asyncio.create_task(self._sweeper.purge_for_ever(), name="purge"),
             asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
             asyncio.create_task(poll(self._store, self._hub), name="poll for readers"),
         ]
@@ -145,7 +147,7 @@ class Engine:
             await self._ensure_sandbox(question)
         asked_at = time.monotonic()
         with self._worker.acquisition():
-            claimed = await self._store.claim(claim)
+            claimed = await self._claim(claim)
             turn, held = claimed.turn, claimed.held
             if held is not None and self.draining.is_set():
                 with suppress(WorldError):  # then its lease ends, and another worker adopts it a little later
@@ -166,6 +168,21 @@ class Engine:
         elif claimed.is_new and question.options.if_busy == "interrupt":
             self._worker.stop_conversation(turn.conversation_id, before=turn.id)
         return claimed
+
+    async def _claim(self, claim: Claim) -> Claimed:
+        """Claim the turn. Files that belong elsewhere are attached as copies; only the store knows which they are."""
+        try:
+            return await self._store.claim(claim)
+        except AttachedElsewhere as elsewhere:
+            if self._file_copies is None:
+                raise
+            copies = await self._file_copies.copy(claim.principal, elsewhere.file_ids)
+        attached = tuple(copies.get(file_id, file_id) for file_id in claim.attachment_ids)
+        try:
+            return await self._store.claim(structs.replace(claim, attachment_ids=attached))
+        except BaseException:
+            await asyncio.shield(self._file_copies.discard(list(copies.values())))
+            raise
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
         """Whether the idempotency key was used for the same request before. Raises IdempotencyConflict if it was used

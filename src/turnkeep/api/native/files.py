@@ -237,8 +237,9 @@ async def save_file(call: ApiCall[wire.Copy, Nothing]) -> ASGIApp:
     errors=(507,),
 )
 async def delete_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Delete a file. Its bytes are erased after the retention period."""
-    await call.runtime.store.delete_file(call.principal, _file_id(call))
+    """Delete a file. Its bytes are erased after the retention period, those of an upload that was not completed at
+    once."""
+    await call.runtime.bag.delete(call.principal, _file_id(call))
     return no_content()
 
 

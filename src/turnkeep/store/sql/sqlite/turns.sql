@@ -62,7 +62,7 @@ SELECT json_object(
                    'conversation_id', f.conversation_id, 'saved_at', f.saved_at))
           FROM files f
          WHERE f.id IN (SELECT value FROM json_each(:files)) AND f.org_id = :org AND f.workspace_id = :workspace
-           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user))),
+           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user OR f.saved_at IS NOT NULL))),
     'taken_names', json((
         SELECT json_group_array(f.name_key) FROM files f
          WHERE f.conversation_id = :conversation AND f.deleted_at IS NULL)));

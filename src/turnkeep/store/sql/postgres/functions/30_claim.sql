@@ -114,7 +114,7 @@ BEGIN
                                               'saved_at', f.saved_at) ORDER BY f.id)
               FROM turnkeep.files f
              WHERE f.id = ANY (p_files) AND f.org_id = p_org AND f.workspace_id = p_workspace AND f.deleted_at IS NULL
-               AND (p_owner IS NULL OR f.user_id = p_owner)), '[]'),
+               AND (p_owner IS NULL OR f.user_id = p_owner OR f.saved_at IS NOT NULL)), '[]'),
         'taken_names', coalesce((
             SELECT json_agg(f.name_key ORDER BY f.id) FROM turnkeep.files f
              WHERE f.conversation_id = p_conversation AND f.deleted_at IS NULL), '[]'));
