@@ -83,6 +83,10 @@ export async function start(services: Services): Promise<void> {
   };
   addEventListener("online", onNetwork);
   addEventListener("offline", onNetwork);
+  // The browser asks before it leaves.
+  addEventListener("beforeunload", (event) => {
+    if (services.uploads.isRunning || navigation.isHeld) event.preventDefault();
+  });
   watchVisibility(services);
   tabs.listen((message) => {
     if (message.kind === "conversation") void threads.refresh(message.conversationId);

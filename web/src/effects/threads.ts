@@ -4,7 +4,7 @@ import { pathOf, type Route } from "../state/route";
 import { currentThread, threadId, unexplainedFailures } from "../state/selectors";
 import type { OutgoingMessage } from "../state/thread";
 import * as routes from "../wire/routes";
-import type { Conversation, Message, ListPage } from "../wire/types";
+import type { Conversation, Message, ListPage, Turn } from "../wire/types";
 import { words } from "../words";
 import { errorText, isNotFound } from "./notices";
 import { loadQueued, saveQueued } from "./outboxStorage";
@@ -194,12 +194,15 @@ export class Threads {
     if (turnId) await this.cancelTurn(turnId);
   }
 
-  async cancelTurn(turnId: string): Promise<void> {
+  /** Stop a turn; null if that failed, which the page then says. */
+  async cancelTurn(turnId: string): Promise<Turn | null> {
     try {
-      await routes.cancel(turnId);
+      const turn = await routes.cancel(turnId);
       this.reconnect();
+      return turn;
     } catch (error) {
       this.#needs.notices.report(error);
+      return null;
     }
   }
 

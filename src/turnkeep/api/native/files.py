@@ -246,7 +246,9 @@ async def delete_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 async def _upload(call: ApiCall[Any, Any], file: File) -> wire.UploadTicket:
     """Where the bytes go: straight to the bucket if there is one, else to this server."""
     expires_at = system_clock() + UPLOAD_SECONDS * 1000
-    url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
+    url: str | None = None
+    if not call.body.through_server:
+        url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
     if url is None:
         path = f"/v1/files/{file.id}/content"
         signed = call.runtime.addresses.sign(

@@ -6,7 +6,7 @@ import type { Workspace } from "../../wire/types";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Field, SelectField } from "../forms";
-import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
+import { ErrorText, LoadStatus, useLoaded, useSubmit, useUnsaved } from "../requestState";
 
 export function UsageSection({ isAdmin }: { isAdmin: boolean }) {
   const month = useLoaded(usage);
@@ -52,6 +52,8 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
   const [all, setAll] = useState(limitAsText(workspace.monthly_message_limit));
   const [each, setEach] = useState(limitAsText(workspace.user_monthly_message_limit));
   const { isSubmitting, error, submit } = useSubmit();
+  const stored = [workspace.name, workspace.model ?? "", limitAsText(workspace.monthly_message_limit), limitAsText(workspace.user_monthly_message_limit)];
+  useUnsaved(stored.join("\n") !== [name, model, all, each].join("\n"));
   useEffect(() => setName(workspace.name), [workspace.name]);
   const save = () =>
     submit(async () => {
