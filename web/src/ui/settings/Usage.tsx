@@ -52,8 +52,9 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
   const [all, setAll] = useState(limitAsText(workspace.monthly_message_limit));
   const [each, setEach] = useState(limitAsText(workspace.user_monthly_message_limit));
   const { isSubmitting, error, submit } = useSubmit();
-  const stored = [workspace.name, workspace.model ?? "", limitAsText(workspace.monthly_message_limit), limitAsText(workspace.user_monthly_message_limit)];
-  useUnsaved(stored.join("\n") !== [name, model, all, each].join("\n"));
+  const shown = [name, model, all, each].join("\n");
+  const [saved, setSaved] = useState(shown);
+  useUnsaved(shown !== saved);
   useEffect(() => setName(workspace.name), [workspace.name]);
   const save = () =>
     submit(async () => {
@@ -63,6 +64,8 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
         monthly_message_limit: limitFromText(all),
         user_monthly_message_limit: limitFromText(each),
       });
+      setName(name.trim());
+      setSaved([name.trim(), model, all, each].join("\n"));
       onSaved();
       void session.loadChoices();
     }, words.settings.saved);

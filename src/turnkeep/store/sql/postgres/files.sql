@@ -106,12 +106,13 @@ RETURNING f.id, f.storage_key
 -- Uploads that were never completed, and files that no conversation took in. What an import named is no upload: its bytes
 -- may still come.
 DELETE FROM turnkeep.files f
- WHERE f.id IN (SELECT x.id FROM turnkeep.files x
-                 WHERE (x.status = 'pending' AND x.created_at < $1
-                        OR x.status = 'ready' AND x.conversation_id IS NULL AND x.saved_at IS NULL
-                           AND x.deleted_at IS NULL AND x.created_at < $2)
-                   AND x.storage_key NOT LIKE 'imported/%'
-                 ORDER BY x.created_at, x.id LIMIT $3 FOR UPDATE SKIP LOCKED)
+ WHERE f.id = ANY (ARRAY(SELECT x.id FROM turnkeep.files x
+                          WHERE x.status = 'pending' AND x.created_at < $1 AND x.storage_key NOT LIKE 'imported/%'
+                          ORDER BY x.created_at, x.id LIMIT $3 FOR UPDATE SKIP LOCKED)
+                   || ARRAY(SELECT x.id FROM turnkeep.files x
+                             WHERE x.conversation_id IS NULL AND x.status = 'ready' AND x.saved_at IS NULL
+                               AND x.deleted_at IS NULL AND x.created_at < $2
+                             ORDER BY x.created_at, x.id LIMIT $3 FOR UPDATE SKIP LOCKED))
 RETURNING f.id, f.storage_key
 
 -- name: known_storage_keys

@@ -112,12 +112,14 @@ RETURNING id, storage_key;
 -- Uploads that were never completed, and files that no conversation took in. What an import named is no upload: its bytes
 -- may still come.
 DELETE FROM files
- WHERE id IN (SELECT id FROM files
-               WHERE (status = 'pending' AND created_at < :before
-                      OR status = 'ready' AND conversation_id IS NULL AND saved_at IS NULL AND deleted_at IS NULL
-                         AND created_at < :unused_before)
-                 AND storage_key NOT LIKE 'imported/%'
-               ORDER BY created_at, id LIMIT :limit)
+ WHERE id IN (SELECT id FROM (SELECT id FROM files
+                               WHERE status = 'pending' AND created_at < :before AND storage_key NOT LIKE 'imported/%'
+                               ORDER BY created_at, id LIMIT :limit)
+              UNION ALL
+              SELECT id FROM (SELECT id FROM files
+                               WHERE conversation_id IS NULL AND status = 'ready' AND saved_at IS NULL
+                                 AND deleted_at IS NULL AND created_at < :unused_before
+                               ORDER BY created_at, id LIMIT :limit))
 RETURNING id, storage_key;
 
 -- name: known_storage_keys
