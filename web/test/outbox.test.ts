@@ -141,7 +141,7 @@ describe("an outgoing message", () => {
     await signIn(second);
     expect(outgoingOf(second)).toMatchObject({ text: "Hello", status: "refused", error: { message: "No more." } });
     await second.outbox.send({ text: "Too", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
-    first.outbox.takeBack("conv_1", outgoingOf(first)?.key ?? "");
+    second.outbox.takeBack("conv_1", outgoingOf(second)?.key ?? "");
     expect(JSON.parse(stored.get("turnkeep:refused") ?? "").unsent).toMatchObject([{ id: "conv_1", outgoing: { text: "Too" } }]);
     vi.unstubAllGlobals();
   });

@@ -62,10 +62,11 @@ export class Outbox {
   /** Send what was not sent before the page was reloaded, or before the session ended. */
   resend(): void {
     for (const { id, outgoing } of loadUnsent(this.#state)) {
+      this.#seen.add(outgoing.key);
       if (this.#posting.has(outgoing.key)) continue;
       const here = this.#threadOf(outgoing.key);
       if (outgoing.status === "sending") void this.#add(here ?? id, outgoing);
-      else this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
+      else this.#needs.store.dispatch({ type: "outbox/added", id: here ?? id, outgoing });
     }
   }
 
