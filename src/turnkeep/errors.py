@@ -87,9 +87,9 @@ __all__ = [
 class AttachedElsewhere(InvalidRequest):
     """These files belong to other conversations or to the workspace. A copy of each can be attached."""
 
-    def __init__(self, file_ids: Sequence[str]) -> None:
-        super().__init__(f"{', '.join(file_ids)} belong elsewhere. Copy them into the conversation first.")
-        self.file_ids = tuple(map(FileId, file_ids))
+    def __init__(self, detail: str, file_ids: Sequence[FileId] = ()) -> None:
+        super().__init__(detail)
+        self.file_ids = tuple(file_ids)
 
 
 class Fenced(TurnkeepError):

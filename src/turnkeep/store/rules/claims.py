@@ -335,7 +335,8 @@ def attach(wanted: Sequence[FileId], facts: Attachable, conversation_id: Convers
         file.id for file in files if file.saved_at is not None or file.conversation_id not in {None, conversation_id}
     ]
     if elsewhere:
-        raise AttachedElsewhere(elsewhere)
+        named = ", ".join(elsewhere)
+        raise AttachedElsewhere(f"These files belong elsewhere: {named}. Copy them into the conversation.", elsewhere)
     names = set(facts.taken_names)
     return tuple(_attach(file, names) for file in files)
 
