@@ -2,6 +2,8 @@
 
     TurnkeepError
     ├── CallerError …          the caller can fix it
+    │   └── InvalidRequest …
+    │       └── AttachedElsewhere   the engine attaches copies instead
     ├── WorldError …           something outside failed; a retry may help
     ├── Fenced                 this worker no longer holds the turn; stop quietly
     │   ├── LeaseLost
@@ -15,6 +17,9 @@ The tree that callers can meet is drawn in `turnkeep_client.wire.errors`. Nothin
 `api/http/problem_details.py` maps families to a status.
 """
 
+from collections.abc import Sequence
+
+from turnkeep_client.wire.base import FileId
 from turnkeep_client.wire.errors import (
     BUSY_ADVICE,
     CallerError,
@@ -47,6 +52,7 @@ from turnkeep_client.wire.errors import (
 
 __all__ = [
     "BUSY_ADVICE",
+    "AttachedElsewhere",
     "BoundaryBroken",
     "CallerError",
     "Conflict",
@@ -80,6 +86,14 @@ __all__ = [
     "UnsupportedMediaType",
     "WorldError",
 ]
+
+
+class AttachedElsewhere(InvalidRequest):
+    """These files belong to other conversations or to the workspace. A copy of each can be attached."""
+
+    def __init__(self, detail: str, file_ids: Sequence[FileId] = ()) -> None:
+        super().__init__(detail)
+        self.file_ids = tuple(file_ids)
 
 
 class Fenced(TurnkeepError):

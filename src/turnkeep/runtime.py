@@ -106,7 +106,8 @@ async def open_runtime(
             providers=providers,
             tools=tools,
             files=AttachmentReader(store, bag, texts, pictures),
-            file_cleanup=BagSweeper(store, bag.objects),
+            file_cleanup=BagSweeper(store, bag.objects, retention_days=settings.retention_days),
+            file_copies=bag,
             sandboxes=sandboxes,
         )
         engine = _closed_by(stack, Engine(services, worker=worker_name()))

@@ -13,6 +13,7 @@ from PIL import Image
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, settings_for
 from tests.api.test_files import a_conversation, announce, put, send, upload
+from tests.api.test_turns import ModelPause
 from tests.files.samples import PNG, picture
 from tests.knowledge.test_file_tools import a_docx, a_pdf, a_pptx, an_xlsx, zipped
 from turnkeep.providers.demo import DemoProvider
@@ -91,12 +92,10 @@ class TestJoining:
 
     async def test_what_cannot_be_attached(self, server: ApiServer, service: Client, user: Client) -> None:
         conversation = await a_conversation(user)
-        elsewhere = await upload(user, await a_conversation(user))
         pending = (await announce(user, "a.txt", b"hello"))["file"]
         foreign = await loose(await server.user(service, "mallory"))
         many = [(await upload(user, conversation, f"{n}.txt"))["id"] for n in range(11)]
         refusals: Sequence[tuple[list[str], tuple[int, str]]] = (
-            ([elsewhere["id"]], (422, "invalid_request")),
             ([pending["id"]], (422, "invalid_request")),
             ([foreign["id"]], (404, "not_found")),
             ([many[0], many[0]], (422, "invalid_request")),
@@ -106,6 +105,66 @@ class TestJoining:
             body = {"message": "Look.", "conversation_id": conversation, "attachment_ids": ids}
             assert code_of(await user.post("/v1/turns", json=body)) == expected
         assert (await user.read(f"/v1/conversations/{conversation}"))["turn_count"] == 0
+
+
+class TestFilesFromElsewhere:
+    """Files of other conversations, and the workspace's Files, can be attached: a copy joins the bag."""
+
+    @both
+    async def test_a_copy_joins_the_bag(self, server: ApiServer, service: Client, user: Client) -> None:
+        other = await a_conversation(user)
+        file = await upload(user, other, "plan.txt", b"The plan is 42.")
+        colleague = await server.user(service, "bob")
+        theirs = await upload(colleague, await a_conversation(colleague), "notes.txt", b"Notes of Bob.")
+        saved = (await colleague.post(f"/v1/files/{theirs['id']}/save")).json()
+        target = await a_conversation(user)
+        await upload(user, target, "plan.txt", b"An older plan.")
+        await user.ask("Look.", conversation_id=target, attachment_ids=[file["id"], saved["id"]])
+        asked = (await user.read(f"/v1/conversations/{target}/messages"))["data"][0]
+        assert [ref["name"] for ref in asked["attachments"]] == ["plan-1.txt", "notes.txt"]
+        assert not {ref["file_id"] for ref in asked["attachments"]} & {file["id"], saved["id"], theirs["id"]}
+        assert "The plan is 42." in told(server)
+        assert "Notes of Bob." in told(server)
+        await user.delete(f"/v1/conversations/{other}")
+        copy = asked["attachments"][0]["file_id"]
+        assert (await user.get(f"/v1/files/{copy}/content")).content == b"The plan is 42."
+
+    async def test_in_a_new_conversation_too(self, user: Client) -> None:
+        file = await upload(user, await a_conversation(user))
+        made = (await user.ask("Look.", attachment_ids=[file["id"]]))["conversation_id"]
+        [copy] = (await user.read(f"/v1/conversations/{made}/files"))["data"]
+        assert (copy["name"], copy["sha256"]) == (file["name"], file["sha256"])
+        assert (await user.read(f"/v1/files/{file['id']}"))["conversation_id"] != made
+
+    @both
+    async def test_a_refused_turn_leaves_no_copy(self, server: ApiServer, user: Client) -> None:
+        pause = ModelPause()
+        server.scripts.say("So ", pause(), "it is.")
+        busy = await user.ask("One", background=True)
+        file = await upload(user, await a_conversation(user))
+        before = len(await server.runtime.store.all_files())
+        body = {"message": "?", "conversation_id": busy["conversation_id"], "attachment_ids": [file["id"]]}
+        assert code_of(await user.post("/v1/turns", json=body)) == (409, "conversation_busy")
+        assert len(await server.runtime.store.all_files()) == before
+        pause.opened.set()
+
+    async def test_a_repeated_request_makes_no_second_copy(self, server: ApiServer, user: Client) -> None:
+        file = await upload(user, await a_conversation(user))
+        body = {"message": "?", "attachment_ids": [file["id"]]}
+        answers = [await user.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+        assert answers[0].json()["turn"]["id"] == answers[1].json()["turn"]["id"]
+        assert len(await server.runtime.store.all_files()) == 2
+
+    async def test_what_its_owner_may_not_read_stays_out(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        mallory = await server.user(service, "mallory")
+        file = await upload(user, await a_conversation(user))
+        gone = await upload(user, await a_conversation(user))
+        await user.delete(f"/v1/files/{gone['id']}")
+        for by, file_id in ((mallory, file["id"]), (user, gone["id"])):
+            response = await by.post("/v1/turns", json={"message": "?", "attachment_ids": [file_id]})
+            assert code_of(response) == (404, "not_found")
 
 
 class TestWhatTheModelSees:

@@ -431,6 +431,24 @@ class TestSignedPuts:
         async with httpx.AsyncClient(trust_env=False, timeout=120) as stranger:
             assert code_of(await stranger.put(server.url + expired, content=b"hello")) == (401, "unauthorized")
 
+    async def test_a_file_for_the_bucket_may_come_through_the_server(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in buckets.shared_environ().items():
+            monkeypatch.setenv(name, value)
+        settings = settings_for(tmp_path, files_url=f"s3://{buckets.BUCKET}/{secrets.token_hex(8)}")
+        async with ApiServer.start(settings) as server:
+            user = await server.user(await server.operator())
+            body = {"name": "a.txt", "size": 5, "mime_type": "text/plain"}
+            straight = (await user.post("/v1/files", json=body)).json()
+            assert not straight["upload"]["url"].startswith(server.url)
+            through = (await user.post("/v1/files", json={**body, "through_server": True})).json()
+            assert through["upload"]["url"].startswith(f"{server.url}/v1/files/{through['file']['id']}/content?")
+            assert (await put(through, b"hello")).status_code == 204
+            done = await user.post(f"/v1/files/{through['file']['id']}/complete")
+            assert done.status_code == 200, done.text
+            assert (await user.get(f"/v1/files/{through['file']['id']}/content")).content == b"hello"
+
     async def test_not_for_a_file_that_was_deleted(self, server: ApiServer, user: Client) -> None:
         promised = await announce(user, "a.txt", b"hello")
         assert (await user.delete(f"/v1/files/{promised['file']['id']}")).status_code == 204
@@ -583,7 +601,6 @@ class TestSaving:
     async def test_from_there_into_a_bag(self, user: Client) -> None:
         saved = (await user.post(f"/v1/files/{(await upload(user, await a_conversation(user)))['id']}/save")).json()
         target = await a_conversation(user)
-        assert code_of(await user.post("/v1/turns", json={"message": "?", "attachment_ids": [saved["id"]]}))[0] == 422
         copy = (await user.post(f"/v1/files/{saved['id']}/save", json={"conversation_id": target})).json()
         assert copy["conversation_id"] == target
         await user.ask(conversation_id=target, attachment_ids=[copy["id"]])

@@ -1,4 +1,8 @@
-"""What an import brings along: the agent of an export, the instructions of a foreign history."""
+"""What an import brings along: the agent of an export, the instructions of a foreign history, branches of ChatGPT."""
+
+import io
+import zipfile
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -165,3 +169,152 @@ class TestAMessageWithoutContent:
         assert code_of(response) == (422, "invalid_request")
         assert response.json()["detail"].startswith("Item 2: the message of the assistant has no content. Remove it")
         assert (await service.read("/v1/conversations"))["data"] == []
+
+
+def chatgpt(*, title: str = "Weather") -> Json:
+    """A conversation of ChatGPT's export in which the question was asked twice, and the first was answered twice."""
+
+    def node(parent: str | None, role: str, text: str, *children: str) -> Json:
+        content = {"content_type": "text", "parts": [text]}
+        message = {"author": {"role": role}, "content": content, "create_time": 1_700_000_000.0}
+        return {"parent": parent, "children": list(children), "message": message}
+
+    return {
+        "title": title,
+        "create_time": 1_700_000_000.0,
+        "current_node": "a2",
+        "mapping": {
+            "root": {"parent": None, "children": ["q1", "q2"], "message": None},
+            "q1": node("root", "user", "Rain?", "a1", "b1"),
+            "a1": node("q1", "assistant", "No."),
+            "b1": node("q1", "assistant", "Perhaps."),
+            "q2": node("root", "user", "Weather?", "a2"),
+            "a2": node("q2", "assistant", "Sunny."),
+        },
+    }
+
+
+def zipped(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name.replace("__", "."), data)
+    return buffer.getvalue()
+
+
+async def shown(service: Client, conversation_id: str) -> list[tuple[str, str]]:
+    messages = (await service.read(f"/v1/conversations/{conversation_id}/messages"))["data"]
+    return [(one["role"], "".join(part.get("text", "") for part in one["content"])) for one in messages]
+
+
+class TestAnExportOfChatGPT:
+    @both
+    @pytest.mark.parametrize("as_zip", [False, True])
+    async def test_becomes_conversations_with_all_their_branches(self, service: Client, as_zip: bool) -> None:
+        document = msgspec.json.encode([chatgpt(), chatgpt(title="Other")])
+        if as_zip:
+            document = zipped(conversations__json=document, chat__html=b"<html>", user__json=b"{}")
+        response = await service.post("/v1/import", content=document)
+        assert response.status_code == 201, response.text
+        made = response.json()["conversations"]
+        assert [one["title"] for one in made] == ["Weather", "Other"]
+        assert response.json()["conversation"] == made[0]
+        path = f"/v1/conversations/{made[0]['id']}"
+        assert await shown(service, made[0]["id"]) == [("user", "Weather?"), ("assistant", "Sunny.")]
+        messages = (await service.read(f"{path}/messages"))["data"]
+        siblings = messages[0]["siblings"]
+        assert len(siblings) == 3
+        assert (await service.patch(path, json={"head_turn_id": siblings[1]})).status_code == 200
+        assert await shown(service, made[0]["id"]) == [("user", "Rain?"), ("assistant", "Perhaps.")]
+        await service.ask("Really?", conversation_id=made[0]["id"])
+        assert (await service.read(path))["message_count"] == 4
+
+    async def test_is_found_by_the_search(self, service: Client) -> None:
+        await service.post("/v1/import", content=msgspec.json.encode([chatgpt()]))
+        found = (await service.read("/v1/conversations", params={"q": "sunny"}))["data"]
+        assert [one["title"] for one in found] == ["Weather"]
+
+    async def test_with_one_broken_conversation_is_refused_whole(self, service: Client) -> None:
+        broken = chatgpt()
+        broken["mapping"]["a2"]["message"]["author"]["role"] = "robot"
+        response = await service.post("/v1/import", content=msgspec.json.encode([chatgpt(), broken]))
+        assert code_of(response) == (422, "invalid_request")
+        assert "Conversation 1 ('Weather'), message 'a2'" in response.json()["detail"]
+        assert (await service.read("/v1/conversations"))["data"] == []
+
+    async def test_of_several_conversations_takes_no_title(self, service: Client) -> None:
+        document = msgspec.json.encode([chatgpt(), chatgpt()])
+        response = await service.post("/v1/import", content=document, params={"title": "Mine"})
+        assert code_of(response) == (422, "invalid_request")
+
+
+class TestHostileFiles:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: zipped(other__json=b"[]"),
+            lambda: b"PK\x03\x04 and nothing more",
+            lambda: zipped(conversations__json=b"[" + b" " * 120_000_000 + b"]"),
+            lambda: zipped(conversations__json=b"["),
+            lambda: b"[" * 100_000,
+        ],
+        ids=["no conversations", "no zip", "a bomb", "no JSON", "deep"],
+    )
+    async def test_are_refused(self, service: Client, make: Callable[[], bytes]) -> None:
+        response = await service.post("/v1/import", content=make())
+        assert code_of(response) == (422, "invalid_request")
+
+    async def test_of_very_many_small_values_are_refused_before_they_are_read(self, service: Client) -> None:
+        response = await service.post("/v1/import", content=b"[" + b"{}," * 5_000_001 + b"{}]")
+        assert code_of(response) == (413, "body_too_large")
+
+    async def test_zips_of_very_many_files_are_refused(self, service: Client) -> None:
+        many = zipped(conversations__json=b"[]") + b"PK\x01\x02" * 60_000
+        response = await service.post("/v1/import", content=many)
+        assert code_of(response) == (413, "body_too_large")
+
+
+class TestOtherForms:
+    @both
+    async def test_messages_of_the_ai_sdk_show_their_steps(self, service: Client) -> None:
+        call = {"type": "tool-weather", "toolCallId": "c1", "state": "output-available", "input": {}, "output": "clear"}
+        answer = {"role": "assistant", "parts": [call, {"type": "text", "text": "Sunny."}, {"type": "data-x"}]}
+        question = {"role": "user", "parts": [{"type": "text", "text": "Weather?"}]}
+        response = await service.post("/v1/import", content=msgspec.json.encode({"messages": [question, answer]}))
+        assert response.status_code == 201, response.text
+        assert ["data-x" in remark for remark in response.json()["remarks"]] == [True]
+        path = f"/v1/conversations/{response.json()['conversation']['id']}"
+        parts = (await service.read(f"{path}/messages"))["data"][1]["content"]
+        assert [part["type"] for part in parts] == ["step", "text", "text"]
+        replay = await service.read(f"{path}/replay", params={"provider": "anthropic"})
+        assert judge_anthropic({"messages": [*replay["messages"], ASK], "tools": [{"name": "weather"}]}) == []
+
+    @both
+    async def test_rows_of_a_database_and_those_of_earlier_times_are_shown(self, service: Client) -> None:
+        rows = [
+            {"role": "user", "content": "Hello", "content_blocks": None},
+            {"role": "assistant", "content": "Hi.", "content_blocks": None},
+            {"role": "user", "content": "Weather?", "content_blocks": None, "turn_id": "t1"},
+            {"role": "assistant", "content_blocks": [{"type": "text", "text": "Sunny."}], "turn_id": "t1"},
+        ]
+        response = await service.post("/v1/import", content=msgspec.json.encode(rows))
+        assert response.status_code == 201, response.text
+        assert await shown(service, response.json()["conversation"]["id"]) == [
+            ("user", "Hello"),
+            ("assistant", "Hi."),
+            ("user", "Weather?"),
+            ("assistant", "Sunny."),
+        ]
+
+    @both
+    async def test_legacy_rows_of_an_export_are_shown_and_found(self, service: Client) -> None:
+        made = await imported(service, msgspec.json.encode([ASK, DONE]))
+        export = msgspec.json.decode((await service.get(f"/v1/conversations/{made['id']}/export")).content)
+        for turn in export["exported"]["turns"]:
+            for row in turn["rows"]:
+                text = row["blocks"][0]["text"]
+                row |= {"blocks": [], "display": None, "legacy": {"content": f"Old: {text}"}}
+        again = await imported(service, msgspec.json.encode(export))
+        assert await shown(service, again["id"]) == [("user", "Old: Weather?"), ("assistant", "Old: Sunny.")]
+        found = (await service.read("/v1/conversations", params={"q": "old sunny"}))["data"]
+        assert [one["id"] for one in found] == [again["id"]]

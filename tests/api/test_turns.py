@@ -414,6 +414,30 @@ class TestBusy:
         for pause in gates:
             pause.opened.set()
 
+    @both
+    async def test_interrupt_may_drop_what_waits(self, server: ApiServer, user: Client) -> None:
+        gates = [ModelPause() for _ in range(2)]
+        for pause in gates:
+            server.scripts.say("So ", pause(), "it is.")
+        first = await user.ask("One", background=True)
+        await gates[0].reached.wait()
+        again = {"conversation_id": first["conversation_id"], "background": True}
+        waiting = [await user.ask(text, **again, if_busy="enqueue") for text in ("Two", "Three")]
+        urgent = await user.ask("Stop all that", **again, if_busy="interrupt", drop_queue=True)
+        await gates[1].reached.wait()
+        conversation = await user.read(f"/v1/conversations/{first['conversation_id']}")
+        assert conversation["running_turn"]["id"] == urgent["turn_id"]
+        assert texts_of(conversation) == []
+        for one in waiting:
+            assert (await user.read(f"/v1/turns/{one['turn_id']}"))["status"] == "cancelled"
+        for pause in gates:
+            pause.opened.set()
+
+    async def test_only_an_interruption_drops_what_waits(self, user: Client) -> None:
+        response = await user.post("/v1/turns", json={"message": "Hi", "if_busy": "enqueue", "drop_queue": True})
+        assert code_of(response) == (422, "invalid_request")
+        assert "interrupt" in response.json()["detail"]
+
 
 class TestTheQueue:
     @both

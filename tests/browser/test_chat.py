@@ -247,7 +247,7 @@ class TestFailure:
         chat = await ChatPage.open(harness)
         await chat.send("long " * 1_000)
         await expect(chat.questions.get_by_role("alert")).to_contain_text("This message was not sent. The body is over")
-        await chat.page.get_by_role("button", name="Remove", exact=True).click()
+        await chat.page.get_by_role("button", name="Do not send").click()
         await expect(chat.questions).to_have_count(0)
 
 

@@ -84,7 +84,7 @@ class TestContrast:
         await chat.page.route("**/v1/turns", lambda route: route.fulfill(status=413, json={}))
         await chat.send("Too long")
         await expect(chat.questions.get_by_role("alert")).to_be_visible()
-        assert await low_contrast(chat.page, "Try again", "Remove") == []
+        assert await low_contrast(chat.page, "Try again", "Do not send") == []
         await chat.page.route("**/v1/conversations/*", lambda route: route.abort())
         # A notice disappears after some seconds.
         await chat.page.evaluate("window.setTimeout = () => 0")

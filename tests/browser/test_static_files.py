@@ -75,8 +75,7 @@ class TestUnbuiltPage:
     async def test_is_replaced_by_a_text_that_says_how_to_build_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert not BundledPage(tmp_path).is_built
-        monkeypatch.setattr("turnkeep.api.app.BundledPage", lambda: BundledPage(tmp_path))
+        monkeypatch.setattr("turnkeep.api.app.BundledPage", lambda origin: BundledPage(origin, tmp_path))
         async with (
             ApiServer.start(settings_for(tmp_path)) as server,
             httpx.AsyncClient(trust_env=False, timeout=120) as client,

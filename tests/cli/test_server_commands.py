@@ -99,6 +99,18 @@ class TestExportAndImport:
         assert made["title"] == "From elsewhere"
         assert shell.json("chat", "And now?", "-c", made["id"])["status"] == "succeeded"
 
+    def test_an_export_of_chatgpt_is_imported_conversation_by_conversation(self, shell: Shell, tmp_path: Path) -> None:
+        said = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["Hello \ud83d"]}}
+        empty: dict[str, Any] = {"mapping": {"root": {"message": None}}, "title": "Nothing"}
+        talks = [{"title": f"Talk {n}", "mapping": {"a": {"message": said}}} for n in range(2)]
+        file = tmp_path / "export.zip"
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("conversations.json", json.dumps([*talks, empty]))
+        assert [one["title"] for one in shell.lines("import", str(file))] == ["Talk 0", "Talk 1"]
+        listed = tmp_path / "conversations.json"
+        listed.write_text(json.dumps(talks))
+        assert len(shell.lines("import", str(listed))) == 2
+
     def test_json_lines_from_standard_input_with_remarks(self, shell: Shell) -> None:
         audio = {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}
         done = shell.here("import", "-", input="\n".join(map(json.dumps, [audio, {"role": "user", "content": "Hi"}])))

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.compiler.histories import row
-from turnkeep.compiler.utterances import arguments_from, blocks_of, read
+from turnkeep.compiler.utterances import blocks_of, read
 from turnkeep.ids import CallId, FileId
+from turnkeep.model.legacy import arguments_from
 from turnkeep.model.messages import Legacy
 from turnkeep_client.wire.blocks import Block, FileRef, Image, Reasoning, Text, ToolResult, ToolUse
 

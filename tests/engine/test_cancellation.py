@@ -1,6 +1,7 @@
 """Stopping a turn, and what is left of it."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
@@ -8,6 +9,7 @@ from msgspec import structs
 from tests.engine.harness import DYING, QUICK, Cluster, Latch, kinds
 from turnkeep.compiler import compile
 from turnkeep.errors import NotFound
+from turnkeep.ids import TurnId
 from turnkeep.providers.scripted import Call, Until
 from turnkeep.tools.functions import tool
 from turnkeep_client.wire.blocks import StepPart, TextPart, ToolResult, ToolUse
@@ -148,6 +150,35 @@ class TestReadersWhoLeave:
             return (await cluster.store.turn(cluster.ann, claimed.turn.id)).status == "cancelled"
 
         await cluster.until(is_stopped)
+
+    async def test_start_the_grace_with_the_last_of_them(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latch = Latch()
+        engine = await cluster.enter([["Once", Until(latch.pass_through), " more"]])
+        told: list[tuple[list[TurnId], float]] = []
+        unwatch = cluster.store.unwatch
+
+        async def remembered(turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+            told.append((list(turn_ids), seconds))
+            await unwatch(turn_ids, seconds=seconds)
+
+        async def is_told() -> bool:
+            return bool(told)
+
+        monkeypatch.setattr(cluster.store, "unwatch", remembered)
+        turn_id = (await cluster.ask(engine)).turn.id
+        with engine.attach(turn_id):
+            with engine.attach(turn_id):
+                await latch.reached.wait()
+            await asyncio.sleep(0.5)
+            assert told == []
+        await cluster.until(is_told)
+        assert told == [([turn_id], QUICK.disconnect_grace_seconds)]
+        latch.open()
+        assert (await engine.wait(turn_id)).status == "succeeded"
+        await asyncio.sleep(0.5)
+        assert len(told) == 1  # a turn that has ended needs no grace
 
     async def test_are_not_missed_while_they_read_where_there_is_no_grace(self, cluster: Cluster) -> None:
         settings = structs.replace(QUICK, disconnect_grace_seconds=0.0)

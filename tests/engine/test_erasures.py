@@ -92,7 +92,9 @@ class AwayFirst:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def tidy(self, erased: Sequence[str]) -> None: ...
+    async def delete(self, storage_keys: Sequence[str]) -> None: ...
+
+    async def tidy(self) -> None: ...
 
     async def erase(
         self,

@@ -1,13 +1,16 @@
 """What the sweeper takes away."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster
-from turnkeep.errors import NotFound
+from turnkeep.errors import NotFound, Unavailable
 from turnkeep.model.knowledge import Column
+from turnkeep.store.commands import NewConversation, Purged
 
 
 def remembered(asked: list[str], verb: str, real: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
@@ -55,6 +58,49 @@ class TestADeletedConversation:
         await cluster.until(is_erased)
         with pytest.raises(NotFound):
             await cluster.store.restore_conversation(cluster.ann, turn.conversation_id)
+
+    async def test_is_erased_however_many_there_are_in_one_round(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for _ in range(120):
+            made = await cluster.store.create_conversation(cluster.ann, NewConversation())
+            await cluster.store.delete_conversation(cluster.ann, made.id)
+        purge, erased = cluster.store.purge, list[int]()
+
+        async def counting(**fields: Any) -> Purged:
+            purged = await purge(**fields)
+            erased.append(purged.conversations)
+            return purged
+
+        async def is_done() -> bool:
+            return sum(erased) == 120
+
+        monkeypatch.setattr(cluster.store, "purge", counting)
+        await asyncio.sleep(0.01)  # so that the last one was deleted before now
+        await cluster.enter([], settings=structs.replace(QUICK, retention_days=0.0))
+        await cluster.until(is_done, seconds=30)
+
+    async def test_is_erased_soon_also_if_the_database_was_away_at_first(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine = await cluster.enter([["Hi."]])
+        turn = await cluster.answer(engine)
+        await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
+        purge, failures = cluster.store.purge, [Unavailable("The database is away.")]
+
+        async def failing(**fields: Any) -> object:
+            if failures:
+                raise failures.pop()
+            return await purge(**fields)
+
+        monkeypatch.setattr(cluster.store, "purge", failing)
+        monkeypatch.setattr("turnkeep.engine.worker.PURGE_RETRY_SECONDS", 0.1)
+        await cluster.enter([], settings=structs.replace(QUICK, retention_days=0.0))
+
+        async def is_erased() -> bool:
+            return not await cluster.rows(turn.id)
+
+        await cluster.until(is_erased)
 
 
 class TestTheKeysOfRows:

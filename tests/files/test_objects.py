@@ -182,6 +182,7 @@ asyncio.run(LocalObjects(Path(sys.argv[1])).put("bag/a", endless()))
 
     async def test_has_no_upload_address(self, tmp_path: Path) -> None:
         assert await LocalObjects(tmp_path).upload_url("bag/a", seconds=60) is None
+        assert await LocalObjects(tmp_path).upload_origin() is None
 
     def test_every_error_of_a_full_disk_is_storage_full(self) -> None:
         for number in (27, 28, 122):
@@ -204,6 +205,9 @@ class TestBucket:
         async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
             assert (await client.put(url, content=b"hello")).status_code == 200
         assert await whole(bucket.read("incoming/a", start=0, end=5)) == b"hello"
+
+    async def test_all_addresses_have_one_origin(self, bucket: BucketObjects) -> None:
+        assert await bucket.upload_origin() == buckets.shared_environ()["AWS_ENDPOINT_URL"]
 
     async def test_a_forged_signature_is_refused_by_the_bucket(self, bucket: BucketObjects) -> None:
         url = await bucket.upload_url("incoming/a", seconds=60)

@@ -9,6 +9,7 @@ import pytest
 from tests.files.blocks import blocks, keys
 from tests.store.factories import Tenant, a_conversation, a_tenant
 from turnkeep.clock import FakeClock, system_clock
+from turnkeep.errors import NotFound
 from turnkeep.files.bag import Bag
 from turnkeep.files.keys import incoming_key
 from turnkeep.files.multipart import FormFile
@@ -19,6 +20,7 @@ from turnkeep.model.files import File
 from turnkeep.store.sqlite import SqliteStore
 
 DAY = 25 * 3600
+HOURS = 3 * 3600 + 1
 
 
 @pytest.fixture
@@ -79,13 +81,37 @@ class TestLeftovers:
         promised = await bag.promise(tenant.ann, None, name="a.txt", size=5, mime_type="")
         await bag.accept(promised.id, 5, blocks(b"hello"))
         silent = await bag.promise(tenant.ann, None, name="b.txt", size=5, mime_type="")
-        await sweeper.tidy([])
+        await sweeper.tidy()
         assert await keys(objects) == {incoming_key(promised.id)}
-        clock.advance(seconds=DAY)
+        clock.advance(seconds=HOURS)
         assert (await check_bag(store, objects, clock=clock)).is_clean, "it is still somebody's"
-        await sweeper.tidy([])
+        await sweeper.tidy()
         assert await keys(objects) == set()
         assert await store.pending_files([promised.id, silent.id]) == set()
+
+    async def test_a_file_that_no_message_came_to_name_is_removed_after_the_retention_period(
+        self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
+    ) -> None:
+        used = await a_file(bag, tenant, (await a_conversation(store, tenant.ann)).id)
+        saved = await bag.save(tenant.ann, used.id, None)
+        unused = (await bag.copy(tenant.ann, [used.id]))[used.id]
+        clock.advance(seconds=29 * 86_400)
+        await sweeper.drop_unfinished()
+        assert (await store.file(tenant.ann, unused)).status == "ready"
+        clock.advance(seconds=2 * 86_400)
+        await sweeper.drop_unfinished()
+        assert await keys(objects) == {used.storage_key, saved.storage_key}
+        with pytest.raises(NotFound):
+            await store.file(tenant.ann, unused)
+
+    async def test_an_upload_that_was_given_up_leaves_nothing(
+        self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant
+    ) -> None:
+        promised = await bag.promise(tenant.ann, None, name="a.txt", size=5, mime_type="")
+        await bag.accept(promised.id, 5, blocks(b"hello"))
+        await bag.delete(tenant.ann, promised.id)
+        assert await keys(objects) == set()
+        assert await store.all_files() == []
 
     async def test_a_purge_deletes_the_bytes_too(
         self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock
@@ -99,7 +125,7 @@ class TestLeftovers:
         assert len(await keys(objects)) == 3, "they can still be restored"
         clock.advance(seconds=10)
         purged = await store.purge(deleted_before=clock())
-        await sweeper.tidy(purged.storage_keys)
+        await sweeper.delete(purged.storage_keys)
         assert await keys(objects) == {stays.storage_key}
 
     async def test_a_deleted_conversation_keeps_its_bytes_until_then_and_gets_them_back(
@@ -142,7 +168,7 @@ class TestRounds:
     ) -> None:
         await objects.put("bag/ws/conv/nobody.txt", blocks(b"x"))
         clock.advance(seconds=DAY)
-        await sweeper.tidy([])
+        await sweeper.tidy()
         assert await keys(objects) == {"bag/ws/conv/nobody.txt"}, "not at once, when a server has just started"
-        await sweeper.tidy([])
+        await sweeper.tidy()
         assert await keys(objects) == set()

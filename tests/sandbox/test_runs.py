@@ -105,6 +105,23 @@ class TestTheTurnOfARun:
         listed = await user.read("/v1/files", params={"scope": "workspace"})
         assert [one["name"] for one in listed["data"]] == ["report.txt"]
 
+    async def test_its_files_can_be_attached_again(
+        self, server: ApiServer, service: Client, user: Client, runner: ScriptedRunner
+    ) -> None:
+        async def part(visit: Visit) -> None:
+            await visit.hand_back(report__txt=b"all well")
+            await visit.write(result("Written."))
+
+        runner.plays(part)
+        response, _ = await run(user, await an_agent(service))
+        [file] = (await user.read(f"/v1/turns/{response.headers['turnkeep-turn']}"))["files"]
+        asked = await user.ask("What does it say?", attachment_ids=[file["id"]])
+        [copy] = (await user.read(f"/v1/conversations/{asked['conversation_id']}/files"))["data"]
+        assert (copy["name"], copy["sha256"]) == ("report.txt", file["sha256"])
+        assert copy["id"] != file["id"]
+        runner.plays(part)
+        assert (await run(user, await an_agent(service), attachment_ids=[file["id"]]))[1][-1]["type"] == "result"
+
     async def test_is_in_no_history_counts_once_and_is_not_continued(
         self, service: Client, user: Client, runner: ScriptedRunner
     ) -> None:

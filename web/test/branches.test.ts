@@ -2,7 +2,6 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 
 import { Branches } from "../src/effects/branches";
-import type { Navigation } from "../src/effects/navigation";
 import { createServices } from "../src/effects/services";
 import { TabChannel } from "../src/effects/tabChannel";
 import { Uploads } from "../src/effects/uploads";
@@ -44,7 +43,7 @@ function opened(liveId: string | null = null) {
   const errors: unknown[] = [];
   const notes: string[] = [];
   const notices = { show: (text: string) => notes.push(text), report: (error: unknown) => errors.push(error) };
-  const uploads = new Uploads({ store, notices, navigation: {} as Navigation });
+  const uploads = new Uploads({ store, notices });
   const branches = new Branches({
     store,
     tabs: new TabChannel(),

@@ -8,7 +8,7 @@ import { createStore } from "../src/state/store";
 import type { OutgoingMessage } from "../src/state/thread";
 import { ApiError } from "../src/wire/client";
 import * as routes from "../src/wire/routes";
-import type { Me } from "../src/wire/types";
+import type { Me, Turn } from "../src/wire/types";
 
 vi.mock("../src/wire/routes");
 
@@ -56,7 +56,7 @@ describe("an outgoing message", () => {
     vi.mocked(routes.ask).mockRejectedValue(new ApiError(0, "unreachable", "No answer."));
     const asking = services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
     await vi.advanceTimersByTimeAsync(100);
-    services.outbox.remove("conv_1", outgoingOf(services)?.key ?? "");
+    services.outbox.takeBack("conv_1", outgoingOf(services)?.key ?? "");
     await vi.advanceTimersByTimeAsync(10_000);
     await asking;
     expect(routes.ask).toHaveBeenCalledTimes(1);
@@ -68,7 +68,7 @@ describe("an outgoing message", () => {
     let answer: (accepted: Awaited<ReturnType<typeof accepts>>) => void = () => undefined;
     vi.mocked(routes.ask).mockReturnValue(new Promise((resolve) => (answer = resolve)));
     const asking = services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
-    services.outbox.remove("conv_1", outgoingOf(services)?.key ?? "");
+    services.outbox.takeBack("conv_1", outgoingOf(services)?.key ?? "");
     answer(await accepts("t2"));
     await asking;
     expect(routes.cancel).toHaveBeenCalledWith("t2");
@@ -94,6 +94,73 @@ describe("an outgoing message", () => {
     vi.unstubAllGlobals();
   });
 
+  test("that is taken back is in the composer again, before what was written since", async () => {
+    const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    vi.mocked(routes.ask).mockRejectedValue(new ApiError(429, "quota_exceeded", "No more."));
+    const file = { type: "file", file_id: "file_1", name: "a.txt", mime_type: "text/plain", size: 1 } as const;
+    await services.outbox.send({ text: "Hello", attachments: [file], agentId: null, model: null, ifBusy: "enqueue" });
+    services.drafts.set("conv_1", "And more");
+    services.outbox.takeBack("conv_1", outgoingOf(services)?.key ?? "");
+    expect(outgoingOf(services)).toBeUndefined();
+    expect(services.drafts.get("conv_1")).toBe("Hello\n\nAnd more");
+    expect(services.store.get().uploads["conv_1"]).toMatchObject([{ name: "a.txt", stored: file }]);
+  });
+
+  test.each([
+    [null, "Hello"],
+    [5, ""],
+  ])("that was queued is in the composer again if its turn had not started", async (startedAt, draft) => {
+    const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    const outgoing: OutgoingMessage = { key: "own", text: "Hello", attachments: [], agent_id: null, model: null, if_busy: "enqueue", status: "queued", turn_id: "t2", error: null, created_at: 1 };
+    services.outbox.addQueued("conv_1", outgoing);
+    vi.mocked(routes.cancel).mockResolvedValue({ id: "t2", started_at: startedAt } as Turn);
+    vi.mocked(routes.conversation).mockReturnValue(new Promise(() => undefined));
+    vi.mocked(routes.messages).mockReturnValue(new Promise(() => undefined));
+    void services.outbox.cancelQueued("conv_1", "t2", "own");
+    await vi.waitFor(() => expect(outgoingOf(services)).toBeUndefined());
+    expect(services.drafts.get("conv_1")).toBe(draft);
+  });
+
+  test("that was queued stays if it could not be cancelled", async () => {
+    const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    const outgoing: OutgoingMessage = { key: "own", text: "Hello", attachments: [], agent_id: null, model: null, if_busy: "enqueue", status: "queued", turn_id: "t2", error: null, created_at: 1 };
+    services.outbox.addQueued("conv_1", outgoing);
+    vi.mocked(routes.cancel).mockRejectedValue(new ApiError(503, "unavailable", "Later."));
+    await services.outbox.cancelQueued("conv_1", "t2", "own");
+    expect(outgoingOf(services)).toEqual(outgoing);
+  });
+
+  test("that was refused stays in its conversation in every tab, until it is taken back", async () => {
+    const stored = storage("localStorage");
+    const [first, second] = [1, 2].map(() => createServices(createStore(newState({ page: "chat", conversationId: "conv_1" }))));
+    if (!first || !second) throw new Error("There are two.");
+    signInAs(user);
+    await signIn(first);
+    vi.mocked(routes.ask).mockRejectedValue(new ApiError(429, "quota_exceeded", "No more."));
+    await first.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+    await signIn(second);
+    expect(outgoingOf(second)).toMatchObject({ text: "Hello", status: "refused", error: { message: "No more." } });
+    await second.outbox.send({ text: "Too", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+    second.outbox.takeBack("conv_1", outgoingOf(second)?.key ?? "");
+    expect(JSON.parse(stored.get("turnkeep:refused") ?? "").unsent).toMatchObject([{ id: "conv_1", outgoing: { text: "Too" } }]);
+    vi.unstubAllGlobals();
+  });
+
+  test("that met the end of the session is sent after the next sign-in", async () => {
+    storage();
+    const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
+    signInAs(user);
+    await signIn(services);
+    vi.mocked(routes.ask).mockRejectedValue(new ApiError(401, "unauthorized", "Who are you?"));
+    await services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+    expect(services.store.get().session).toBe("signed_out");
+    vi.mocked(routes.ask).mockReturnValue(accepts("t2"));
+    await signIn(services);
+    await vi.waitFor(() => expect(outgoingOf(services)).toBeUndefined());
+    expect(routes.ask).toHaveBeenCalledTimes(2);
+    vi.unstubAllGlobals();
+  });
+
   test("is sent again after a reload, under the same key, until the server has accepted it", async () => {
     const stored = storage();
     const before = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
@@ -108,7 +175,7 @@ describe("an outgoing message", () => {
     await vi.waitFor(() => expect(outgoingOf(after)).toMatchObject({ text: "Hello", status: "refused" }));
     const [first, second] = vi.mocked(routes.ask).mock.calls;
     expect(second).toEqual(first);
-    after.outbox.remove("conv_1", outgoingOf(after)?.key ?? "");
+    after.outbox.takeBack("conv_1", outgoingOf(after)?.key ?? "");
     expect(stored.size).toBe(0);
     vi.unstubAllGlobals();
   });
@@ -166,14 +233,14 @@ describe("a second message in a new conversation", () => {
   test("creates the conversation if the first is removed, and is not sent if it is removed too", async () => {
     const { services, responses, sending, bodies } = sendTwo();
     const keys = services.store.get().threads["new"]?.outbox.map((one) => one.key) ?? [];
-    services.outbox.remove("new", keys[0] ?? "");
+    services.outbox.takeBack("new", keys[0] ?? "");
     responses[0]?.resolve(await accepts("t1"));
     await sending[0];
     expect(routes.cancel).toHaveBeenCalledWith("t1");
     expect(bodies()[1]).not.toHaveProperty("conversation_id");
 
     const other = sendTwo();
-    for (const { key } of other.services.store.get().threads["new"]?.outbox ?? []) other.services.outbox.remove("new", key);
+    for (const { key } of other.services.store.get().threads["new"]?.outbox ?? []) other.services.outbox.takeBack("new", key);
     other.responses[0]?.resolve(await accepts("t3"));
     await Promise.all(other.sending);
     expect(other.responses).toHaveLength(1);

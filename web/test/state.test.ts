@@ -250,9 +250,16 @@ describe("the list", () => {
 
   test("a refresh keeps the pages that were loaded after the first", () => {
     const fresh = { data: [conversation("d", { updated_at: 200 }), conversation("a", { updated_at: 100 })], next_cursor: "c" };
-    const list = reduceConversationList(listed("a", "b", "c"), { type: "conversations/refreshed", query: "", page: fresh });
+    const list = reduceConversationList(listed("a", "b", "c"), { type: "conversations/refreshed", query: "", page: fresh, known: new Set(["a", "b", "c"]) });
     expect(list.items.map((one) => one.id)).toEqual(["d", "a", "b", "c"]);
     expect(list.cursor).toBe("more");
+  });
+
+  test("a refresh keeps a conversation that was begun while its request was under way", () => {
+    const begun = reduceConversationList(listed("a", "b"), { type: "conversations/changed", conversation: conversation("new", { updated_at: 300 }) });
+    const page = { data: [conversation("a", { updated_at: 100 })], next_cursor: null };
+    const list = reduceConversationList(begun, { type: "conversations/refreshed", query: "", page, known: new Set(["a", "b"]) });
+    expect(list.items.map((one) => one.id)).toEqual(["new", "a"]);
   });
 
   test("is grouped by the calendar, not by hours", () => {

@@ -91,7 +91,7 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
 def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> list[Middleware]:
     """From the outside in."""
     layers = [Middleware(RequestMiddleware, runtime=runtime, metrics=metrics, tracing=tracing)]
-    page = BundledPage()
+    page = BundledPage(runtime.bag.objects.upload_origin)
     if page.is_built:
         layers.append(Middleware(PageMiddleware, page=page))
     if runtime.settings.allowed_origins:

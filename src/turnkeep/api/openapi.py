@@ -445,7 +445,9 @@ RESPONSES: dict[str, Any] = {
     "File": _file,
     "FileText": wire.FileText(file_id=FileId(FILE), text="Annual report", unit="page"),
     "Health": wire.Health(status="ok"),
-    "Imported": wire.Imported(conversation=_conversation, remarks=["A picture became a line of text."]),
+    "Imported": wire.Imported(
+        conversation=_conversation, remarks=["A picture became a line of text."], conversations=[_conversation]
+    ),
     "Erasure": wire.Erasure(
         id=_id("erasure", 12),
         status="done",

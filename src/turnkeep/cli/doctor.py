@@ -185,6 +185,8 @@ def _judge(transcript: Transcript, document: Any) -> list[Violation]:
             return judge_openai_responses({"store": False, **body, "input": messages}) if messages else []
         case "openai_chat" | "plain":
             return judge_openai_chat({**body, "messages": messages}) if messages else []
+        case "ai_sdk" | "rows":
+            raise Defect("`read_transcript` refuses these forms.")
 
 
 def _unwrapped(item: Any) -> dict[str, Any]:

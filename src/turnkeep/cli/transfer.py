@@ -4,6 +4,7 @@ An export is lossless (JSON) or for reading (Markdown). An import takes our own 
 """
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,11 +15,16 @@ from turnkeep.cli.markdown import conversation_as_markdown
 from turnkeep.cli.output import clean_json, clean_text, print_lines, remark, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest, TurnkeepError
+from turnkeep.files.zip_files import ZipReader
+from turnkeep.transfer.chatgpt import is_chatgpt_export, is_conversation_file, read_chatgpt_export
+from turnkeep.transfer.transcripts import without_surrogates
 from turnkeep_client.sync import Turnkeep
 from turnkeep_client.wire import Conversation
 
-Form = Literal["anthropic", "openai_chat", "openai_responses", "plain"]
+Form = Literal["anthropic", "openai_chat", "openai_responses", "ai_sdk", "rows", "plain"]
 Format = Literal["json", "markdown"]
+UNPACKED_BYTES = 16 * 1024**3
+ZIP_FILES = 1_000_000
 
 
 @asks_a_server
@@ -90,16 +96,20 @@ def import_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make conversations of files: exports of Turnkeep, or lists of messages from elsewhere.
+    """Make conversations of files: exports of Turnkeep or ChatGPT, or lists of messages from elsewhere.
 
-    Anthropic messages, OpenAI chat messages, OpenAI Responses items and plain `{role, content}` lists are known, alone
-    or inside a request body. Leading system and developer messages are kept, and a message without content is refused.
-    A conversation that a provider refused elsewhere can be continued here. With a service key, `--user` says whom the
-    conversations belong to; with the local key they are the operator's own, and visible on the page.
+    Anthropic messages, OpenAI chat messages, OpenAI Responses items, messages of the AI SDK (`parts`), rows with
+    `content_blocks` and plain `{role, content}` lists are known, alone or inside a request body. ChatGPT's export is
+    the whole zip or its conversations.json; each conversation keeps its branches. Leading system and developer messages
+    are kept, and a message without content is refused. A conversation that a provider refused elsewhere can be
+    continued here. With a service key, `--user` says whom the conversations belong to; with the local key they are the
+    operator's own, and visible on the page.
 
     **Examples**
 
     - `turnkeep import backup.jsonl`
+
+    - `turnkeep import chatgpt-export.zip --user ann`
 
     - `turnkeep import messages.json --title "From the old system" --user ann`
 
@@ -129,18 +139,21 @@ def import_(
 
 
 def read_documents(path: Path) -> list[bytes]:
-    """The documents of a file: one, or several exports line by line. Lines that are messages are one document."""
+    """The documents of a file: one, or several exports line by line, or each conversation of ChatGPT's export. Lines
+    that are messages are one document."""
     try:
         raw = typer.get_binary_stream("stdin").read() if str(path) == "-" else path.read_bytes()
     except FileNotFoundError as exc:
         raise InvalidRequest(f"There is no file {path}.") from exc
     except OSError as exc:
         raise InvalidRequest(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+    if raw.startswith(b"PK\x03\x04"):
+        return [document for part in _unzipped(raw) for document in _conversations(part)]
     raw = raw.removeprefix(b"\xef\xbb\xbf").strip()
     if not raw:
         raise InvalidRequest(f"{path} is empty.")
-    if _parsed(raw) is not None:
-        return [raw]
+    if (document := _parsed(raw)) is not None:
+        return _conversations(raw) if is_chatgpt_export(document) else [raw]
     lines = [line for line in raw.splitlines() if line.strip()]
     parsed = [_parsed(line) for line in lines]
     if any(line is None for line in parsed):
@@ -151,6 +164,23 @@ def read_documents(path: Path) -> list[bytes]:
     if any(exports):
         raise InvalidRequest(f"{path} mixes exports with other lines. Import them separately.")
     return [json.dumps(parsed, ensure_ascii=False).encode()]
+
+
+def _unzipped(raw: bytes) -> list[bytes]:
+    """The files of ChatGPT's zip that hold conversations."""
+    archive = ZipReader(BytesIO(raw), max_bytes=UNPACKED_BYTES, max_files=ZIP_FILES)
+    found = sorted((entry for entry in archive.entries if is_conversation_file(entry.path)), key=lambda one: one.path)
+    if not found:
+        raise InvalidRequest("This zip has no conversations.json, so it is not an export of ChatGPT.")
+    return [b"".join(archive.pieces(entry)) for entry in found]
+
+
+def _conversations(raw: bytes) -> list[bytes]:
+    """Each conversation of ChatGPT's export alone, without those in which nothing was said. So an export of any size
+    fits into requests. All of them are read here first: one that is not valid is refused before any is sent."""
+    document = _parsed(raw)
+    listed = document if isinstance(document, list) else [document]
+    return [json.dumps(without_surrogates(each)).encode() for each in listed if read_chatgpt_export(each)]
 
 
 def _parsed(raw: bytes) -> Any:

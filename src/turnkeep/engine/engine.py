@@ -3,8 +3,9 @@
 `ClaimBuilder` makes the claim of a question, with the agent as it is at this moment.
 
 `AttachedReaders` keeps turns in the foreground alive. Such a turn goes on while a client reads its stream or waits for
-its answer. The worker reports the turns that have readers here. When the last reader leaves, `watched_until` is not
-moved any more, and once it has passed any worker may ask for a stop.
+its answer. The worker reports the turns that have readers here. When the last reader leaves, `watched_until` becomes
+the end of the grace period, and once it has passed any worker may ask for a stop. A reader on another worker moves it
+again with the next report.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.config import EngineSettings
 from turnkeep.engine.erasure import Eraser
@@ -24,7 +25,7 @@ from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
 from turnkeep.engine.worker import EndedTurn, Sweeper, TurnRecord, Worker
-from turnkeep.errors import InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
+from turnkeep.errors import AttachedElsewhere, InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.conversations import Conversation, first_event
@@ -54,6 +55,7 @@ class Options(Struct, frozen=True, kw_only=True):
     agent_id: AgentId | None = None
     model: str | None = None
     if_busy: IfBusy = "reject"
+    drop_queue: bool = False
     background: bool = False
     source: TurnSource = "api"
     metadata: JsonObject = {}
@@ -84,12 +86,13 @@ class Engine:
         self._hub = services.hub
         self._observer = services.observer
         self._sandboxes = services.sandboxes
+        self._file_copies = services.file_copies
         self.draining = asyncio.Event()
         self._leases = Leases(services.store, services.settings, services.observer)
-        self._readers = AttachedReaders(services.store, services.settings, services.observer)
         self._outbox = OutboxDelivery(services.store, services.outbox_sink, services.observer)
         self._worker = Worker(services, self._leases, self._outbox, name=worker)
-        self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.window_seconds)
+        self._readers = AttachedReaders(services.store, services.settings, services.observer, self._worker.holds)
+        self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.grace_seconds)
         self.eraser = Eraser(
             services,
             stop_turn=self.stop_turn,
@@ -122,6 +125,7 @@ class Engine:
             asyncio.create_task(self._leases.keep(), name="renew leases"),
             asyncio.create_task(self._readers.report(), name="report readers"),
             asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
+            asyncio.create_task(self._sweeper.purge_for_ever(), name="purge"),
             asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
             asyncio.create_task(poll(self._store, self._hub), name="poll for readers"),
         ]
@@ -159,7 +163,7 @@ class Engine:
             await self._ensure_sandbox(question)
         asked_at = time.monotonic()
         with self._worker.acquisition():
-            claimed = await self._store.claim(claim)
+            claimed = await self._claim(claim)
             turn, held = claimed.turn, claimed.held
             if held is not None and self.draining.is_set():
                 with suppress(WorldError):  # then its lease ends, and another worker adopts it a little later
@@ -180,6 +184,21 @@ class Engine:
         elif claimed.is_new and question.options.if_busy == "interrupt":
             self._worker.stop_conversation(turn.conversation_id, before=turn.id)
         return claimed
+
+    async def _claim(self, claim: Claim) -> Claimed:
+        """Claim the turn. Files that belong elsewhere are attached as copies; only the store knows which they are."""
+        try:
+            return await self._store.claim(claim)
+        except AttachedElsewhere as elsewhere:
+            if self._file_copies is None:
+                raise
+            copies = await self._file_copies.copy(claim.principal, elsewhere.file_ids)
+        attached = tuple(copies.get(file_id, file_id) for file_id in claim.attachment_ids)
+        try:
+            return await self._store.claim(structs.replace(claim, attachment_ids=attached))
+        except BaseException:
+            await asyncio.shield(self._file_copies.discard(list(copies.values())))
+            raise
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
         """Whether the idempotency key was used for the same request before. Raises IdempotencyConflict if it was used
@@ -341,6 +360,7 @@ class ClaimBuilder:
             beside=question.beside,
             attachment_ids=question.attachment_ids,
             if_busy=options.if_busy,
+            drop_queue=options.drop_queue,
             queue_limit=self._settings.queue_limit,
             background=options.background,
             watched_seconds=None if options.background else self._watched_seconds,
@@ -454,49 +474,77 @@ class ClaimBuilder:
 
 
 class AttachedReaders:
-    """The readers that are attached to turns through this worker."""
+    """The readers that are attached to turns through this worker. `holds` says whether this worker runs a turn."""
 
-    def __init__(self, store: TurnStore, settings: EngineSettings, observer: Observer) -> None:
+    def __init__(
+        self, store: TurnStore, settings: EngineSettings, observer: Observer, holds: Callable[[TurnId], bool]
+    ) -> None:
         self._store = store
         self._every_seconds = settings.watch_seconds
-        self._window_seconds = max(settings.disconnect_grace_seconds, LATE_SECONDS) + settings.watch_seconds
+        # Not shorter than the time until the next report of another worker, which may have readers of the same turn.
+        self._grace_seconds = max(settings.disconnect_grace_seconds, settings.watch_seconds + LATE_SECONDS)
         self._observer = observer
+        self._holds = holds
         self._readers: Counter[TurnId] = Counter()
-        self._came = asyncio.Event()
+        self._left: set[TurnId] = set()
+        """Turns whose last reader has left since the last report."""
+        self._held: set[TurnId] = set()
+        """Turns with readers that this worker has run. One that it does not run any more has ended."""
+        self._changed = asyncio.Event()
 
     @property
-    def window_seconds(self) -> float:
-        """How long a turn counts as watched after the last report."""
-        return self._window_seconds
+    def grace_seconds(self) -> float:
+        """How long a turn goes on after its last reader has left."""
+        return self._grace_seconds
 
     @contextmanager
     def attach(self, turn_id: TurnId) -> Iterator[None]:
         """While this is open, the turn has a reader."""
         self._readers[turn_id] += 1
-        self._came.set()
+        self._left.discard(turn_id)
+        if self._holds(turn_id):
+            self._held.add(turn_id)
+        self._changed.set()
         try:
             yield
         finally:
             self._readers[turn_id] -= 1
             if not self._readers[turn_id]:
                 del self._readers[turn_id]
+                self._left.add(turn_id)
+                self._changed.set()
 
     async def report(self) -> None:
-        """Report for ever which turns have readers: at once when a reader comes, then at an even pace."""
+        """Report for ever which turns have readers, and which have none any more: at once when a reader comes or the
+        last one leaves, then at an even pace."""
         while True:
-            if not self._readers:
-                self._came.clear()
-                await self._came.wait()
-            self._came.clear()
+            if not self._readers and not self._left:
+                self._changed.clear()
+                await self._changed.wait()
+                await self._pause()
+            self._changed.clear()
             try:
-                await self._store.watch(list(self._readers), seconds=self._window_seconds)
+                await self._tell()
             except WorldError:
                 pass  # reported again in a moment; the window is longer than a short outage
             except Exception as exc:  # a report that fails must not end all reports
                 self._observer.defect(None, exc)
             try:
                 async with asyncio.timeout(self._every_seconds):
-                    await self._came.wait()
-                await asyncio.sleep(min(0.05, self._every_seconds))  # readers that come at the same time are one report
+                    await self._changed.wait()
+                await self._pause()
             except TimeoutError:
                 continue
+
+    async def _pause(self) -> None:
+        """Readers that come or leave at the same time are one report. A turn that has ended is let go meanwhile."""
+        await asyncio.sleep(min(0.05, self._every_seconds))
+
+    async def _tell(self) -> None:
+        self._held.update(turn_id for turn_id in self._readers if self._holds(turn_id))
+        left = {turn_id for turn_id in self._left if turn_id not in self._held or self._holds(turn_id)}
+        self._left = set()
+        self._held.intersection_update(self._readers)
+        await self._store.watch(list(self._readers), seconds=self._grace_seconds + self._every_seconds)
+        if left:
+            await self._store.unwatch(sorted(left), seconds=self._grace_seconds)

@@ -169,7 +169,7 @@ class Eraser:
             # An upload that was under way when the conversation was hidden may have added a file since.
             left = await self._store.erase_conversations(job, some)
             if self._files is not None and left:
-                await self._files.tidy(left)
+                await self._files.delete(left)
             self._observer.erasure_reached("rows_erased", job.id)
 
     async def _erase_files(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> None:

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import UNSET
 
 from turnkeep.compiler.window import CHARS_PER_TOKEN
-from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import Assembly, FilesUnavailable, GrownHistory
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
 from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers

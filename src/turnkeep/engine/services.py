@@ -20,6 +20,7 @@ from turnkeep.engine.sandbox.runner_client import RunnerClient
 from turnkeep.ids import ConversationId, FileId, WorkspaceId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.prices import Prices
+from turnkeep.model.principals import Principal
 from turnkeep.providers.ports import Providers
 from turnkeep.store.ports import Store
 from turnkeep.streaming.ports import Hub
@@ -29,8 +30,8 @@ from turnkeep.tools.ports import Tools
 class FileCleanup(Protocol):
     """Erases the bytes of files whose rows the store has erased."""
 
-    async def tidy(self, erased: Sequence[str]) -> None:
-        """Erase these objects, and now and then whatever else was left over."""
+    async def delete(self, storage_keys: Sequence[str]) -> None:
+        """Erase these objects."""
 
     async def erase(
         self,
@@ -40,6 +41,20 @@ class FileCleanup(Protocol):
     ) -> None:
         """Erase the bytes of these files, uploads that are not complete included, and everything in the bags of these
         conversations."""
+
+    async def tidy(self) -> None:
+        """Erase uploads that were not completed, files that no message came to name, and now and then whatever else was
+        left over. It is called every ten minutes."""
+
+
+class FileCopies(Protocol):
+    """Copies files, so that they can be attached where they do not belong."""
+
+    async def copy(self, principal: Principal, file_ids: Sequence[FileId]) -> dict[FileId, FileId]:
+        """Copies of these files that belong to no conversation yet, by the ids of the files. All of them or none."""
+
+    async def discard(self, file_ids: Sequence[FileId]) -> None:
+        """Erase those of these copies that no message names."""
 
 
 class LoopServices(Struct, frozen=True, kw_only=True):
@@ -65,6 +80,8 @@ class Services(LoopServices, frozen=True, kw_only=True):
     files: FileReader | None = None
     """Reads the attachments of a history; without it they are only named."""
     file_cleanup: FileCleanup | None = None
+    file_copies: FileCopies | None = None
+    """Without it, only files of the same conversation can be attached."""
     outbox_sink: OutboxSink = field(default_factory=AuditLog)
     """Takes the entries of the outbox to the outside."""
     sandboxes: RunnerClient | None = None

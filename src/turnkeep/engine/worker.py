@@ -39,7 +39,9 @@ from turnkeep.tools.registry import FixedToolbox
 from turnkeep_client.wire.events import Failure, Recorded
 
 ADOPT_AT_ONCE = 50
-PURGE_EVERY_SWEEPS = 600
+PURGE_SECONDS = 600.0
+PURGE_RETRY_SECONDS = 60.0
+"""The pause after a purge that failed, because the database or the bucket was away."""
 DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
 KNOWLEDGE_STEPS = 200
@@ -465,7 +467,8 @@ class Sweeper:
     """Does the periodic work of a worker. Every part of it may run on all workers at once.
 
     It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, keeps the search index
-    up to date, continues erasures, and erases what was deleted long ago.
+    up to date, and continues erasures. Beside that it erases what was deleted long ago: however long that takes, no
+    sweep waits for it.
     """
 
     def __init__(self, services: Services, worker: Worker, eraser: Eraser) -> None:
@@ -483,18 +486,26 @@ class Sweeper:
         self._adopt_from = 0.0
 
     async def sweep_for_ever(self) -> None:
-        sweeps = 0
         while True:
             try:
                 await self.sweep()
-                if sweeps % PURGE_EVERY_SWEEPS == 0:
-                    await self._purge()
             except WorldError:
                 pass  # the database is away; `_database_answered` measures for how long
             except Exception as exc:  # a sweep that fails must not end all sweeps
                 self._observer.defect(None, exc)
-            sweeps += 1
             await asyncio.sleep(self._pause_seconds)
+
+    async def purge_for_ever(self) -> None:
+        """Erase what was deleted long ago, all of it, at the start and then every ten minutes."""
+        while True:
+            pause = PURGE_SECONDS
+            try:
+                await self._purge()
+            except WorldError:
+                pause = PURGE_RETRY_SECONDS
+            except Exception as exc:  # a purge that fails must not end all purges
+                self._observer.defect(None, exc)
+            await asyncio.sleep(pause)
 
     async def sweep(self) -> None:
         """Sweep once: first what lets turns run, then the cleaning. A sweep that finds nothing to do is one query."""
@@ -538,10 +549,16 @@ class Sweeper:
 
     async def _purge(self) -> None:
         await self._purge_knowledge()
-        purged = await self._store.purge(deleted_before=int(self._clock() - self._settings.retention_days * DAY_MS))
+        deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
+        while True:
+            purged = await self._store.purge(deleted_before=deleted_before)
+            if not purged.conversations and not purged.storage_keys:
+                break
+            if self._file_cleanup is not None:
+                with suppress(WorldError):  # the bucket is away; the orphan sweep finds these objects
+                    await self._file_cleanup.delete(purged.storage_keys)
         if self._file_cleanup is not None:
-            with suppress(WorldError):  # the bucket is away; a later sweep erases the rest
-                await self._file_cleanup.tidy(purged.storage_keys)
+            await self._file_cleanup.tidy()
 
     async def _purge_knowledge(self) -> None:
         """Erase rows of deleted tables, and of imports whose server died. Small steps, so that other writes are not

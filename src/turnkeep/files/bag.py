@@ -142,23 +142,45 @@ class Bag:
         file = await self._store.file(principal, file_id)
         if file.status != "ready":
             raise Conflict("This file is not complete yet. Save it once its upload has ended.")
-        copy_id = new_file_id()
-        folder = Folder(principal.workspace_id, conversation_id, is_saved=conversation_id is None)
-        new = NewFile(
-            id=copy_id,
-            conversation_id=conversation_id,
-            name=file.name,
-            mime_type=file.mime_type,
-            size=file.size,
-            storage_key=storage_key(folder, copy_id, file.name),
-            source=file.source,
-            sha256=file.sha256,
-            is_saved=conversation_id is None,
-            crc32=file.crc32,
-        )
+        new = _copy_of(file, Folder(principal.workspace_id, conversation_id, is_saved=conversation_id is None))
         await self.objects.copy(file.storage_key, new.storage_key)
         [saved] = await commit(self.objects, [new.storage_key], lambda: self._add(principal, [new]))
         return saved
+
+    async def copy(self, principal: Principal, file_ids: Sequence[FileId]) -> dict[FileId, FileId]:
+        """Copies of files that the principal may read, by the ids of the files. They belong to no conversation yet, and
+        join the one that attaches them. All are made, or none."""
+        files = [await self._store.file(principal, file_id) for file_id in file_ids]
+        new = [_copy_of(file, Folder(principal.workspace_id, None)) for file in files]
+        try:
+            for file, copy in zip(files, new, strict=True):
+                await self.objects.copy(file.storage_key, copy.storage_key)
+        except BaseException:
+            await discard(self.objects, _keys(new))
+            raise
+        await commit(self.objects, _keys(new), lambda: self._add(principal, new))
+        return {file.id: copy.id for file, copy in zip(files, new, strict=True)}
+
+    async def discard(self, file_ids: Sequence[FileId]) -> None:
+        """Erase files that are of no use: uploads that were not completed, and files in no conversation. Others stay.
+
+        What cannot be erased now is erased later, as everything that was not attached.
+        """
+        with suppress(WorldError):
+            await self._discard(file_ids)
+
+    async def _discard(self, file_ids: Sequence[FileId]) -> int:
+        erased = await self._store.discard_files(file_ids)
+        for file_id, key in erased:
+            await discard(self.objects, [incoming_key(file_id), key])
+        return len(erased)
+
+    async def delete(self, principal: Principal, file_id: FileId) -> None:
+        """Delete a file. It can be restored with its conversation, unless it is an upload that was not completed: that
+        one is erased at once."""
+        file = await self._store.file(principal, file_id)
+        if file.status == "ready" or not await self._discard([file_id]):
+            await self._store.delete_file(principal, file_id)
 
     # Helpers of uploads
 
@@ -195,6 +217,22 @@ class Bag:
             sha256=inspector.sha256,
             crc32=inspector.crc32,
         )
+
+
+def _copy_of(file: File, folder: Folder) -> NewFile:
+    copy_id = new_file_id()
+    return NewFile(
+        id=copy_id,
+        conversation_id=folder.conversation_id,
+        name=file.name,
+        mime_type=file.mime_type,
+        size=file.size,
+        storage_key=storage_key(folder, copy_id, file.name),
+        source=file.source,
+        sha256=file.sha256,
+        is_saved=folder.is_saved,
+        crc32=file.crc32,
+    )
 
 
 def _keys(new: Sequence[NewFile]) -> list[str]:

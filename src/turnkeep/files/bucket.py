@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -116,6 +117,10 @@ class BucketObjects:
     async def upload_url(self, key: str, *, seconds: int) -> str | None:
         with _translated():
             return await obstore.sign_async(self._store, "PUT", key, timedelta(seconds=seconds))
+
+    async def upload_origin(self) -> str | None:
+        address = urlsplit(await self.upload_url("origin", seconds=1) or "")
+        return f"{address.scheme}://{address.netloc}"
 
 
 async def _chained(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -125,6 +125,9 @@ class LocalObjects:
     async def upload_url(self, key: str, *, seconds: int) -> str | None:
         return None
 
+    async def upload_origin(self) -> str | None:
+        return None
+
     def _fetch(self, key: str, start: int, end: int) -> "asyncio.Future[bytes]":
         return _in_thread(_piece, self._folder / key, start, end)
 

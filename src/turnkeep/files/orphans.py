@@ -1,7 +1,7 @@
 """The orphan sweep: compare rows with objects, and remove objects without a row and uploads that were never finished.
 
-Any worker may run any part at any time. Objects and rows younger than a day are left alone, because their upload may
-still be running.
+Any worker may run any part at any time. Objects younger than a day and uploads younger than three hours are left alone,
+because their upload may still be running.
 """
 
 import asyncio
@@ -16,8 +16,11 @@ from turnkeep.files.ports import Objects
 from turnkeep.ids import ConversationId, FileId, WorkspaceId
 from turnkeep.store.ports import FileStore
 
-GRACE_MS = 24 * 3_600_000
+DAY_MS = 24 * 3_600_000
+GRACE_MS = DAY_MS
 """Longer than any upload may take."""
+UNFINISHED_MS = 3 * 3_600_000
+"""The address of an upload is valid for an hour. An upload that began within it has two more hours."""
 FULL_EVERY = 144
 """A full comparison runs once in this many rounds: once a day, with a round every ten minutes."""
 SHOWN = 100
@@ -54,21 +57,27 @@ async def check_bag(store: FileStore, objects: Objects, *, clock: Clock = system
 
 
 class BagSweeper:
-    """Removes unfinished uploads, and objects that no row names."""
+    """Removes unfinished uploads, files that no conversation took in, and objects that no row names."""
 
-    def __init__(self, store: FileStore, objects: Objects, *, clock: Clock = system_clock) -> None:
+    def __init__(
+        self, store: FileStore, objects: Objects, *, retention_days: float = 30.0, clock: Clock = system_clock
+    ) -> None:
         self._store = store
         self._objects = objects
+        self._unused_ms = max(1.0, retention_days) * DAY_MS
         self._clock = clock
         self._rounds = 0
 
-    async def tidy(self, erased: Sequence[str]) -> None:
-        """Delete the objects of deleted rows, then unfinished uploads, and once a day all orphans.
+    async def delete(self, storage_keys: Sequence[str]) -> None:
+        """Delete these objects. Raises WorldError if the bucket cannot be reached."""
+        await self._objects.delete(storage_keys)
+
+    async def tidy(self) -> None:
+        """Delete unfinished uploads and unused files, and once a day all orphans.
 
         Raises WorldError if the bucket cannot be reached. A later round finds what was missed.
         """
         self._rounds += 1
-        await self._objects.delete(erased)
         await self.drop_unfinished()
         if self._rounds % FULL_EVERY == 2:
             await self.sweep()
@@ -87,9 +96,12 @@ class BagSweeper:
                 await self._objects.delete([found.key for found in page])
 
     async def drop_unfinished(self) -> None:
-        """Delete uploads that were not completed within a day: their rows and their bytes."""
-        before = self._clock() - GRACE_MS
-        while dropped := await self._store.drop_unfinished(created_before=before):
+        """Delete uploads that were not completed in time, and files that no conversation took in within the retention
+        period: their rows and their bytes."""
+        now = self._clock()
+        while dropped := await self._store.drop_unfinished(
+            created_before=now - UNFINISHED_MS, unused_before=int(now - self._unused_ms)
+        ):
             for file_id, key in dropped:
                 await self._objects.delete([incoming_key(file_id), key])
 

@@ -59,3 +59,6 @@ class Objects(Protocol):
 
     async def upload_url(self, key: str, *, seconds: int) -> str | None:
         """An address at which a client may PUT this object for a while; None if only the server can receive it."""
+
+    async def upload_origin(self) -> str | None:
+        """The origin of all these addresses, as `https://bucket.example.org`; None if there are none."""

@@ -71,6 +71,8 @@ def check_claim(claim: Claim) -> int:
         raise InvalidRequest("A turn beside another one needs the conversation of that turn.")
     if not claim.blocks and not claim.attachment_ids:
         raise InvalidRequest("The message is empty. Send a text or an attachment.")
+    if claim.drop_queue and claim.if_busy != "interrupt":
+        raise InvalidRequest("`drop_queue` belongs to `if_busy`: `interrupt`. Send both, or leave it out.")
     if len(set(claim.attachment_ids)) != len(claim.attachment_ids):
         raise InvalidRequest("The same attachment is named twice.")
     if claim.idempotency_key is not None:

@@ -70,6 +70,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     beside: TurnId | None = None
     attachment_ids: tuple[FileId, ...] = ()
     if_busy: IfBusy = "reject"
+    drop_queue: bool = False
     queue_limit: int = DEFAULT_QUEUE_LIMIT
     background: bool = False
     watched_seconds: float | None = None

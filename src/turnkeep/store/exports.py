@@ -4,7 +4,7 @@ An id of an export may exist in this database already, in another tenant. So an 
 conversation, its turns, messages and files get new ones, and every reference inside follows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar, assert_never
 
@@ -28,6 +28,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, events_from_rows, title_and_preview
 from turnkeep.model.files import File
+from turnkeep.model.legacy import legacy_blocks
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn, TurnReport
 from turnkeep.store.commands import Exported, TurnTrace
@@ -76,19 +77,31 @@ class _Header(Struct, frozen=True, kw_only=True):
     turnkeep_export: int
 
 
-def exported_from_rows(rows: Sequence[Message], *, title: str | None = None) -> Exported:
+def exported_from_rows(
+    rows: Sequence[Message],
+    *,
+    title: str | None = None,
+    parents: Mapping[TurnId, TurnId | None] | None = None,
+    head: TurnId | None = None,
+) -> Exported:
     """A conversation made of rows from elsewhere, in which every turn has succeeded.
 
-    Rows of one turn stand side by side. The final row of a turn gets the display that a live turn would have left.
+    Rows of one turn stand side by side. The final row of a turn gets the display that a live turn would have left. Each
+    turn follows the one before it, unless `parents` says which one it follows. `head` is the last turn in view.
     """
     if not rows:
         raise InvalidRequest("There is nothing to import: the history is empty.")
     conversation_id = new_conversation_id()
+    groups = [(turn_id, list(group)) for turn_id, group in groupby(rows, key=lambda row: row.turn_id)]
+    before = [None, *(turn_id for turn_id, _ in groups)]
+    parents = parents or dict(zip((turn_id for turn_id, _ in groups), before, strict=False))
+    head = head or groups[-1][0]
+    in_view = _chain(head, parents)
     traces: list[TurnTrace] = []
-    for ordinal, (turn_id, group) in enumerate(groupby(rows, key=lambda row: row.turn_id), start=1):
+    for ordinal, (turn_id, group) in enumerate(groups, start=1):
         own = [structs.replace(row, conversation_id=conversation_id) for row in group]
-        parent = traces[-1].turn.id if traces else None
-        turn = _ended_turn(own, turn_id, ordinal=ordinal, parent=parent)
+        turn = _ended_turn(own, turn_id, ordinal=ordinal, parent=parents[turn_id])
+        turn = structs.replace(turn, active=turn_id in in_view)
         traces.append(TurnTrace(turn=turn, rows=tuple(_with_display(turn, own)), events=(), logs=()))
     asked = next((row.blocks for row in rows if row.role == "user" and not row.internal), ())
     first_words, preview = title_and_preview(asked)
@@ -99,15 +112,25 @@ def exported_from_rows(rows: Sequence[Message], *, title: str | None = None) -> 
             user_id=None,
             title=title or first_words,
             preview=preview,
-            message_count=sum(not row.internal for row in rows),
-            turn_count=len(traces),
-            head_turn_id=traces[-1].turn.id,
+            message_count=sum(not row.internal for row in rows if row.turn_id in in_view),
+            turn_count=len(in_view),
+            head_turn_id=head,
             running_turn_id=None,
-            created_at=rows[0].created_at,
-            updated_at=rows[-1].created_at,
+            created_at=min(row.created_at for row in rows),
+            updated_at=max(row.created_at for row in rows),
         ),
         turns=tuple(traces),
     )
+
+
+def _chain(head: TurnId, parents: Mapping[TurnId, TurnId | None]) -> set[TurnId]:
+    """The turns from the first one to the head."""
+    chain: set[TurnId] = set()
+    turn_id: TurnId | None = head
+    while turn_id is not None and turn_id not in chain:
+        chain.add(turn_id)
+        turn_id = parents[turn_id]
+    return chain
 
 
 _NOWHERE = WorkspaceId("")
@@ -219,7 +242,7 @@ class _Renaming:
             id=self._messages[row.id],
             turn_id=self._turns[row.turn_id],
             conversation_id=self._conversation_id,
-            blocks=tuple(self._block(block) for block in row.blocks),
+            blocks=tuple(self._block(block) for block in _blocks_of(row)),
             display=None if row.display is None else self._parts(row.display),
             attachments=tuple(self._ref(ref) for ref in row.attachments),
             sources=tuple(self._source(source) for source in row.sources),
@@ -292,6 +315,11 @@ class _Renaming:
             turn_id=None,
             saved_at=None,
         )
+
+
+def _blocks_of(row: Message) -> tuple[Block, ...]:
+    """The blocks of a row. A legacy row gets its blocks now: readers and the search know no others."""
+    return row.blocks if row.blocks or row.legacy is None else legacy_blocks(row.legacy)
 
 
 def _renamed(names: dict[Id, Id], old: Id | None) -> Id | None:

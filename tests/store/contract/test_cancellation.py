@@ -143,6 +143,35 @@ class TestWatching:
         await database.advance(seconds=30)
         assert await store.cancel_unwatched() == []
 
+    async def test_the_last_reader_who_leaves_starts_the_grace(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann, watched_seconds=35)
+        await store.watch([held.turn_id], seconds=35)
+        await database.advance(seconds=1)
+        await store.unwatch([held.turn_id], seconds=30)
+        await database.advance(seconds=30)
+        assert await store.cancel_unwatched() == []
+        await database.advance(seconds=0.001)
+        assert await store.cancel_unwatched() == [held.turn_id]
+
+    async def test_leaving_never_lengthens(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann, watched_seconds=10)
+        background = await begin(store, tenant.ann, background=True)
+        unwatched = await begin(store, tenant.ann)
+        async with nothing_written(database):
+            await store.unwatch([held.turn_id, background.turn_id, unwatched.turn_id, new_turn_id()], seconds=30)
+            await store.unwatch([], seconds=30)
+
+    async def test_a_reader_elsewhere_keeps_it_alive_after_another_has_left(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann, watched_seconds=35)
+        await store.unwatch([held.turn_id], seconds=30)
+        await store.watch([held.turn_id], seconds=35)
+        await database.advance(seconds=34)
+        assert await store.cancel_unwatched() == []
+
     async def test_a_turn_that_was_never_watched_is_left_alone(
         self, store: Store, tenant: Tenant, database: Database
     ) -> None:

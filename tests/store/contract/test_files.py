@@ -20,7 +20,15 @@ from tests.store.factories import (
     nothing_written,
     step,
 )
-from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound, StorageFull, Unauthorized
+from turnkeep.errors import (
+    AttachedElsewhere,
+    CallerError,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    StorageFull,
+    Unauthorized,
+)
 from turnkeep.ids import FileId, new_conversation_id, new_file_id
 from turnkeep.model.files import NewFile, StorageLimits, TurnBag
 from turnkeep.model.turns import Held
@@ -375,27 +383,26 @@ class TestTheWorkspacesFiles:
             with pytest.raises(NotFound):
                 await store.delete_file(admin, file.id)
 
-    async def test_cannot_be_attached(self, store: Store, tenant: Tenant, database: Database) -> None:
-        [file] = await store.add_files(tenant.ann, [new_file(is_saved=True)])
-        async with nothing_written(database):
-            with pytest.raises(InvalidRequest) as refused:
-                await claim(store, tenant.ann, attachment_ids=(file.id,))
-        assert refused.value.detail == (
-            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
-        )
-
-    async def test_nor_can_what_is_elsewhere_or_not_complete(self, store: Store, tenant: Tenant) -> None:
-        """With the same words on every database: they say what to do."""
+    async def test_and_files_of_other_bags_are_named_to_the_one_who_would_attach_them(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        """A copy of each can be attached: the engine makes it."""
         conversation = await a_conversation(store, tenant.ann)
+        own = await a_file(store, tenant.ann)
         elsewhere = await a_file(store, tenant.ann, conversation_id=conversation.id)
+        [saved] = await store.add_files(tenant.bob, [new_file(is_saved=True)])
+        async with nothing_written(database):
+            with pytest.raises(AttachedElsewhere) as refused:
+                await claim(store, tenant.ann, attachment_ids=(own.id, elsewhere.id, saved.id))
+        assert refused.value.file_ids == (elsewhere.id, saved.id)
+        assert refused.value.code == "invalid_request"
+
+    async def test_what_is_not_complete_cannot_be_attached(self, store: Store, tenant: Tenant) -> None:
         [pending] = await store.add_files(tenant.ann, [new_file(sha256=None)])
-        for file, words in (
-            (elsewhere, "belongs to another conversation. Upload it again for this one."),
-            (pending, "is not complete yet. Attach it once its upload has ended."),
-        ):
-            with pytest.raises(InvalidRequest) as refused:
-                await claim(store, tenant.ann, attachment_ids=(file.id,))
-            assert refused.value.detail == f"File {file.id} {words}"
+        with pytest.raises(InvalidRequest) as refused:
+            await claim(store, tenant.ann, attachment_ids=(pending.id,))
+        words = "is not complete yet. Attach it once its upload has ended."
+        assert refused.value.detail == f"File {pending.id} {words}"
 
     async def test_a_malformed_cursor_is_refused(self, store: Store, tenant: Tenant) -> None:
         with pytest.raises(InvalidRequest):
@@ -429,6 +436,38 @@ class TestForTheEngine:
         assert await store.drop_unfinished(created_before=database.now) == [(old.id, old.storage_key)]
         assert [file.id for file in await store.all_files()] == [imported.id, ready.id, young.id]
         assert await store.pending_files([old.id, imported.id, ready.id, young.id]) == {imported.id, young.id}
+
+    async def test_files_that_no_conversation_took_in_are_dropped_once_they_are_old(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        unused = await a_file(store, tenant.ann)
+        kept = [
+            await a_file(store, tenant.ann, conversation_id=conversation.id),
+            *await store.add_files(tenant.ann, [new_file(is_saved=True)]),
+        ]
+        await database.advance(seconds=10)
+        kept.append(await a_file(store, tenant.ann))
+        dropped = await store.drop_unfinished(created_before=0, unused_before=database.now)
+        assert dropped == [(unused.id, unused.storage_key)]
+        assert {file.id for file in await store.all_files()} == {file.id for file in kept}
+
+    async def test_only_what_is_of_no_use_can_be_discarded(self, store: Store, tenant: Tenant) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        bag = {"conversation_id": conversation.id}
+        useless = [
+            await a_file(store, tenant.ann),
+            await a_file(store, tenant.ann, sha256=None),
+            await a_file(store, tenant.ann, sha256=None, **bag),
+        ]
+        kept = [
+            await a_file(store, tenant.ann, **bag),
+            await a_file(store, tenant.ann, sha256=None, storage_key="imported/x"),
+            *await store.add_files(tenant.ann, [new_file(is_saved=True)]),
+        ]
+        discarded = await store.discard_files([file.id for file in (*useless, *kept)] + [new_file_id()])
+        assert sorted(discarded) == sorted((file.id, file.storage_key) for file in useless)
+        assert {file.id for file in await store.all_files()} == {file.id for file in kept}
 
     async def test_known_keys(self, store: Store, tenant: Tenant) -> None:
         file, gone = await a_file(store, tenant.ann), await a_file(store, tenant.ann)

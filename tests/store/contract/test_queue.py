@@ -399,6 +399,19 @@ class TestInterrupt:
         claimed = await claim(store, tenant.ann, conversation_id=first.conversation_id, if_busy="interrupt")
         assert claimed.turn.status == "running"
 
+    async def test_it_may_drop_what_waits(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, "One")
+        waiting = [await wait_in_queue(store, tenant.ann, held.conversation_id, text) for text in ("Two", "Three")]
+        urgent = await claim(
+            store, tenant.ann, "Now", conversation_id=held.conversation_id, if_busy="interrupt", drop_queue=True
+        )
+        assert await queue_of(store, tenant.ann, held.conversation_id) == ["Now"]
+        for turn in waiting:
+            assert kinds(await store.events(turn.id)) == ["turn", "error"]
+        assert (await store.usage(tenant.ann)).messages == 2
+        settled = await store.settle(held, after=1, settlement=stopped(held))
+        assert settled.promoted == urgent.turn.id
+
     async def test_a_full_queue_is_no_hindrance(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann)
         await wait_in_queue(store, tenant.ann, held.conversation_id, queue_limit=1)

@@ -1,5 +1,6 @@
 """Export and import: a conversation with everything in it, without loss, under new ids."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -32,7 +33,12 @@ from turnkeep.errors import CallerError, InvalidRequest
 from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, Exported
+from turnkeep.store.exports import exported_from_rows
 from turnkeep.store.ports import Store
+from turnkeep.store.postgres.io.database import Statements
+from turnkeep.store.sqlite.io.session import Session
+from turnkeep.transfer.transcripts import read_transcript
+from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import Files, LogLine, WrittenFile
 
 
@@ -246,3 +252,40 @@ class TestAClaimAfterAnImport:
         await store.import_conversation(by, exported)
         again = await store.claim(a_claim(by, idempotency_key="k", request_hash="h"))
         assert again.turn.id == held.turn_id
+
+
+class TestALongHistory:
+    async def test_is_imported_with_a_handful_of_statements(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each statement for PostgreSQL is a round trip. On SQLite each is prepared once and run for all rows."""
+        said = [{"role": role, "content": f"{role} {n}"} for n in range(1_000) for role in ("user", "assistant")]
+        exported = exported_from_rows(read_transcript(said).rows)
+        counted: Counter[str] = Counter()
+
+        def count(kind: type, verb: str) -> None:
+            run = getattr(kind, verb)
+
+            def counting(self: Any, name: str, *values: Any) -> Any:
+                counted[name] += 1
+                return run(self, name, *values)
+
+            monkeypatch.setattr(kind, verb, counting)
+
+        for verb in ("rows", "row", "run", "many"):
+            count(Session, verb)
+        count(Statements, "fetch")
+        imported = await store.import_conversation(tenant.ann, exported)
+        assert sum(counted.values()) <= 12, counted
+        monkeypatch.undo()
+        assert (imported.turn_count, imported.message_count) == (1_000, 2_000)
+        rows = (await store.conversation_trace(tenant.service, imported.id, limit=100)).data
+        assert [row.blocks for row in rows[:2]] == [(Text(text="user 0"),), (Text(text="assistant 0"),)]
+
+    async def test_of_many_characters_comes_in_several_parts(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("turnkeep.store.postgres.conversations.IMPORTED_CHARS", 1_000)
+        said = [{"role": role, "content": f"{role} {n} " * 20} for n in range(30) for role in ("user", "assistant")]
+        imported = await store.import_conversation(tenant.ann, exported_from_rows(read_transcript(said).rows))
+        assert len(await transcript_of(store, tenant.ann, imported.id)) == 60

@@ -186,8 +186,8 @@ class TestAttachments:
         "fields, words",
         [
             ({"status": "pending"}, "not complete"),
-            ({"saved_at": 1}, "workspace's Files"),
-            ({"conversation_id": ConversationId("conv_other")}, "another conversation"),
+            ({"saved_at": 1}, "belong elsewhere"),
+            ({"conversation_id": ConversationId("conv_other")}, "belong elsewhere"),
         ],
     )
     def test_that_cannot_be_attached_are_refused(self, fields: dict[str, Any], words: str) -> None:

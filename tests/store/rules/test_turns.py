@@ -64,14 +64,18 @@ class TestEntering:
 
     def test_interrupt_stops_the_running_turn_and_waits_in_front(self) -> None:
         entry = enter_queue(BUSY, if_busy="interrupt", limit=2, beside=None)
-        assert (entry.ordinal, entry.stops, entry.cancels) == (3, R, None)
+        assert (entry.ordinal, entry.stops, entry.cancels) == (3, R, ())
         assert entry.moves == (Move(id=B, ordinal=6), Move(id=A, ordinal=5))
         with pytest.raises(QueueFull):
             enter_queue(BUSY, if_busy="interrupt", limit=1, beside=None)
 
     def test_an_edit_of_a_waiting_turn_replaces_it(self) -> None:
         entry = enter_queue(BUSY, if_busy="interrupt", limit=1, beside=A)
-        assert (entry.ordinal, entry.cancels, entry.moves) == (5, A, (Move(id=B, ordinal=6),))
+        assert (entry.ordinal, entry.cancels, entry.moves) == (5, (A,), (Move(id=B, ordinal=6),))
+
+    def test_interrupt_may_drop_the_queue(self) -> None:
+        entry = enter_queue(BUSY, if_busy="interrupt", limit=0, beside=None, drop_queue=True)
+        assert (entry.ordinal, entry.stops, entry.cancels, entry.moves) == (6, R, (A, B), ())
 
 
 class TestPromotion:

@@ -53,7 +53,7 @@ export class Branches {
     const editing = this.#thread(id)?.edits[turnId];
     // An edit that is being sent takes no more files: they would be lost when the editor closes.
     if (editing?.isSending) return;
-    this.#needs.uploads.attach(editUploadKey(turnId), files, { conversationId: id, taken: editing?.files.length ?? 0 });
+    this.#needs.uploads.attach(editUploadKey(turnId), files, { taken: editing?.files.length ?? 0 });
   }
 
   /** Close the editor without a change. If the edit is being sent, its turn is cancelled, and its files may belong to that turn. */

@@ -25,10 +25,11 @@ export class Conversations {
   }
 
   async refresh(): Promise<void> {
-    const { query } = this.#needs.store.get().conversations;
+    const { query, items } = this.#needs.store.get().conversations;
+    const known = new Set(items.map((one) => one.id));
     try {
       const page = await routes.conversations({ q: query, limit: LIST_LIMIT });
-      this.#needs.store.dispatch({ type: "conversations/refreshed", query, page });
+      this.#needs.store.dispatch({ type: "conversations/refreshed", query, page, known });
     } catch (error) {
       this.#needs.session.hasEnded(error);
     }

@@ -1,12 +1,15 @@
 /** The route in the state and the address in the browser: both always name the same place of the page. */
 import { pathOf, type Route, routeOf } from "../state/route";
 import type { Store } from "../state/store";
+import { words } from "../words";
 
 type Listener = (route: Route, previous: Route) => void;
 
 export class Navigation {
   #store: Store;
   #listeners: Listener[] = [];
+  /** Forms with changes that are not saved. */
+  #unsaved = new Set<object>();
 
   constructor(store: Store) {
     this.#store = store;
@@ -14,7 +17,27 @@ export class Navigation {
 
   /** Follow the browser's back and forward buttons. */
   start(): void {
-    addEventListener("popstate", () => this.show(routeOf(location.pathname, location.hash)));
+    addEventListener("popstate", () => {
+      if (this.mayLeave()) this.show(routeOf(location.pathname, location.hash));
+      // The browser has already left. The address of the form becomes the newest one again.
+      else history.pushState(null, "", pathOf(this.#store.get().route));
+    });
+  }
+
+  /** A form has changes that are not saved: until the returned function is called, leaving it asks first. */
+  hold(): () => void {
+    const form = {};
+    this.#unsaved.add(form);
+    return () => this.#unsaved.delete(form);
+  }
+
+  get isHeld(): boolean {
+    return this.#unsaved.size > 0;
+  }
+
+  /** Whether nothing would be lost, or the user agrees to lose it. */
+  mayLeave(): boolean {
+    return !this.isHeld || confirm(words.leaveUnsaved);
   }
 
   /** Called after each change of the route by the user, with the route before it. */
@@ -24,6 +47,7 @@ export class Navigation {
 
   /** Go to a route, as a link does: the back button leads back. */
   go(route: Route): void {
+    if (!this.mayLeave()) return;
     const here = location.pathname + location.hash;
     if (pathOf(route) !== here) history.pushState({ from: here }, "", pathOf(route));
     this.show(route);

@@ -1,4 +1,5 @@
 /** Messages that the user sent and that the transcript does not show yet: send, repeat, cancel. */
+import { newConversation } from "../state/conversationList";
 import { threadId } from "../state/selectors";
 import { NEW } from "../state/state";
 import type { OutgoingMessage } from "../state/thread";
@@ -17,14 +18,16 @@ export interface NewMessage {
   ifBusy: IfBusy;
 }
 
-type Needs = Pick<Services, "store" | "session" | "connection" | "navigation" | "threads" | "uploads" | "tabs">;
+type Needs = Pick<Services, "store" | "session" | "connection" | "navigation" | "conversations" | "threads" | "drafts" | "uploads" | "tabs">;
 
 export class Outbox {
   #needs: Needs;
   /** The newest request that creates the new conversation, until it is answered. The next message waits for it. */
   #creation: Promise<void> | null = null;
-  /** The keys of messages whose request is under way. */
+  /** The keys of the messages whose requests are under way. */
   #posting = new Set<string>();
+  /** The keys of the messages that this page has had. */
+  #seen = new Set<string>();
 
   constructor(needs: Needs) {
     this.#needs = needs;
@@ -56,15 +59,14 @@ export class Outbox {
     if (refused) await this.#add(id, { ...refused, status: "sending", error: null });
   }
 
-  /** Send what was not sent before the page was reloaded, or before the session had ended. */
+  /** Send what was not sent before the page was reloaded, or before the session ended. */
   resend(): void {
     for (const { id, outgoing } of loadUnsent(this.#state)) {
-      if (this.#threadOf(outgoing.key) !== null) {
-        if (outgoing.status === "sending" && !this.#posting.has(outgoing.key)) void this.#post(outgoing);
-        continue;
-      }
-      if (outgoing.status === "sending") void this.#add(id, outgoing);
-      else this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
+      this.#seen.add(outgoing.key);
+      if (this.#posting.has(outgoing.key)) continue;
+      const here = this.#threadOf(outgoing.key);
+      if (outgoing.status === "sending") void this.#add(here ?? id, outgoing);
+      else this.#needs.store.dispatch({ type: "outbox/added", id: here ?? id, outgoing });
     }
   }
 
@@ -74,24 +76,44 @@ export class Outbox {
     saveQueued(id, this.#state.threads[id]);
   }
 
-  /** Take a message out. If its request is under way, the turn is cancelled as soon as the server has accepted it. */
-  remove(id: string, key: string): void {
-    this.#needs.store.dispatch({ type: "outbox/removed", id, key });
-    saveQueued(id, this.#state.threads[id]);
-    saveUnsent(this.#state);
+  /**
+   * Take a message out before the server has accepted it: its text and files are in the composer again. If its request is
+   * under way, the turn is cancelled as soon as the server has accepted it.
+   */
+  takeBack(id: string, key: string): void {
+    const outgoing = this.#state.threads[id]?.outbox.find((one) => one.key === key);
+    this.#remove(id, key);
+    if (outgoing) this.#giveBack(id, outgoing);
   }
 
+  #giveBack(id: string, { text, attachments, branch }: OutgoingMessage): void {
+    // The question of an answer that was to be regenerated is in the thread.
+    if (branch === "regenerate") return;
+    this.#needs.drafts.giveBack(id, text);
+    this.#needs.uploads.giveBack(id, attachments);
+  }
+
+  #remove(id: string, key: string): void {
+    this.#needs.store.dispatch({ type: "outbox/removed", id, key });
+    saveQueued(id, this.#state.threads[id]);
+    saveUnsent(this.#state, this.#seen);
+  }
+
+  /** Do not send a queued message. Its text and files are in the composer again, unless it was already being answered. */
   async cancelQueued(id: string, turnId: string, key: string): Promise<void> {
     const { threads, tabs } = this.#needs;
-    await threads.cancelTurn(turnId);
-    this.remove(id, key);
+    const outgoing = this.#state.threads[id]?.outbox.find((one) => one.key === key);
+    const turn = await threads.cancelTurn(turnId);
+    if (turn === null) return;
+    this.#remove(id, key);
+    if (outgoing && turn.started_at === null) this.#giveBack(id, outgoing);
     tabs.post({ kind: "conversation", conversationId: id });
     await threads.refresh(id);
   }
 
   async #add(id: string, outgoing: OutgoingMessage): Promise<void> {
     this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
-    saveUnsent(this.#state);
+    saveUnsent(this.#state, this.#seen);
     if (id !== NEW) return await this.#post(outgoing);
     // Only one message creates the conversation. The next one follows it there, or creates one itself if the first was refused.
     const request = this.#creation ? this.#creation.then(() => this.#post(outgoing)) : this.#post(outgoing);
@@ -101,6 +123,15 @@ export class Outbox {
   }
 
   async #post(outgoing: OutgoingMessage): Promise<void> {
+    this.#posting.add(outgoing.key);
+    try {
+      await this.#ask(outgoing);
+    } finally {
+      this.#posting.delete(outgoing.key);
+    }
+  }
+
+  async #ask(outgoing: OutgoingMessage): Promise<void> {
     const { store, session, connection, threads } = this.#needs;
     const id = this.#threadOf(outgoing.key);
     // It was taken out while it waited for another message.
@@ -114,10 +145,9 @@ export class Outbox {
       if_busy: outgoing.if_busy,
     };
     const isWanted = () => this.#threadOf(outgoing.key) !== null;
-    this.#posting.add(outgoing.key);
     try {
       const accepted = await connection.retry(() => routes.ask(body, outgoing.key), isWanted);
-      if (isWanted()) this.#accepted(id, accepted.conversation_id, outgoing.key, accepted.turn_id);
+      if (isWanted()) this.#accepted(id, accepted.conversation_id, outgoing, accepted.turn_id);
       // It was taken out while the request was under way.
       else await threads.cancelTurn(accepted.turn_id);
     } catch (error) {
@@ -125,29 +155,29 @@ export class Outbox {
       const code = error instanceof ApiError ? error.code : "internal";
       const current = this.#threadOf(outgoing.key);
       if (current !== null) store.dispatch({ type: "outbox/refused", id: current, key: outgoing.key, error: { code, message: errorText(error) } });
-      saveUnsent(this.#state);
-    } finally {
-      this.#posting.delete(outgoing.key);
+      saveUnsent(this.#state, this.#seen);
     }
   }
 
-  #accepted(from: string, id: string, key: string, turnId: string): void {
+  #accepted(from: string, id: string, outgoing: OutgoingMessage, turnId: string): void {
     const { store, threads, tabs } = this.#needs;
-    if (from === NEW) this.#created(id);
-    store.dispatch({ type: "outbox/accepted", id, key, turn_id: turnId });
+    if (from === NEW) this.#created(id, outgoing, turnId);
+    store.dispatch({ type: "outbox/accepted", id, key: outgoing.key, turn_id: turnId });
     saveQueued(id, this.#state.threads[id]);
-    saveUnsent(this.#state);
+    saveUnsent(this.#state, this.#seen);
     tabs.post({ kind: "conversation", conversationId: id });
     threads.turnAccepted(id, turnId);
   }
 
-  /** The new conversation has an id. If it is in view, its address and the draft of the next message follow. */
-  #created(id: string): void {
-    const { store, navigation, uploads } = this.#needs;
+  /** The new conversation has an id: the list shows it. If it is in view, its address and the draft of the next message follow. */
+  #created(id: string, outgoing: OutgoingMessage, turnId: string): void {
+    const { store, navigation, conversations, drafts, uploads } = this.#needs;
     store.dispatch({ type: "thread/created", id });
-    const { route } = this.#state;
+    const { route, me } = this.#state;
+    if (me) conversations.update(newConversation(id, outgoing, turnId, me, Date.now()));
     if (route.page !== "chat" || route.conversationId !== null) return;
-    uploads.moveDraft(id);
+    drafts.move(NEW, id);
+    uploads.move(NEW, id);
     navigation.replace({ page: "chat", conversationId: id });
   }
 

@@ -10,19 +10,35 @@ interface Unsent {
   unsent: { id: string; outgoing: OutgoingMessage }[];
 }
 
-/** They are sent again after a reload of this tab, under the same key. */
-export function saveUnsent(state: State): void {
+/**
+ * Messages that are being sent are sent again after a reload of this tab, under the same key. Messages that the server has
+ * refused stay in their conversation, also if the tab is closed: all tabs show them. `seen` are the keys of the messages
+ * that this page has had: what it does not have any more was sent or taken back.
+ */
+export function saveUnsent(state: State, seen: Set<string>): void {
   const all = Object.values(state.threads).flatMap((thread) => thread.outbox.map((outgoing) => ({ id: thread.id, outgoing })));
-  const unsent = all.filter(({ outgoing }) => outgoing.status !== "queued");
-  writeStored("unsent", unsent.length ? { sender: senderOf(state), unsent } : null, perTab);
+  for (const { outgoing } of all) seen.add(outgoing.key);
+  const ofOtherTabs = read(state, "refused").filter(({ outgoing }) => !seen.has(outgoing.key));
+  write(state, "unsent", all.filter(({ outgoing }) => outgoing.status === "sending"), perTab);
+  write(state, "refused", [...ofOtherTabs, ...all.filter(({ outgoing }) => outgoing.status === "refused")]);
 }
 
 /** The unsent messages of this user. Those of another user are deleted: this user must neither send nor see them. */
 export function loadUnsent(state: State): Unsent["unsent"] {
-  const stored = readStored<Unsent>("unsent", perTab);
+  const unsent = read(state, "unsent", perTab);
+  const keys = new Set(unsent.map(({ outgoing }) => outgoing.key));
+  return [...unsent, ...read(state, "refused").filter(({ outgoing }) => !keys.has(outgoing.key))];
+}
+
+function read(state: State, name: string, area?: typeof perTab): Unsent["unsent"] {
+  const stored = readStored<Unsent>(name, area);
   if (stored?.sender === senderOf(state)) return stored.unsent;
-  writeStored("unsent", null, perTab);
+  writeStored(name, null, area);
   return [];
+}
+
+function write(state: State, name: string, unsent: Unsent["unsent"], area?: typeof perTab): void {
+  writeStored(name, unsent.length ? { sender: senderOf(state), unsent } : null, area);
 }
 
 const senderOf = ({ me }: State): string => `${me?.workspace_id ?? ""}/${me?.user_id ?? ""}`;

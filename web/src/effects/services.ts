@@ -3,6 +3,7 @@ import type { Store } from "../state/store";
 import { Branches } from "./branches";
 import { Connection } from "./connection";
 import { Conversations } from "./conversations";
+import { Drafts } from "./drafts";
 import { Navigation } from "./navigation";
 import { Notices } from "./notices";
 import { Outbox } from "./outbox";
@@ -22,6 +23,8 @@ export interface Services {
   readonly conversations: Conversations;
   /** Conversations that are open, and the turn that is followed. */
   readonly threads: Threads;
+  /** The text and the files of the next message of each thread. */
+  readonly drafts: Drafts;
   readonly uploads: Uploads;
   readonly outbox: Outbox;
   readonly branches: Branches;
@@ -33,10 +36,11 @@ export function createServices(store: Store): Services {
   const connection = new Connection(store);
   const notices = new Notices(store, session);
   const navigation = new Navigation(store);
-  const uploads = new Uploads({ store, notices, navigation });
+  const drafts = new Drafts();
+  const uploads = new Uploads({ store, notices });
   const conversations = new Conversations({ store, session, notices, navigation, tabs });
   const threads = new Threads({ store, session, connection, notices, navigation, conversations });
-  const outbox = new Outbox({ store, session, connection, navigation, threads, uploads, tabs });
+  const outbox = new Outbox({ store, session, connection, navigation, conversations, threads, drafts, uploads, tabs });
   const branches = new Branches({ store, connection, notices, threads, uploads, outbox, tabs });
-  return { store, session, connection, notices, navigation, tabs, conversations, threads, uploads, outbox, branches };
+  return { store, session, connection, notices, navigation, tabs, conversations, threads, drafts, uploads, outbox, branches };
 }

@@ -134,6 +134,10 @@ export async function start(services: Services): Promise<void> {
   };
   addEventListener("online", onNetwork);
   addEventListener("offline", onNetwork);
+  // The browser asks before it leaves.
+  addEventListener("beforeunload", (event) => {
+    if (services.uploads.isRunning || navigation.isHeld) event.preventDefault();
+  });
   watchVisibility(services);
   session.onSignIn(() => void signIn(services));
   tabs.listen((message) => {

@@ -6,7 +6,7 @@ import type { OutgoingMessage } from "../state/thread";
 import { wholeContent } from "../state/turn";
 import type { StreamEvent } from "../stream/events";
 import * as routes from "../wire/routes";
-import type { Conversation, Message, ListPage, Part } from "../wire/types";
+import type { Conversation, Message, ListPage, Part, Turn } from "../wire/types";
 import { words } from "../words";
 import { errorText, isNotFound } from "./notices";
 import { loadQueued, saveQueued } from "./outboxStorage";
@@ -198,12 +198,15 @@ export class Threads {
     if (turnId) await this.cancelTurn(turnId);
   }
 
-  async cancelTurn(turnId: string): Promise<void> {
+  /** Stop a turn; null if that failed, which the page then says. */
+  async cancelTurn(turnId: string): Promise<Turn | null> {
     try {
-      await routes.cancel(turnId);
+      const turn = await routes.cancel(turnId);
       this.reconnect();
+      return turn;
     } catch (error) {
       this.#needs.notices.report(error);
+      return null;
     }
   }
 

@@ -1,30 +1,49 @@
-/** Files that the user attaches to a message: checked against the limits, and uploaded with progress. */
-import { threadId } from "../state/selectors";
+/**
+ * Files that the user attaches to a message: checked against the limits, and uploaded with progress.
+ *
+ * A file is announced, its bytes are put to the address that the server gives (in a bucket, or at the server), and it is
+ * completed. It joins a conversation with the turn that attaches it. An upload that is given up leaves nothing.
+ */
+import type { FileUpload, State } from "../state/state";
 import { NEW } from "../state/state";
 import { ApiError, asProblem } from "../wire/client";
 import * as routes from "../wire/routes";
-import type { FileRef, ListPage, StoredFile } from "../wire/types";
+import type { FileRef, StoredFile } from "../wire/types";
 import { sizeInWords, words } from "../words";
-import { errorText } from "./notices";
+import { errorText, isNotFound } from "./notices";
 import type { Services } from "./services";
 import { readStored, writeStored } from "./storage";
 
-type Needs = Pick<Services, "store" | "navigation"> & { notices: Pick<Services["notices"], "show"> };
+/** The pauses before an upload whose connection broke is tried again. Then the user decides. */
+const RETRY_MS = [1_000, 3_000];
+
+type Needs = Pick<Services, "store"> & { notices: Pick<Services["notices"], "show"> };
+
+/** An upload that runs, or that has failed and can be tried again. */
+interface Job {
+  readonly file: File;
+  abort: AbortController;
+  isRunning: boolean;
+}
 
 export class Uploads {
   #needs: Needs;
-  #running = new Map<string, AbortController>();
-  #creation: Promise<string> | null = null;
+  #jobs = new Map<string, Job>();
+  #restored = new Set<string>();
+  #saved: State["uploads"] = {};
 
   constructor(needs: Needs) {
     this.#needs = needs;
+    needs.store.subscribe(() => this.#save());
   }
 
-  /**
-   * Upload these files for the next message of this thread. An edit has a key of its own instead of the thread's id; it
-   * names the conversation, and how many files the message already has.
-   */
-  attach(id: string, files: readonly File[], { conversationId = id, taken = 0 } = {}): void {
+  /** Whether leaving the page would lose an upload. */
+  get isRunning(): boolean {
+    return [...this.#jobs.values()].some((job) => job.isRunning);
+  }
+
+  /** Upload these files for the next message of this thread, or for an edit, whose message already has some. */
+  attach(id: string, files: readonly File[], { taken = 0 } = {}): void {
     const { me, uploads } = this.#needs.store.get();
     if (!me || !files.length) return;
     const free = me.max_files_per_message - (uploads[id]?.length ?? 0) - taken;
@@ -32,61 +51,24 @@ export class Uploads {
     for (const file of files.slice(0, Math.max(free, 0))) {
       if (file.size > me.max_file_bytes) this.#needs.notices.show(words.composer.tooLarge(file.name, sizeInWords(file.size), sizeInWords(me.max_file_bytes)), "error");
       else if (file.size === 0) this.#needs.notices.show(words.composer.empty(file.name), "error");
-      else void this.#upload(id, conversationId, file);
+      else this.#begin(id, file);
     }
   }
 
-  async #upload(id: string, conversationId: string, file: File): Promise<void> {
-    const key = crypto.randomUUID();
-    const abort = new AbortController();
-    this.#running.set(key, abort);
-    const preview = file.type.startsWith("image/") && file.type !== "image/svg+xml" ? URL.createObjectURL(file) : null;
-    this.#needs.store.dispatch({
-      type: "upload/added",
-      threadId: id,
-      upload: { key, name: file.name, size: file.size, mime_type: file.type, preview, progress: 0, stored: null, error: null },
-    });
-    const progress = {
-      signal: abort.signal,
-      onProgress: (share: number) => this.#needs.store.dispatch({ type: "upload/changed", key, changes: { progress: share } }),
-    };
-    try {
-      const stored = conversationId === NEW ? await this.#uploadToNew(file, progress) : await uploadToConversation(conversationId, file, progress);
-      const ref: FileRef = { type: "file", file_id: stored.id, name: stored.name, mime_type: stored.mime_type, size: stored.size };
-      this.#needs.store.dispatch({ type: "upload/changed", key, changes: { stored: ref, progress: 1 } });
-    } catch (error) {
-      if (!abort.signal.aborted) this.#needs.store.dispatch({ type: "upload/changed", key, changes: { error: errorText(error) } });
-    } finally {
-      this.#running.delete(key);
-    }
-  }
-
-  /** For a conversation that does not exist yet. If files live in a bucket of another origin, the conversation is created first. */
-  async #uploadToNew(file: File, progress: Progress): Promise<StoredFile> {
-    const stored = await uploadWithoutConversation(file, progress);
-    if (stored !== null) return stored;
-    this.#creation ??= routes.createConversation({}).then(({ id }) => id);
-    const id = await this.#creation;
-    if (threadId(this.#needs.store.get()) === NEW) {
-      this.moveDraft(id);
-      this.#needs.navigation.go({ page: "chat", conversationId: id });
-    }
-    this.#creation = null;
-    return await uploadToConversation(id, file, progress);
-  }
-
-  /** The new conversation has an id: the text and the files of its next message move to it. */
-  moveDraft(id: string): void {
-    this.#needs.store.dispatch({ type: "upload/moved", from: NEW, to: id });
-    writeStored(`draft:${id}`, readStored(`draft:${NEW}`));
-    writeStored(`draft:${NEW}`, null);
+  /** Upload a file again whose upload has failed. */
+  retry(key: string): void {
+    const job = this.#jobs.get(key);
+    if (!job || job.isRunning) return;
+    job.abort = new AbortController();
+    this.#change(key, { error: null, progress: 0 });
+    void this.#run(key, job);
   }
 
   /** Take a file out of its message: its upload is stopped, or the stored file is deleted. */
   detach(key: string): void {
-    this.#running.get(key)?.abort();
-    const all = Object.values(this.#needs.store.get().uploads).flat();
-    const one = all.find((upload) => upload.key === key);
+    this.#jobs.get(key)?.abort.abort();
+    this.#jobs.delete(key);
+    const one = this.#find(key);
     if (one?.preview) URL.revokeObjectURL(one.preview);
     if (one?.stored) void routes.deleteFile(one.stored.file_id).catch(() => undefined);
     this.#needs.store.dispatch({ type: "upload/removed", key });
@@ -94,9 +76,88 @@ export class Uploads {
 
   /** The files were sent with a message: forget them here. */
   attached(id: string): void {
-    for (const one of this.#needs.store.get().uploads[id] ?? []) if (one.preview) URL.revokeObjectURL(one.preview);
+    for (const one of this.#needs.store.get().uploads[id] ?? []) {
+      if (one.preview) URL.revokeObjectURL(one.preview);
+      this.#jobs.delete(one.key);
+    }
     this.#needs.store.dispatch({ type: "upload/cleared", threadId: id });
   }
+
+  /** Put the files of a message that is not sent back to the next message of this thread. */
+  giveBack(id: string, files: readonly FileRef[]): void {
+    for (const file of files) this.#needs.store.dispatch({ type: "upload/added", threadId: id, upload: uploadOf(file) });
+  }
+
+  /** The new conversation has an id: the files of its next message move to it. */
+  move(from: string, to: string): void {
+    this.#restored.add(to);
+    this.#needs.store.dispatch({ type: "upload/moved", from, to });
+  }
+
+  /** Show the files that were attached to the next message of this thread before the page was reloaded. */
+  restore(id: string): void {
+    if (this.#restored.has(id)) return;
+    this.#restored.add(id);
+    const stored = readStored<FileRef[]>(`files:${id}`) ?? [];
+    this.giveBack(id, stored);
+    for (const { file_id: fileId } of stored)
+      void routes.readFile(fileId).catch((error: unknown) => {
+        if (isNotFound(error)) this.#needs.store.dispatch({ type: "upload/removed", key: fileId });
+      });
+  }
+
+  #begin(id: string, file: File): void {
+    const key = crypto.randomUUID();
+    const job: Job = { file, abort: new AbortController(), isRunning: true };
+    this.#jobs.set(key, job);
+    const preview = file.type.startsWith("image/") && file.type !== "image/svg+xml" ? URL.createObjectURL(file) : null;
+    const upload = { key, name: file.name, size: file.size, mime_type: file.type, preview, progress: 0, stored: null, error: null };
+    this.#needs.store.dispatch({ type: "upload/added", threadId: id, upload });
+    void this.#run(key, job);
+  }
+
+  async #run(key: string, job: Job): Promise<void> {
+    const { signal } = job.abort;
+    job.isRunning = true;
+    try {
+      const stored = await store(job.file, { signal, onProgress: (progress) => this.#change(key, { progress }) });
+      if (signal.aborted) void routes.deleteFile(stored.id).catch(() => undefined);
+      const { id, name, mime_type, size } = stored;
+      this.#change(key, { stored: { type: "file", file_id: id, name, mime_type, size }, progress: 1 });
+      this.#jobs.delete(key);
+    } catch (error) {
+      if (!signal.aborted) this.#change(key, { error: errorText(error) });
+    } finally {
+      job.isRunning = false;
+    }
+  }
+
+  #change(key: string, changes: Partial<FileUpload>): void {
+    this.#needs.store.dispatch({ type: "upload/changed", key, changes });
+  }
+
+  #find(key: string): FileUpload | undefined {
+    return Object.values(this.#needs.store.get().uploads)
+      .flat()
+      .find((upload) => upload.key === key);
+  }
+
+  /** Keep the files of drafts in this browser, for a reload. An edit is not kept. */
+  #save(): void {
+    const { uploads } = this.#needs.store.get();
+    if (uploads === this.#saved) return;
+    for (const [id, all] of Object.entries(uploads)) {
+      if (all === this.#saved[id] || !(id === NEW || id.startsWith("conv_"))) continue;
+      const stored = all.flatMap((one) => (one.stored ? [one.stored] : []));
+      writeStored(`files:${id}`, stored.length ? stored : null);
+    }
+    this.#saved = uploads;
+  }
+}
+
+/** A file that is stored, as one of the files of a draft. */
+function uploadOf(file: FileRef): FileUpload {
+  return { key: file.file_id, name: file.name, size: file.size, mime_type: file.mime_type, preview: null, progress: 1, stored: file, error: null };
 }
 
 interface Progress {
@@ -104,50 +165,66 @@ interface Progress {
   signal: AbortSignal;
 }
 
-/** One multipart POST into the files of a conversation. */
-async function uploadToConversation(conversationId: string, file: File, progress: Progress): Promise<StoredFile> {
-  const form = new FormData();
-  form.append("file", file, file.name);
-  const text = await transfer("POST", `/v1/conversations/${conversationId}/files`, {}, form, progress);
-  const stored = (JSON.parse(text) as ListPage<StoredFile>).data[0];
-  if (!stored) throw new ApiError(502, "unknown", "The server did not say what it stored.");
-  return stored;
+/** Upload a file to where the server says, or through the server if the bucket cannot be reached from here. */
+async function store(file: File, progress: Progress): Promise<StoredFile> {
+  const body = { name: file.name, size: file.size, mime_type: file.type || "application/octet-stream" };
+  const announced = await retried(() => routes.announceFile(body), progress.signal);
+  try {
+    return await transfer(announced, file, progress);
+  } catch (error) {
+    if (!isUnreachable(error) || isOwn(announced) || progress.signal.aborted) throw error;
+  }
+  return await transfer(await routes.announceFile({ ...body, through_server: true }), file, progress);
 }
 
-/**
- * For a conversation that does not exist yet: the file is announced, put and completed, and joins the conversation with the
- * turn that attaches it. Null if the server wants it in a bucket of another origin, which the page never talks to.
- */
-async function uploadWithoutConversation(file: File, progress: Progress): Promise<StoredFile | null> {
-  const announced = await routes.announceFile({ name: file.name, size: file.size, mime_type: file.type || "application/octet-stream" });
-  const url = new URL(announced.upload.url, location.href);
-  if (url.origin !== location.origin) return null;
-  await transfer(announced.upload.method, url.href, announced.upload.headers, file, progress);
-  return await routes.completeFile(announced.file.id);
+/** Put the bytes of an announced file and complete it. If that fails, the file is erased. */
+async function transfer(announced: routes.PromisedFile, file: File, progress: Progress): Promise<StoredFile> {
+  const { upload } = announced;
+  // The server signs the path. Behind a proxy it may know itself under another name than this page does.
+  const address = new URL(upload.url, location.href);
+  const url = isOwn(announced) ? address.pathname + address.search : address.href;
+  try {
+    await retried(() => put(upload.method, url, upload.headers, file, progress), progress.signal);
+    return await retried(() => routes.completeFile(announced.file.id), progress.signal);
+  } catch (error) {
+    void routes.deleteFile(announced.file.id).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Whether the bytes go to the server of this page. */
+const isOwn = ({ file, upload }: routes.PromisedFile): boolean => new URL(upload.url, location.href).pathname === `/v1/files/${file.id}/content`;
+
+const isUnreachable = (error: unknown): boolean => error instanceof ApiError && error.status === 0;
+
+async function retried<Result>(request: () => Promise<Result>, signal: AbortSignal): Promise<Result> {
+  for (const ms of RETRY_MS) {
+    try {
+      return await request();
+    } catch (error) {
+      if (!(isUnreachable(error) || (error instanceof ApiError && error.status >= 500)) || signal.aborted) throw error;
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      if (signal.aborted) throw error;
+    }
+  }
+  return await request();
 }
 
 /** XMLHttpRequest, because fetch does not tell how much was sent. */
-function transfer(
-  method: string,
-  url: string,
-  headers: Record<string, string>,
-  body: XMLHttpRequestBodyInit,
-  { onProgress, signal }: Progress,
-): Promise<string> {
+function put(method: string, url: string, headers: Record<string, string>, body: XMLHttpRequestBodyInit, { onProgress, signal }: Progress): Promise<void> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open(method, url);
-    request.setRequestHeader("accept", "application/json");
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.upload.addEventListener("progress", (event) => {
       if (event.lengthComputable) onProgress(event.loaded / event.total);
     });
     request.addEventListener("load", () => {
-      if (request.status >= 200 && request.status < 300) resolve(request.responseText);
+      if (request.status >= 200 && request.status < 300) resolve();
       else reject(asProblem(request.status, request.responseText));
     });
-    request.addEventListener("error", () => reject(new ApiError(0, "unreachable", "The connection broke during the upload.")));
-    request.addEventListener("abort", () => reject(new ApiError(0, "aborted", "The upload was cancelled.")));
+    request.addEventListener("error", () => reject(new ApiError(0, "unreachable", words.composer.broken)));
+    request.addEventListener("abort", () => reject(new ApiError(0, "aborted", words.composer.broken)));
     signal.addEventListener("abort", () => request.abort());
     request.send(body);
   });

@@ -1,5 +1,6 @@
 /** The list of conversations: its loaded part, a search, and changes that the server has not confirmed yet. */
-import type { Conversation, ListPage } from "../wire/types";
+import type { Conversation, ListPage, Me } from "../wire/types";
+import type { OutgoingMessage } from "./thread";
 
 export interface ConversationList {
   readonly query: string;
@@ -14,7 +15,8 @@ export interface ConversationList {
 export type ConversationListAction =
   | { type: "conversations/searched"; query: string }
   | { type: "conversations/loaded"; query: string; page: ListPage<Conversation> }
-  | { type: "conversations/refreshed"; query: string; page: ListPage<Conversation> }
+  /** `known` are the conversations that were listed when the request was sent. */
+  | { type: "conversations/refreshed"; query: string; page: ListPage<Conversation>; known: ReadonlySet<string> }
   | { type: "conversations/loading-more" }
   | { type: "conversations/more"; query: string; page: ListPage<Conversation> }
   | { type: "conversations/failed" }
@@ -46,7 +48,9 @@ export function reduceConversationList(list: ConversationList, action: Conversat
       const last = action.page.data.at(-1);
       const older = last ? list.items.filter((one) => !fresh.has(one.id) && one.updated_at < last.updated_at) : [];
       const cursor = older.length ? list.cursor : action.page.next_cursor;
-      return { ...list, status: "ready", items: [...action.page.data, ...(action.page.next_cursor ? older : [])], cursor };
+      // Those that came while the request was under way are not in its response.
+      const newer = list.items.filter((one) => !fresh.has(one.id) && !action.known.has(one.id) && !older.includes(one));
+      return { ...list, status: "ready", items: [...newer, ...action.page.data, ...(action.page.next_cursor ? older : [])], cursor };
     }
     case "conversations/loading-more":
       return { ...list, isLoadingMore: true };
@@ -90,6 +94,32 @@ export function reduceConversationList(list: ConversationList, action: Conversat
     default:
       return action satisfies never;
   }
+}
+
+const TITLE_CHARS = 80;
+
+/** A conversation that this page has just begun, until the server has told how it keeps it. */
+export function newConversation(id: string, outgoing: OutgoingMessage, turnId: string, me: Me, now: number): Conversation {
+  const line = outgoing.text.split("\n").find((each) => each.trim() !== "") ?? null;
+  return {
+    id,
+    workspace_id: me.workspace_id,
+    user: me.user,
+    user_id: me.user_id,
+    kind: "chat",
+    agent_id: outgoing.agent_id,
+    model: outgoing.model,
+    workflow_id: null,
+    title: line && line.trim().slice(0, TITLE_CHARS),
+    preview: line,
+    message_count: 1,
+    turn_count: 1,
+    head_turn_id: null,
+    running_turn: { id: turnId, events_url: `/v1/turns/${turnId}/events` },
+    metadata: {},
+    created_at: now,
+    updated_at: now,
+  };
 }
 
 export type Age = "today" | "yesterday" | "week" | "month" | "older";

@@ -100,6 +100,15 @@ export function useSubmit({ isSignIn = false } = {}): { isSubmitting: boolean; e
   return { isSubmitting, error, submit, setError };
 }
 
+/** While a form has changes that are not saved, leaving it asks first. The returned function asks before it closes the form. */
+export function useUnsaved(isChanged: boolean): (close: () => void) => void {
+  const { navigation } = useServices();
+  useEffect(() => (isChanged ? navigation.hold() : undefined), [isChanged, navigation]);
+  return (close) => {
+    if (navigation.mayLeave()) close();
+  };
+}
+
 export function LoadStatus({ error, onRetry }: { error: string | null; onRetry: () => void }) {
   if (error === null) return <p className="faint">{words.settings.loading}</p>;
   return (

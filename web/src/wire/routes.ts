@@ -49,7 +49,6 @@ export const conversations = (query: { q?: string; cursor?: string | null; limit
   request<ListPage<Conversation>>("GET", withQuery("/v1/conversations", query));
 export const conversation = (id: string, options?: RequestOptions) =>
   request<Conversation>("GET", `/v1/conversations/${id}`, options);
-export const createConversation = (body: object) => request<Conversation>("POST", "/v1/conversations", { body });
 export const changeConversation = (id: string, body: object) =>
   request<Conversation>("PATCH", `/v1/conversations/${id}`, { body });
 export const deleteConversation = (id: string) => request<undefined>("DELETE", `/v1/conversations/${id}`);
@@ -83,7 +82,7 @@ export interface PromisedFile {
   file: StoredFile;
   upload: { method: string; url: string; headers: Record<string, string>; expires_at: number };
 }
-export const announceFile = (body: { name: string; size: number; mime_type: string; conversation_id?: string }) =>
+export const announceFile = (body: { name: string; size: number; mime_type: string; through_server?: boolean }) =>
   request<PromisedFile>("POST", "/v1/files", { body });
 export const completeFile = (id: string) => request<StoredFile>("POST", `/v1/files/${id}/complete`);
 export const deleteFile = (id: string) => request<undefined>("DELETE", `/v1/files/${id}`);

@@ -94,13 +94,13 @@ class Conversations(Resource):
         return await self._transport.fetch("GET", f"{_path(conversation_id)}/export")
 
     async def import_(self, document: bytes, *, title: str | None = None, form: str | None = None) -> Imported:
-        """Make a conversation of an export, or of a history from elsewhere (service keys only).
+        """Make conversations of an export of Turnkeep or ChatGPT, or of a history from elsewhere (service keys only).
 
-        `form` names the shape of a foreign history (`anthropic`, `openai_chat`, `openai_responses`, `plain`) if
-        it cannot be detected.
+        `form` names the shape of a foreign history (`anthropic`, `openai_chat`, `openai_responses`, `ai_sdk`, `rows`,
+        `plain`) if it cannot be detected.
         """
         return await self._transport.call_raw(
-            "POST", "/v1/conversations/import", Imported, query={"title": title, "form": form}, content=document
+            "POST", "/v1/import", Imported, query={"title": title, "form": form}, content=document
         )
 
 

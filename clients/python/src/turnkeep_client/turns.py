@@ -23,6 +23,7 @@ class RepeatOptions(TypedDict, total=False):
     agent_id: str | None
     model: str | None
     if_busy: IfBusy
+    drop_queue: bool
     background: bool
     metadata: JsonObject
 

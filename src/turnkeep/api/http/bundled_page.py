@@ -6,13 +6,16 @@ same document; the script of the page decides what to show there.
 
 import gzip
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from turnkeep.errors import WorldError
 
 FOLDER = Path(__file__).parents[2] / "web"
 """Where `scripts/web build` puts the page, and where the wheel has it."""
@@ -31,7 +34,7 @@ POLICY = "; ".join(
         "img-src 'self' blob:",
         "media-src 'self' blob:",
         "font-src 'self'",
-        "connect-src 'self'",
+        "connect-src 'self'{uploads}",
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",
@@ -39,8 +42,9 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
+"""`{uploads}` is the origin of the bucket, if browsers upload files to one."""
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(?::\d+)?|https?://\[[0-9a-fA-F:]+\](?::\d+)?")
 _GUARD = {
-    "content-security-policy": POLICY,
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
     "x-dns-prefetch-control": "off",
@@ -68,10 +72,15 @@ class _PageFile(Struct, frozen=True, kw_only=True):
 
 
 class BundledPage:
-    """The files of the page, as an ASGI app. Without a build it answers nothing, and `GET /` says so instead."""
+    """The files of the page, as an ASGI app. Without a build it answers nothing, and `GET /` says so instead.
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    `upload_origin` finds the origin to which browsers upload files besides this server.
+    """
+
+    def __init__(self, upload_origin: Callable[[], Awaitable[str | None]], folder: Path = FOLDER) -> None:
         self._files = _read(folder)
+        self._upload_origin = upload_origin
+        self._policy: str | None = None
 
     @property
     def is_built(self) -> bool:
@@ -90,9 +99,22 @@ class BundledPage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name: value for name, value in scope["headers"] if name in {b"accept-encoding", b"if-none-match"}}
         path = scope["path"] if scope["path"].startswith(ASSETS) else DOCUMENT
-        await self._response(path, headers)(scope, receive, send)
+        policy = await self._find_policy() if path == DOCUMENT else POLICY.format(uploads="")
+        await self._response(path, headers, policy)(scope, receive, send)
 
-    def _response(self, path: str, headers: Mapping[bytes, bytes]) -> Response:
+    async def _find_policy(self) -> str:
+        """The policy of the document. While the bucket cannot be asked, it names no bucket; uploads then go through the
+        server."""
+        if self._policy is None:
+            try:
+                origin = await self._upload_origin()
+            except WorldError:
+                return POLICY.format(uploads="")
+            is_safe = origin is not None and _ORIGIN.fullmatch(origin) is not None
+            self._policy = POLICY.format(uploads=f" {origin}" if is_safe else "")
+        return self._policy
+
+    def _response(self, path: str, headers: Mapping[bytes, bytes], policy: str) -> Response:
         file = self._files.get(path)
         if file is None:
             body = b"This file is of another release of the page. Load the page again.\n"
@@ -102,6 +124,7 @@ class BundledPage:
             "vary": "accept-encoding",
             # Assets carry a hash of their content in their names; the document names them and must be current.
             "cache-control": "public, max-age=31536000, immutable" if path.startswith(ASSETS) else "no-cache",
+            "content-security-policy": policy,
             **_GUARD,
         }
         if headers.get(b"if-none-match") == file.etag.encode():

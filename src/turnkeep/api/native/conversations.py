@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -19,7 +20,8 @@ from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQue
 from turnkeep.clock import system_clock
 from turnkeep.compiler import Target, compile
 from turnkeep.engine.assembly import budget_of, read_window
-from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
+from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound, TooLarge, TurnkeepError
+from turnkeep.files.zip_files import ZipReader, ZipRefused
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
@@ -29,6 +31,7 @@ from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import ConversationChange, Exported, NewConversation
 from turnkeep.store.exports import exported_from_rows, read_export, write_export
+from turnkeep.transfer.chatgpt import is_chatgpt_export, is_conversation_file, read_chatgpt_export
 from turnkeep.transfer.transcripts import Form, read_history
 from turnkeep_client import wire
 
@@ -36,6 +39,12 @@ endpoints = Endpoints("conversations")
 
 CONVERSATION = ResponseSpec(status=200, meaning="The conversation", type=wire.Conversation)
 ONE = "/v1/conversations/{conversation_id}"
+UNPACKED = 2
+"""A zip may have this many times the bytes of the largest file when it is unpacked."""
+ZIP_FILES = 50_000
+JSON_VALUES = 5_000_000
+"""A history may have about this many values. Each takes memory, however few bytes it has in the body."""
+SMALLER = "Import fewer conversations at a time; `turnkeep import` sends them one by one."
 WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its events, or cancel it."
 
 
@@ -261,30 +270,48 @@ async def export_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     return Response(body, 200, headers, JSON)
 
 
-@endpoints.add(
-    "POST",
-    "/v1/conversations/import",
-    policy=Policy.SERVICE,
-    query=ImportQuery,
-    raw_body="application/json",
-    responses=(ResponseSpec(status=201, meaning="The new conversation", type=wire.Imported),),
-    errors=(413, 422, 507),
-    feature="export",
-)
-async def import_conversation(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
-    """Make a conversation of an export, or of a list of messages as Anthropic, OpenAI or plain chats keep them.
+IMPORT: dict[str, Any] = {
+    "policy": Policy.SERVICE,
+    "query": ImportQuery,
+    "raw_body": "application/json",
+    "responses": (ResponseSpec(status=201, meaning="The new conversations", type=wire.Imported),),
+    "errors": (413, 422, 507),
+    "feature": "export",
+}
 
-    Leading system and developer messages are kept as system messages. A message without content is refused. The body
-    may be as large as a file may be. The conversation gets new ids and belongs to the principal.
+
+@endpoints.add("POST", "/v1/import", **IMPORT)
+async def import_history(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
+    """Make conversations of an export of Turnkeep or ChatGPT, or of a list of messages from elsewhere.
+
+    Messages may be those of Anthropic, OpenAI, the AI SDK (`parts`) or plain chats, or rows with `content_blocks`.
+    ChatGPT's export is `conversations.json` or the whole zip; branches are kept. Leading system and developer messages
+    are kept as system messages. A message without content is refused. `remarks` say what was left out. The body may be
+    as large as a file may be. The conversations get new ids and belong to the principal.
     """
     # A history may be far longer than any other body, so it has the limit of a file and is read here.
-    raw = await read_body(call.receive, call.headers, limit=call.runtime.settings.max_file_bytes)
-    exported, remarks = await asyncio.to_thread(_read_history, raw, call.query)
-    exported = await _with_known_agent(call, exported)
-    made = await call.runtime.store.import_conversation(call.principal, exported)
-    call.notes["conversation_id"] = made.id
-    users = await shown_users(call.runtime.store, call.principal, [made.user_id])
-    return json_response(wire.Imported(conversation=views.conversation_of(made, users), remarks=remarks), status=201)
+    limit = call.runtime.settings.max_file_bytes
+    raw = await read_body(call.receive, call.headers, limit=limit)
+    histories, remarks = await asyncio.to_thread(_read_histories, raw, call.query, limit * UNPACKED)
+    made: list[Conversation] = []
+    for exported in histories:
+        try:
+            known = await _with_known_agent(call, exported)
+            made.append(await call.runtime.store.import_conversation(call.principal, known))
+        except TurnkeepError as exc:
+            if made:
+                exc.detail += f" {len(made)} of {len(histories)} conversations are imported, in their order."
+            raise
+    call.notes["conversation_id"] = made[0].id
+    users = await shown_users(call.runtime.store, call.principal, [one.user_id for one in made])
+    shown = [views.conversation_of(one, users) for one in made]
+    return json_response(wire.Imported(conversation=shown[0], remarks=remarks, conversations=shown), status=201)
+
+
+@endpoints.add("POST", "/v1/conversations/import", **IMPORT)
+async def import_conversation(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
+    """The same as `POST /v1/import`."""
+    return await import_history(call)
 
 
 async def _shown(call: ApiCall[Any, Any]) -> ASGIApp:
@@ -338,19 +365,57 @@ def _agent_id(given: str | UnsetType | None) -> AgentId | None:
     return AgentId(known_id(given, "agent")) if isinstance(given, str) else None
 
 
-def _read_history(raw: bytes, query: ImportQuery) -> tuple[Exported, list[str]]:
+def _read_histories(raw: bytes, query: ImportQuery, limit: int) -> tuple[list[Exported], list[str]]:
+    """The conversations in a body, and remarks about them. Raises InvalidRequest if there is none."""
+    histories: list[Exported] = []
+    remarks: list[str] = []
+    for document in _documents(raw, limit):
+        found, said = _read_document(document, query)
+        histories += found
+        remarks += said
+    if not histories:
+        raise InvalidRequest("There is nothing to import: nothing was said in these conversations.")
+    if query.title is not None:
+        if len(histories) > 1:
+            raise InvalidRequest(f"`title` fits one conversation, and these are {len(histories)}.")
+        conversation = structs.replace(histories[0].conversation, title=query.title)
+        histories = [structs.replace(histories[0], conversation=conversation)]
+    return histories, remarks
+
+
+def _read_document(raw: bytes, query: ImportQuery) -> tuple[list[Exported], Sequence[str]]:
+    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > JSON_VALUES:
+        raise TooLarge(f"The history has more than {JSON_VALUES:,} values. {SMALLER}")
     try:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
     if isinstance(document, dict) and "turnkeep_export" in document:
-        exported = read_export(raw)
-        if query.title is not None:
-            conversation = structs.replace(exported.conversation, title=query.title)
-            exported = structs.replace(exported, conversation=conversation)
-        return exported, []
-    transcript = read_history(document, form=query.form, created_at=system_clock())
-    return exported_from_rows(transcript.rows, title=query.title), list(transcript.remarks)
+        return [read_export(raw)], ()
+    if query.form is None and is_chatgpt_export(document):
+        transcripts = read_chatgpt_export(document, created_at=system_clock())
+    else:
+        transcripts = [read_history(document, form=query.form, created_at=system_clock())]
+    made = [
+        exported_from_rows(each.rows, title=each.title, parents=each.parents, head=each.head) for each in transcripts
+    ]
+    return made, [remark for each in transcripts for remark in each.remarks]
+
+
+def _documents(raw: bytes, limit: int) -> list[bytes]:
+    """The JSON documents of a body: itself, or those of ChatGPT's zip. All together they have at most `limit` bytes."""
+    if not raw.startswith(b"PK\x03\x04"):
+        return [raw]
+    if raw.count(b"PK\x01\x02") > ZIP_FILES:  # the directory is read whole, before the number of files is known
+        raise TooLarge(f"The zip has more than {ZIP_FILES:,} files. Send only its conversations.json.")
+    try:
+        archive = ZipReader(BytesIO(raw), max_bytes=limit, max_files=ZIP_FILES)
+        found = [entry for entry in archive.entries if is_conversation_file(entry.path)]
+        if not found:
+            raise InvalidRequest("This zip has no conversations.json, so it is not an export of ChatGPT.")
+        return [b"".join(archive.pieces(entry)) for entry in sorted(found, key=lambda entry: entry.path)]
+    except ZipRefused as exc:
+        raise InvalidRequest(f"{exc.detail} {SMALLER}") from exc
 
 
 async def _with_known_agent(call: ApiCall[Any, Any], exported: Exported) -> Exported:

@@ -237,15 +237,18 @@ async def save_file(call: ApiCall[wire.Copy, Nothing]) -> ASGIApp:
     errors=(507,),
 )
 async def delete_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Delete a file. Its bytes are erased after the retention period."""
-    await call.runtime.store.delete_file(call.principal, _file_id(call))
+    """Delete a file. Its bytes are erased after the retention period, those of an upload that was not completed at
+    once."""
+    await call.runtime.bag.delete(call.principal, _file_id(call))
     return no_content()
 
 
 async def _upload(call: ApiCall[Any, Any], file: File) -> wire.UploadTicket:
     """Where the bytes go: straight to the bucket if there is one, else to this server."""
     expires_at = system_clock() + UPLOAD_SECONDS * 1000
-    url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
+    url: str | None = None
+    if not call.body.through_server:
+        url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
     if url is None:
         path = f"/v1/files/{file.id}/content"
         signed = call.runtime.addresses.sign(

@@ -73,8 +73,15 @@ class FileStore(Protocol):
     async def all_files(self, *, after: FileId | None = None, limit: int = 1_000) -> list[File]:
         """Every row there is in the order of ids, deleted ones too, for the check of the bag."""
 
-    async def drop_unfinished(self, *, created_before: int, limit: int = 100) -> list[tuple[FileId, str]]:
-        """Erase uploads that began before that moment and were never completed; return ids and storage keys."""
+    async def discard_files(self, file_ids: Sequence[FileId]) -> list[tuple[FileId, str]]:
+        """Erase those of them that are of no use to a message: not complete, or in no conversation and not saved.
+        Return ids and storage keys. The caller has checked that they may be erased."""
+
+    async def drop_unfinished(
+        self, *, created_before: int, unused_before: int = 0, limit: int = 100
+    ) -> list[tuple[FileId, str]]:
+        """Erase uploads that began before `created_before` and were never completed, and files from before
+        `unused_before` that no conversation took in and that were not saved; return ids and storage keys."""
 
     async def known_keys(self, storage_keys: Sequence[str]) -> set[str]:
         """Those of them that some row names, deleted rows included."""

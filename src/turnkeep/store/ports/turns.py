@@ -114,6 +114,9 @@ class TurnStore(Protocol):
     async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
         """Readers are attached to these turns: `watched_until` moves to that far from now (never backwards)."""
 
+    async def unwatch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+        """The last reader has left these turns: `watched_until` moves back to that far from now (never forwards)."""
+
     async def cancel_unwatched(self) -> list[TurnId]:
         """Ask for a stop of every running foreground turn whose `watched_until` has passed; return their ids."""
 

@@ -65,10 +65,7 @@ from turnkeep.store.rules.conversations import (
     check_head,
     check_new,
     imported_conversation,
-    imported_events,
-    imported_logs,
-    imported_messages,
-    imported_turn,
+    imported_rows,
     insertion,
     new_conversation,
     no_conversation,
@@ -81,7 +78,8 @@ from turnkeep_client.wire.events import LogLine, Recorded
 LAST = 2**31 - 1
 LATEST = 2**63 - 1
 QUERY_CHARS = 1_000
-TURNS_AT_ONCE = 20
+IMPORTED_CHARS = 8_000_000
+"""About as much is imported with one statement. PostgreSQL holds all of it in memory."""
 INDEXED_BEFORE_SEARCH = 500
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
@@ -432,18 +430,17 @@ async def _trace(statements: Statements, turn: Turn) -> TurnTrace:
 
 
 async def _insert_turns(statements: Statements, principal: Principal, traces: Sequence[TurnTrace]) -> None:
-    """Insert turns as they are, some at a time: one statement would be too large, and one for each turn too many."""
-    org_id = principal.org_id
-    for start in range(0, len(traces), TURNS_AT_ONCE):
-        some = traces[start : start + TURNS_AT_ONCE]
-        await statements.fetch("import_turns", json_text([imported_turn(each, principal) for each in some]))
+    """Insert turns as they are, with few statements."""
+    groups = imported_rows(traces, principal, chars=IMPORTED_CHARS)
+    while rows := await asyncio.to_thread(next, groups, None):
         for name, records in (
-            ("import_messages", [record for each in some for record in imported_messages(each, org_id)]),
-            ("import_events", [record for each in some for record in imported_events(each, org_id)]),
-            ("import_logs", [record for each in some for record in imported_logs(each, org_id)]),
+            ("import_turns", rows.turns),
+            ("import_messages", rows.messages),
+            ("import_events", rows.events),
+            ("import_logs", rows.logs),
         ):
             if records:
-                await statements.fetch(name, json_text(records))
+                await statements.fetch(name, await asyncio.to_thread(json_text, records))
 
 
 def _hits(conversations: Sequence[Conversation], texts: Mapping[ConversationId, str], query: SearchQuery) -> list[Hit]:

@@ -148,8 +148,14 @@ class PostgresFiles:
     async def all_files(self, *, after: FileId | None = None, limit: int = 1_000) -> list[File]:
         return await self._files("all_files", after or "", limit)
 
-    async def drop_unfinished(self, *, created_before: int, limit: int = 100) -> list[tuple[FileId, str]]:
-        rows = await self._database.write("drop_unfinished_files", created_before, limit)
+    async def discard_files(self, file_ids: Sequence[FileId]) -> list[tuple[FileId, str]]:
+        rows = await self._database.write("discard_files", list(file_ids))
+        return [(file_id, key) for file_id, key in rows]
+
+    async def drop_unfinished(
+        self, *, created_before: int, unused_before: int = 0, limit: int = 100
+    ) -> list[tuple[FileId, str]]:
+        rows = await self._database.write("drop_unfinished_files", created_before, unused_before, limit)
         return [(file_id, key) for file_id, key in rows]
 
     async def known_keys(self, storage_keys: Sequence[str]) -> set[str]:

@@ -137,6 +137,10 @@ class PostgresLeases:
         if turn_ids:
             await self._database.write("watch", sorted(turn_ids), int(seconds * 1000))
 
+    async def unwatch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+        if turn_ids:
+            await self._database.write("unwatch", sorted(turn_ids), int(seconds * 1000))
+
     async def cancel_unwatched(self) -> list[TurnId]:
         return [turn_id for (turn_id,) in await self._database.write("cancel_unwatched")]
 

@@ -616,10 +616,10 @@ def _more_of(decided: _DecidedClaim) -> dict[str, Any]:
     return {
         "attachments": attached or None,
         "owner": owner_of(decided.claim.principal)[2],
-        "cancels": entry.cancels,
+        "cancels": entry.cancels or None,
         "cancel_error": json_text(CANCELLED),
         "cancel_event": json_text(CANCELLED_EVENT),
-        "cancel_outbox": None if entry.cancels is None else cancelled_entries([entry.cancels]),
+        "cancel_outbox": cancelled_entries(entry.cancels) if entry.cancels else None,
         "stops": entry.stops,
         "moves": entry.moves or None,
         "is_branch": new.position is not None and new.position.is_branch,

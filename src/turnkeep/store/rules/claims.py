@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from turnkeep.clock import month_of, next_month
 from turnkeep.errors import (
+    AttachedElsewhere,
     Conflict,
     ConversationBusy,
     Forbidden,
@@ -210,7 +211,13 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         return known
     conversation = _conversation(claim, facts)
     attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
-    entry = enter_queue(conversation.queue, if_busy=claim.if_busy, limit=claim.queue_limit, beside=claim.beside)
+    entry = enter_queue(
+        conversation.queue,
+        if_busy=claim.if_busy,
+        limit=claim.queue_limit,
+        beside=claim.beside,
+        drop_queue=claim.drop_queue,
+    )
     position = position_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
     if facts.limits:
         check_spent(facts.limits, facts.now)
@@ -337,11 +344,22 @@ def turn_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
 def attach(wanted: Sequence[FileId], facts: Attachable, conversation_id: ConversationId) -> tuple[Attachment, ...]:
     """Name the files in order. Those that are in the conversation already keep their names.
 
-    Raises NotFound for a file that is not among the facts, and InvalidRequest for one that cannot be attached.
+    Raises NotFound for a file that is not among the facts, InvalidRequest for one that is not complete, and
+    AttachedElsewhere if some belong to other conversations or to the workspace's Files.
     """
     found = {file.id: file for file in facts.files}
+    files = [_known(found, file_id) for file_id in wanted]
+    for file in files:
+        if file.status != "ready":
+            raise InvalidRequest(f"File {file.id} is not complete yet. Attach it once its upload has ended.")
+    elsewhere = [
+        file.id for file in files if file.saved_at is not None or file.conversation_id not in {None, conversation_id}
+    ]
+    if elsewhere:
+        named = ", ".join(elsewhere)
+        raise AttachedElsewhere(f"These files belong elsewhere: {named}. Copy them into the conversation.", elsewhere)
     names = set(facts.taken_names)
-    return tuple(_attach(_known(found, file_id), names, conversation_id) for file_id in wanted)
+    return tuple(_attach(file, names) for file in files)
 
 
 def _known(found: Mapping[FileId, FileFacts], file_id: FileId) -> FileFacts:
@@ -350,15 +368,7 @@ def _known(found: Mapping[FileId, FileFacts], file_id: FileId) -> FileFacts:
     return found[file_id]
 
 
-def _attach(file: FileFacts, taken: set[str], conversation_id: ConversationId) -> Attachment:
-    if file.status != "ready":
-        raise InvalidRequest(f"File {file.id} is not complete yet. Attach it once its upload has ended.")
-    if file.saved_at is not None:
-        raise InvalidRequest(
-            f"File {file.id} is one of the workspace's Files. Save a copy into the conversation first."
-        )
-    if file.conversation_id not in {None, conversation_id}:
-        raise InvalidRequest(f"File {file.id} belongs to another conversation. Upload it again for this one.")
+def _attach(file: FileFacts, taken: set[str]) -> Attachment:
     name = file.name
     if file.conversation_id is None:
         name = next(candidate for candidate in candidates(name) if name_key(candidate) not in taken)

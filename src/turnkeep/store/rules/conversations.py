@@ -1,5 +1,6 @@
 """Rules of conversations: what a new one is, what a change makes of it, and what an import writes."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
@@ -94,8 +95,33 @@ def imported_conversation(exported: Exported, principal: Principal) -> dict[str,
     return insertion(exported.conversation, principal.org_id, next_ordinal=last + 1)
 
 
-def imported_turn(trace: TurnTrace, principal: Principal) -> dict[str, Any]:
-    """The columns of an imported turn. It belongs to the importer."""
+class ImportedRows(Struct, frozen=True):
+    """The columns of imported turns, and of their messages, events and log lines."""
+
+    turns: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    logs: list[dict[str, Any]]
+
+
+def imported_rows(traces: Sequence[TurnTrace], principal: Principal, *, chars: int = 2**62) -> Iterator[ImportedRows]:
+    """What an import writes, in groups of turns of about `chars` characters each. It belongs to the importer."""
+    rows, size = ImportedRows([], [], [], []), 0
+    for trace in traces:
+        if size >= chars:
+            yield rows
+            rows, size = ImportedRows([], [], [], []), 0
+        messages = _messages(trace, principal.org_id)
+        events = _events(trace, principal.org_id)
+        rows.turns.append(_turn(trace, principal))
+        rows.messages.extend(messages)
+        rows.events.extend(events)
+        rows.logs.extend(_logs(trace, principal.org_id))
+        size += sum(len(value) for row in (*messages, *events) for value in row.values() if isinstance(value, str))
+    yield rows
+
+
+def _turn(trace: TurnTrace, principal: Principal) -> dict[str, Any]:
     return turn_values(trace.turn) | {
         "org_id": principal.org_id,
         "workspace_id": principal.workspace_id,
@@ -106,19 +132,19 @@ def imported_turn(trace: TurnTrace, principal: Principal) -> dict[str, Any]:
     }
 
 
-def imported_messages(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
+def _messages(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
     names = MESSAGE_COLUMNS.split(", ")
     return [dict(zip(names, message_values(row), strict=True)) | {"org_id": org_id} for row in trace.rows]
 
 
-def imported_events(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
+def _events(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
     return [
         {"turn_id": trace.turn.id, "seq": seq, "org_id": org_id, "type": kind, "payload": payload}
         for seq, (kind, payload) in enumerate((event_values(each.event) for each in trace.events), start=1)
     ]
 
 
-def imported_logs(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
+def _logs(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
     return [
         {"turn_id": trace.turn.id, "n": n, "org_id": org_id, **structs.asdict(line)}
         for n, line in enumerate(trace.logs, start=1)

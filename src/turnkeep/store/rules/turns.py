@@ -110,22 +110,23 @@ class Move(Struct, frozen=True, kw_only=True):
 class Entry(Struct, frozen=True, kw_only=True):
     """How a new turn enters the conversation.
 
-    It runs at once, or waits at `ordinal`. `cancels` is a waiting turn that it replaces, `stops` the running turn that
-    is asked to stop for it. `moves` come in an order in which no two turns ever have the same ordinal.
+    It runs at once, or waits at `ordinal`. `cancels` are waiting turns that it replaces or drops, `stops` is the
+    running turn that is asked to stop for it. `moves` come in an order in which no two turns ever have the same
+    ordinal.
     """
 
     ordinal: int
     is_started: bool
-    cancels: TurnId | None = None
+    cancels: tuple[TurnId, ...] = ()
     stops: TurnId | None = None
     moves: tuple[Move, ...] = ()
 
 
-def enter_queue(queue: Queue, *, if_busy: IfBusy, limit: int, beside: TurnId | None) -> Entry:
+def enter_queue(queue: Queue, *, if_busy: IfBusy, limit: int, beside: TurnId | None, drop_queue: bool = False) -> Entry:
     """Refuse, wait at the end of the queue, or stop the running turn and wait in front.
 
-    Raises ConversationBusy for `reject`, and QueueFull at the limit. A full queue has one more place, for a turn that
-    interrupts.
+    With `drop_queue`, a turn that interrupts cancels all turns that wait. Raises ConversationBusy for `reject`, and
+    QueueFull at the limit. A full queue has one more place, for a turn that interrupts.
     """
     if not queue.is_busy:
         return Entry(ordinal=queue.next_ordinal, is_started=True)
@@ -134,14 +135,14 @@ def enter_queue(queue: Queue, *, if_busy: IfBusy, limit: int, beside: TurnId | N
     if if_busy == "enqueue":
         _check_room(len(waiting), limit)
         return Entry(ordinal=queue.next_ordinal, is_started=False)
-    # An edit of a waiting turn replaces it. Every other turn goes on waiting.
-    others = tuple(turn for turn in waiting if turn.id != beside)
+    # An edit of a waiting turn replaces it. Every other turn goes on waiting, unless the caller drops the queue.
+    others = () if drop_queue else tuple(turn for turn in waiting if turn.id != beside)
     _check_room(len(others), limit + 1)
     moves, first = _moved_back(others, queue.next_ordinal)
     return Entry(
         ordinal=first,
         is_started=False,
-        cancels=beside if len(others) < len(waiting) else None,
+        cancels=tuple(turn.id for turn in waiting if turn not in others),
         stops=None if queue.running is None else queue.running.id,
         moves=moves,
     )

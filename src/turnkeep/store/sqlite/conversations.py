@@ -4,6 +4,7 @@ The search is over titles and visible messages. Its tokens are made in Python; S
 The index is filled after turns have settled, in chunks, so that no turn and no other write waits for it.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -45,14 +46,12 @@ from turnkeep.store.rows import (
 from turnkeep.store.rules.conversations import (
     Ahead,
     Head,
+    ImportedRows,
     changed,
     check_head,
     check_new,
     imported_conversation,
-    imported_events,
-    imported_logs,
-    imported_messages,
-    imported_turn,
+    imported_rows,
     insertion,
     new_conversation,
     no_conversation,
@@ -192,7 +191,9 @@ class SqliteConversations(StoreThreads):
     async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
         checks.check_exported(exported)
         renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
-        return await self._write(_import_renamed, principal, renamed)
+        # The rows are made beside the thread that writes, for which every other write waits.
+        [rows] = await asyncio.to_thread(lambda: list(imported_rows(renamed.turns, principal)))
+        return await self._write(_import_renamed, principal, renamed, rows)
 
 
 def _my_conversation(session: Session, conversation_id: ConversationId) -> Conversation:
@@ -541,18 +542,17 @@ def _export_turn(session: Session, turn: Turn) -> TurnTrace:
     return trace_of(session, turn, [to_recorded(*row) for row in stored])
 
 
-def _import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
+def _import_renamed(session: Session, principal: Principal, exported: Exported, rows: ImportedRows) -> Conversation:
     """Insert what is given as it is; its ids were made for this database."""
-    conversation, org_id = exported.conversation, principal.org_id
+    conversation = exported.conversation
     check_new(has_workspace=has_workspace(session, principal), has_agent=True)
     check_user(session, principal)
     session.run("insert_conversation", imported_conversation(exported, principal))
     if conversation.title is not None:
         refresh_title(session, conversation.id, conversation.title)
-    for trace in exported.turns:
-        session.run("insert_imported_turn", imported_turn(trace, principal))
-        session.many("insert_imported_message", imported_messages(trace, org_id))
-        session.many("insert_imported_event", imported_events(trace, org_id))
-        session.many("insert_imported_log", imported_logs(trace, org_id))
+    session.many("insert_imported_turn", rows.turns)
+    session.many("insert_imported_message", rows.messages)
+    session.many("insert_imported_event", rows.events)
+    session.many("insert_imported_log", rows.logs)
     session.many("insert_file", imported_files(exported.files, principal))
     return by_id(session, conversation.id)

@@ -117,8 +117,14 @@ class SqliteFiles(StoreThreads):
     async def all_files(self, *, after: FileId | None = None, limit: int = 1_000) -> list[File]:
         return await self._files("all_files", {"after": after or "", "limit": limit})
 
-    async def drop_unfinished(self, *, created_before: int, limit: int = 100) -> list[tuple[FileId, str]]:
-        which = {"before": created_before, "limit": limit}
+    async def discard_files(self, file_ids: Sequence[FileId]) -> list[tuple[FileId, str]]:
+        which = {"files": json_text(list(file_ids))}
+        return await self._write(lambda session: session.rows("discard_files", which))
+
+    async def drop_unfinished(
+        self, *, created_before: int, unused_before: int = 0, limit: int = 100
+    ) -> list[tuple[FileId, str]]:
+        which = {"before": created_before, "unused_before": unused_before, "limit": limit}
         return await self._write(lambda session: session.rows("drop_unfinished_files", which))
 
     async def known_keys(self, storage_keys: Sequence[str]) -> set[str]:

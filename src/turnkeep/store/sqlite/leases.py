@@ -134,6 +134,12 @@ def watch(session: Session, turn_ids: Sequence[TurnId], seconds: float) -> None:
     session.many("watch_turn", [{"turn": turn_id, "until": until, "ms": ms} for turn_id in turn_ids])
 
 
+def unwatch(session: Session, turn_ids: Sequence[TurnId], seconds: float) -> None:
+    ms = int(seconds * 1000)
+    until = session.now + ms
+    session.many("unwatch_turn", [{"turn": turn_id, "until": until, "ms": ms} for turn_id in turn_ids])
+
+
 def cancel_unwatched(session: Session) -> list[TurnId]:
     return sorted(turn_id for (turn_id,) in session.rows("cancel_unwatched", {"now": session.now}))
 

@@ -143,6 +143,10 @@ class TurnVerbs(StoreThreads):
         if turn_ids:
             await self._write(leases.watch, list(turn_ids), seconds)
 
+    async def unwatch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
+        if turn_ids:
+            await self._write(leases.unwatch, list(turn_ids), seconds)
+
     async def cancel_unwatched(self) -> list[TurnId]:
         return await self._write(leases.cancel_unwatched)
 
@@ -233,8 +237,8 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
                 "key": each.name_key,
             },
         )
-    if entry.cancels is not None:
-        cancel_waiting(session, entry.cancels)
+    for turn_id in entry.cancels:
+        cancel_waiting(session, turn_id)
     if entry.stops is not None:
         session.run("request_cancel", {"turn": entry.stops, "now": session.now})
     for move in entry.moves:
@@ -272,7 +276,7 @@ def _counted_with_this(session: Session, claim: Claim, new: AcceptedClaim) -> Co
             found = session.row("counted_messages", which)
             messages[each.scope_id] = 1 if found is None else found[0] + 1
         if each.turns is not None:
-            gone = [turn_id for turn_id in (new.entry.cancels, new.entry.stops) if turn_id is not None]
+            gone = [*new.entry.cancels, *([new.entry.stops] if new.entry.stops else [])]
             scope = {"scope": each.scope, "scope_id": each.scope_id, "gone": json_text(gone)}
             [(others,)] = session.rows("open_turns_of", scope)
             turns[each.scope_id] = others + 1

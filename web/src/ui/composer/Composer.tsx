@@ -1,7 +1,6 @@
 /** The form for the next message: text, files, agent and model, and the buttons that send, queue, interrupt or stop. */
-import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
 
-import { readStored, writeStored } from "../../effects/storage";
 import { isBusy } from "../../state/selectors";
 import { type FileUpload, NEW } from "../../state/state";
 import type { FileRef, IfBusy } from "../../wire/types";
@@ -22,8 +21,9 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   const area = useRef<HTMLTextAreaElement>(null);
   useTextHeight(area, text);
   useEffect(() => {
+    uploads.restore(threadId);
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
-  }, [threadId]);
+  }, [threadId, uploads]);
 
   const isUploading = attached.some((one) => one.stored === null && one.error === null);
   const files = attached.flatMap((one): FileRef[] => (one.stored ? [one.stored] : []));
@@ -106,17 +106,11 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   );
 });
 
-/** The text of the next message, stored in this browser until it is sent. */
+/** The text of the next message, and a function that changes it. */
 function useDraft(threadId: string): [string, (text: string) => void] {
-  const name = `draft:${threadId}`;
-  const [draft, setDraft] = useState(() => ({ threadId, text: readStored<string>(name) ?? "" }));
-  const current = draft.threadId === threadId ? draft : { threadId, text: readStored<string>(name) ?? "" };
-  if (current !== draft) setDraft(current);
-  const change = (text: string) => {
-    setDraft({ threadId, text });
-    writeStored(name, text);
-  };
-  return [current.text, change];
+  const { drafts } = useServices();
+  const text = useSyncExternalStore(drafts.subscribe, () => drafts.get(threadId));
+  return [text, (changed) => drafts.set(threadId, changed)];
 }
 
 /** Makes the field as tall as its text, up to the maximum in the style sheet. */

@@ -64,7 +64,7 @@ export function UploadList({ uploads: attached, kept = [], onRemove }: ListProps
         const isDone = one.stored !== null;
         return (
           <li key={one.key} className={one.error ? "chip is-failure" : "chip"} data-state={isDone ? "done" : one.error ? "failed" : "uploading"}>
-            {one.preview ? <img className="thumb" src={one.preview} alt="" /> : <Icon name="file" />}
+            <Thumb upload={one} />
             <span className="chip-name">{one.name}</span>
             <span className="chip-size">{isDone || one.error ? sizeInWords(one.size) : `${percent} %`}</span>
             {!isDone && !one.error && <progress max={100} value={percent} aria-label={words.composer.uploading(one.name, percent)} />}
@@ -72,6 +72,11 @@ export function UploadList({ uploads: attached, kept = [], onRemove }: ListProps
               <span className="chip-error" role="alert">
                 {one.error}
               </span>
+            )}
+            {one.error && (
+              <button type="button" className="link" onClick={() => uploads.retry(one.key)} aria-label={words.composer.retryFile(one.name)}>
+                {words.retry}
+              </button>
             )}
             {isDone && (
               <span className="visually-hidden" role="status">
@@ -84,6 +89,11 @@ export function UploadList({ uploads: attached, kept = [], onRemove }: ListProps
       })}
     </ul>
   );
+}
+
+function Thumb({ upload }: { upload: FileUpload }) {
+  if (upload.preview) return <img className="thumb" src={upload.preview} alt="" />;
+  return upload.stored && isPicture(upload.mime_type) ? <Preview file={upload.stored} className="thumb" /> : <Icon name="file" />;
 }
 
 function RemoveFile({ name, onRemove }: { name: string; onRemove: () => void }) {

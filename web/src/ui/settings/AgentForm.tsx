@@ -1,5 +1,5 @@
 /** The form of one agent: instructions, model, tools, MCP servers, skills, sandbox and environment. */
-import { useRef, useState } from "react";
+import { useMemo, useRef, useState } from "react";
 
 import { errorText } from "../../effects/notices";
 import { createAgent, replaceAgent, rotateToolSecret } from "../../effects/requests";
@@ -10,13 +10,14 @@ import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Field, SelectField, SwitchField } from "../forms";
 import { Icon } from "../Icon";
-import { ErrorText, useSubmit } from "../requestState";
+import { ErrorText, useSubmit, useUnsaved } from "../requestState";
 
 export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () => void }) {
   const { notices } = useServices();
   const models = useSelect((state) => state.models);
   const [fields, setFields] = useState<AgentFields>(() => fieldsOf(agent));
   const { isSubmitting, error, submit, setError } = useSubmit();
+  const leave = useUnsaved(useMemo(() => JSON.stringify(fieldsOf(agent)) !== JSON.stringify(fields), [agent, fields]));
   const change = (changes: Partial<AgentFields>) => setFields((before) => ({ ...before, ...changes }));
   const save = async () => {
     const spec = specOf(fields);
@@ -63,7 +64,7 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
       {agent && <ToolSecret agentId={agent.id} />}
       <ErrorText text={error} />
       <div className="form-foot">
-        <button type="button" className="button" onClick={onDone}>
+        <button type="button" className="button" onClick={() => leave(onDone)}>
           {words.cancel}
         </button>
         <button type="submit" className="button is-main" disabled={isSubmitting || !fields.name.trim()}>

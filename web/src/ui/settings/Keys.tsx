@@ -6,7 +6,7 @@ import type { Key } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
 import { ConfirmButton, Field } from "../forms";
-import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
+import { ErrorText, LoadStatus, useLoaded, useSubmit, useUnsaved } from "../requestState";
 import { limitFromText } from "./Usage";
 
 export function Keys() {
@@ -47,6 +47,7 @@ function NewKey({ onCreated }: { onCreated: (key: Key) => void }) {
   const [monthly, setMonthly] = useState("");
   const [rate, setRate] = useState("");
   const { isSubmitting, error, submit } = useSubmit();
+  useUnsaved(name + monthly + rate !== "");
   const make = () =>
     submit(async () => {
       onCreated(await createKey({ name: name.trim(), monthly_message_limit: limitFromText(monthly), requests_per_minute: limitFromText(rate), allowed_tools: null }));

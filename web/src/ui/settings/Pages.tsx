@@ -7,7 +7,7 @@ import type { KnowledgePage, PageItem } from "../../wire/types";
 import { dateInWords, sizeInWords, words } from "../../words";
 import { ConfirmButton, Field } from "../forms";
 import { Icon } from "../Icon";
-import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requestState";
+import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit, useUnsaved } from "../requestState";
 import { RouteLink } from "../RouteLink";
 import { PageView } from "../source/PageView";
 import { BackLink } from "../source/SourceHeader";
@@ -100,6 +100,7 @@ function PageForm({ page, onDone }: { page: KnowledgePage | null; onDone: () => 
   const [title, setTitle] = useState(page?.title ?? "");
   const [content, setContent] = useState(page?.content ?? "");
   const { isSubmitting, error, submit } = useSubmit();
+  const leave = useUnsaved(title !== (page?.title ?? "") || content !== (page?.content ?? ""));
   const save = async () => {
     const body = { title: title.trim(), content };
     if (await submit(() => (page ? replacePage(page.id, body) : createPage(body)), words.settings.saved)) onDone();
@@ -117,7 +118,7 @@ function PageForm({ page, onDone }: { page: KnowledgePage | null; onDone: () => 
       <Field label={words.settings.pageContent} rows={16} value={content} onChange={setContent} />
       <ErrorText text={error} />
       <div className="form-foot">
-        <button type="button" className="button" onClick={onDone}>
+        <button type="button" className="button" onClick={() => leave(onDone)}>
           {words.cancel}
         </button>
         <button type="submit" className="button is-main" disabled={isSubmitting || !title.trim()}>

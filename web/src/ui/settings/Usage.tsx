@@ -6,7 +6,7 @@ import type { Workspace } from "../../wire/types";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Field, SelectField } from "../forms";
-import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
+import { ErrorText, LoadStatus, useLoaded, useSubmit, useUnsaved } from "../requestState";
 
 export function UsageSection({ isAdmin }: { isAdmin: boolean }) {
   const month = useLoaded(usage);
@@ -52,6 +52,9 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
   const [all, setAll] = useState(limitAsText(workspace.monthly_message_limit));
   const [each, setEach] = useState(limitAsText(workspace.user_monthly_message_limit));
   const { isSubmitting, error, submit } = useSubmit();
+  const shown = [name, model, all, each].join("\n");
+  const [saved, setSaved] = useState(shown);
+  useUnsaved(shown !== saved);
   useEffect(() => setName(workspace.name), [workspace.name]);
   const save = () =>
     submit(async () => {
@@ -61,6 +64,8 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
         monthly_message_limit: limitFromText(all),
         user_monthly_message_limit: limitFromText(each),
       });
+      setName(name.trim());
+      setSaved([name.trim(), model, all, each].join("\n"));
       onSaved();
       void session.loadChoices();
     }, words.settings.saved);

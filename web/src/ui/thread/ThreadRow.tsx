@@ -106,14 +106,14 @@ function OutgoingRow({ threadId, outgoing }: { threadId: string; outgoing: Outgo
             <button type="button" className="link" onClick={() => void outbox.sendAgain(threadId, outgoing.key)}>
               {words.retry}
             </button>
-            <button type="button" className="link" onClick={() => outbox.remove(threadId, outgoing.key)}>
-              {words.remove}
+            <button type="button" className="link" onClick={() => outbox.takeBack(threadId, outgoing.key)}>
+              {words.thread.unqueue}
             </button>
           </>
         )}
         {outgoing.status === "sending" && (
-          <button type="button" className="link" onClick={() => outbox.remove(threadId, outgoing.key)}>
-            {words.cancel}
+          <button type="button" className="link" onClick={() => outbox.takeBack(threadId, outgoing.key)}>
+            {words.thread.unqueue}
           </button>
         )}
       </div>

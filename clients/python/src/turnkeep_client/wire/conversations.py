@@ -67,6 +67,8 @@ class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
     agent_id: Id | None = None
     model: Model | None = None
     if_busy: IfBusy = "reject"
+    drop_queue: bool = False
+    """With `if_busy`: `interrupt`. Turns that wait are cancelled."""
     background: bool = False
     metadata: JsonObject = field(default_factory=dict)
 
@@ -265,7 +267,9 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """A conversation made of a history, and which parts have no equivalent here and became a line of text."""
+    """Conversations made of a history: the first one, and all of them. `remarks` say what was left out, and which parts
+    have no equivalent here and became a line of text."""
 
     conversation: Conversation
     remarks: Sequence[str]
+    conversations: Sequence[Conversation] = ()

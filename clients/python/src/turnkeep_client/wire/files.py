@@ -35,6 +35,9 @@ class NewFile(RequestBody, frozen=True, kw_only=True):
     size: Size
     mime_type: Annotated[str, Meta(max_length=255)] = ""
     conversation_id: Id | None = None
+    through_server: bool = False
+    """Whether the address shall be one of the server, also where files are kept in a bucket. For clients that cannot
+    reach the bucket."""
 
 
 class UploadTicket(Struct, frozen=True, kw_only=True):

@@ -96,13 +96,25 @@ SELECT {f.file_columns} FROM turnkeep.files f
 -- Deleted ones too, as long as they can be restored.
 SELECT {f.file_columns} FROM turnkeep.files f WHERE f.id > $1 COLLATE "C" ORDER BY f.id LIMIT $2
 
+-- name: discard_files
+-- Those of these files that no message needs. One that a claim has attached meanwhile is in a conversation.
+DELETE FROM turnkeep.files f
+ WHERE f.id = ANY ($1::text[]) AND f.message_id IS NULL AND f.saved_at IS NULL AND f.turn_id IS NULL
+   AND (f.status = 'pending' OR f.conversation_id IS NULL) AND f.storage_key NOT LIKE 'imported/%'
+RETURNING f.id, f.storage_key
+
 -- name: drop_unfinished_files
 -- slow
--- Uploads that were never completed. What an import named is no upload: its bytes may still come.
+-- Uploads that were never completed, and files that no conversation took in. What an import named is no upload: its bytes
+-- may still come.
 DELETE FROM turnkeep.files f
- WHERE f.id IN (SELECT x.id FROM turnkeep.files x
-                 WHERE x.status = 'pending' AND x.created_at < $1 AND x.storage_key NOT LIKE 'imported/%'
-                 ORDER BY x.created_at, x.id LIMIT $2 FOR UPDATE SKIP LOCKED)
+ WHERE f.id = ANY (ARRAY(SELECT x.id FROM turnkeep.files x
+                          WHERE x.status = 'pending' AND x.created_at < $1 AND x.storage_key NOT LIKE 'imported/%'
+                          ORDER BY x.created_at, x.id LIMIT $3 FOR UPDATE SKIP LOCKED)
+                   || ARRAY(SELECT x.id FROM turnkeep.files x
+                             WHERE x.conversation_id IS NULL AND x.status = 'ready' AND x.saved_at IS NULL
+                               AND x.deleted_at IS NULL AND x.created_at < $2
+                             ORDER BY x.created_at, x.id LIMIT $3 FOR UPDATE SKIP LOCKED))
 RETURNING f.id, f.storage_key
 
 -- name: known_storage_keys

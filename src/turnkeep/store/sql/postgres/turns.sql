@@ -131,6 +131,9 @@ UPDATE turnkeep.turns t SET cancel_requested_at = $2 WHERE t.id = $1 AND t.cance
 -- name: watch
 SELECT turnkeep.watch($1, $2)
 
+-- name: unwatch
+SELECT turnkeep.unwatch($1, $2)
+
 -- name: cancel_unwatched
 SELECT c FROM turnkeep.cancel_unwatched() c ORDER BY c COLLATE "C"
 

@@ -101,12 +101,25 @@ UPDATE turns SET files_written = files_written + :count WHERE id = :turn;
 -- name: carry_written_files
 UPDATE files SET message_id = :message WHERE turn_id = :turn AND message_id IS NULL;
 
--- name: drop_unfinished_files
--- Uploads that were never completed. What an import named is no upload: its bytes may still come.
+-- name: discard_files
+-- Those of these files that no message needs. One that a claim has attached meanwhile is in a conversation.
 DELETE FROM files
- WHERE id IN (SELECT id FROM files
-               WHERE status = 'pending' AND created_at < :before AND storage_key NOT LIKE 'imported/%'
-               ORDER BY created_at, id LIMIT :limit)
+ WHERE id IN (SELECT value FROM json_each(:files)) AND message_id IS NULL AND saved_at IS NULL AND turn_id IS NULL
+   AND (status = 'pending' OR conversation_id IS NULL) AND storage_key NOT LIKE 'imported/%'
+RETURNING id, storage_key;
+
+-- name: drop_unfinished_files
+-- Uploads that were never completed, and files that no conversation took in. What an import named is no upload: its bytes
+-- may still come.
+DELETE FROM files
+ WHERE id IN (SELECT id FROM (SELECT id FROM files
+                               WHERE status = 'pending' AND created_at < :before AND storage_key NOT LIKE 'imported/%'
+                               ORDER BY created_at, id LIMIT :limit)
+              UNION ALL
+              SELECT id FROM (SELECT id FROM files
+                               WHERE conversation_id IS NULL AND status = 'ready' AND saved_at IS NULL
+                                 AND deleted_at IS NULL AND created_at < :unused_before
+                               ORDER BY created_at, id LIMIT :limit))
 RETURNING id, storage_key;
 
 -- name: known_storage_keys

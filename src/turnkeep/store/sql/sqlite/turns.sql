@@ -82,7 +82,7 @@ SELECT json_object(
                    'conversation_id', f.conversation_id, 'saved_at', f.saved_at))
           FROM files f
          WHERE f.id IN (SELECT value FROM json_each(:files)) AND f.org_id = :org AND f.workspace_id = :workspace
-           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user))),
+           AND f.deleted_at IS NULL AND (:user IS NULL OR f.user_id = :user OR f.saved_at IS NOT NULL))),
     'taken_names', json((
         SELECT json_group_array(f.name_key) FROM files f
          WHERE f.conversation_id = :conversation AND f.deleted_at IS NULL)));
@@ -396,6 +396,11 @@ SELECT DISTINCT q.conversation_id
 UPDATE turns
    SET watched_until = max(coalesce(watched_until, 0), :until), watched_ms = :ms
  WHERE id = :turn AND status IN ('running', 'queued') AND background = 0;
+
+-- name: unwatch_turn
+UPDATE turns
+   SET watched_until = :until, watched_ms = :ms
+ WHERE id = :turn AND status IN ('running', 'queued') AND background = 0 AND watched_until > :until;
 
 -- name: cancel_unwatched
 UPDATE turns INDEXED BY turns_single_flight

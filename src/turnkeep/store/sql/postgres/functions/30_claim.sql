@@ -164,7 +164,7 @@ BEGIN
                                               'saved_at', f.saved_at) ORDER BY f.id)
               FROM turnkeep.files f
              WHERE f.id = ANY (p_files) AND f.org_id = p_org AND f.workspace_id = p_workspace AND f.deleted_at IS NULL
-               AND (p_owner IS NULL OR f.user_id = p_owner)), '[]'),
+               AND (p_owner IS NULL OR f.user_id = p_owner OR f.saved_at IS NOT NULL)), '[]'),
         'taken_names', coalesce((
             SELECT json_agg(f.name_key ORDER BY f.id) FROM turnkeep.files f
              WHERE f.conversation_id = p_conversation AND f.deleted_at IS NULL), '[]'));
@@ -277,7 +277,7 @@ DECLARE
     v_shown        record;
 BEGIN
     SELECT * INTO v_more FROM json_to_record(p_more) AS m (
-        attachments json, owner text, cancels text, cancel_error text, cancel_event text, cancel_outbox json, stops text,
+        attachments json, owner text, cancels text[], cancel_error text, cancel_event text, cancel_outbox json, stops text,
         moves json, is_branch boolean);
     IF p_new IS NULL THEN
         SELECT * INTO v_conversation FROM turnkeep.conversations c WHERE c.id = p_turn.conversation_id FOR UPDATE;
@@ -287,7 +287,7 @@ BEGIN
         END IF;
     END IF;
     IF v_more.cancels IS NOT NULL THEN
-        PERFORM turnkeep.cancel_turns(ARRAY[v_more.cancels], p_turn.created_at, v_more.cancel_error, v_more.cancel_event,
+        PERFORM turnkeep.cancel_turns(v_more.cancels, p_turn.created_at, v_more.cancel_error, v_more.cancel_event,
                                       v_more.cancel_outbox);
     END IF;
     IF v_more.stops IS NOT NULL THEN

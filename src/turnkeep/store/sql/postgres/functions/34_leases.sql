@@ -43,6 +43,17 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The last reader has left these turns; the moment until which they are watched never moves forwards.
+CREATE FUNCTION turnkeep.unwatch(p_turn text[], p_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_until bigint := turnkeep.now_ms() + p_ms;
+BEGIN
+    FOR i IN 1 .. array_length(p_turn, 1) LOOP
+        UPDATE turnkeep.turns t SET watched_until = v_until, watched_ms = p_ms
+         WHERE t.id = p_turn[i] AND t.status IN ('running', 'queued') AND NOT t.background AND t.watched_until > v_until;
+    END LOOP;
+END $$;
+
 CREATE FUNCTION turnkeep.cancel_unwatched() RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     v_now  bigint := turnkeep.now_ms();
