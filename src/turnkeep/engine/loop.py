@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Literal, Protocol
 
-from msgspec import UNSET
-
 from turnkeep.compiler import EncodedHistory
 from turnkeep.config import EngineSettings
 from turnkeep.engine.assembly import Assembly
@@ -148,7 +146,7 @@ class LocalTurn(HeldTurn):
             iteration=self._iteration,
             text=text_of(reply.blocks),
             calls=tuple(ToolCall(id=call.id, name=call.name, args=call.input) for call in calls),
-            reasoning=reasoning or UNSET,
+            reasoning=reasoning or None,
         )
         await self.recorder.record(rows=[row], events=[event])
         self._iteration += 1
@@ -284,7 +282,7 @@ class LocalTurn(HeldTurn):
 
 
 def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:
-    duration = UNSET if seconds is None else round(seconds * 1000)
+    duration = None if seconds is None else round(seconds * 1000)
     if outcome.error is not None:
         return Step(id=call.id, name=call.name, status="failed", error=outcome.error, duration_ms=duration)
     return Step(

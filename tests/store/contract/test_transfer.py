@@ -33,7 +33,8 @@ from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ConversationChange, Exported
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.events import Files, LogLine, WrittenFile
+from turnkeep_client import wire
+from turnkeep_client.wire.events import Files, LogLine
 
 
 async def a_rich_conversation(store: Store, tenant: Tenant) -> ConversationId:
@@ -44,8 +45,8 @@ async def a_rich_conversation(store: Store, tenant: Tenant) -> ConversationId:
     held = held_of(first)
     await a_file(store, tenant.ann, "pending.txt", conversation_id=conversation_id, sha256=None)
     written = await a_file(store, tenant.ann, "out.csv", conversation_id=conversation_id, source="sandbox")
-    shown = WrittenFile(
-        **{name: getattr(written, name) for name in WrittenFile.__struct_fields__}  # the wire's view of the row
+    shown = wire.File(
+        **{name: getattr(written, name) for name in wire.File.__struct_fields__}  # the wire's view of the row
     )
     log = LogLine(after_seq=1, level="warn", message="careful", ts=4)
     await store.record(held, after=1, events=[step("s"), Files(files=(shown,))], logs=[log])

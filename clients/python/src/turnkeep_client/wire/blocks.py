@@ -91,14 +91,14 @@ class ReasoningPart(_Part, frozen=True, kw_only=True, tag="reasoning"):
     text: str
 
 
-class StepPart(_Part, frozen=True, kw_only=True, tag="step"):
+class StepPart(_Part, frozen=True, kw_only=True, tag="step", omit_defaults=True):
     id: str
     name: str
     status: Annotated[str, known_words(StepStatus)]
     args: JsonValue | UnsetType = UNSET
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET
-    duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
+    duration_ms: int | float | None = field(default=None, name="durationMs")
 
 
 class FilePart(_Part, frozen=True, kw_only=True, tag="file"):

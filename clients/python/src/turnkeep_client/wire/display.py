@@ -62,8 +62,7 @@ def fold(events: Iterable[TurnEvent]) -> Display:
             case TurnBegan() | Reset() | Failure():
                 pass
             case ToolCalls():
-                reasoning = "" if event.reasoning is UNSET else event.reasoning
-                content.extend(_spoken(text=event.text, reasoning=reasoning))
+                content.extend(_spoken(text=event.text, reasoning=event.reasoning or ""))
             case Step():
                 if event.id in places:
                     place = places[event.id]
@@ -144,5 +143,5 @@ def _updated(before: StepPart, step: Step) -> StepPart:
         args=before.args if step.args is UNSET else step.args,
         result=before.result if step.result is UNSET else step.result,
         error=before.error if step.error is UNSET else step.error,
-        duration_ms=before.duration_ms if step.duration_ms is UNSET else step.duration_ms,
+        duration_ms=before.duration_ms if step.duration_ms is None else step.duration_ms,
     )
