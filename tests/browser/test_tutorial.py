@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Error, Page, expect
 
 from tests.browser.harness import ROOT, TIMEOUT_MS
 from tests.ports import free_ports
@@ -118,8 +118,8 @@ class TestTheTutorial:
                 for user, theirs, others in (("ann", "red bicycle", "kettle"), ("bob", "blue kettle", "bicycle")):
                     context = await browser.new_context()
                     page = await context.new_page()
-                    problems: list[str] = []
-                    page.on("pageerror", lambda error, problems=problems: problems.append(str(error)))
+                    problems: list[Error] = []
+                    page.on("pageerror", problems.append)
                     await page.goto(f"http://127.0.0.1:{reader.ports['8000']}/login?user={user}")
                     await ask(page, "use orders", theirs)
                     await expect(page.get_by_text("orders: succeeded")).to_be_visible()

@@ -127,6 +127,18 @@ class TestARealTurn:
         async with turnkeep.stream("Weather?") as stream:
             assert "".join([word async for word in stream.words()]) == "Let me look. It is sunny."
 
+    async def test_can_be_followed_from_inside_of_a_text(self, site: Site, turnkeep: AsyncTurnkeep) -> None:
+        gate = asyncio.Event()
+        site.model = lambda request: ["One ", Until(gate.wait), "two."]
+        async with turnkeep.stream("Count!", background=True) as stream:
+            async for event in stream:
+                if isinstance(event, Delta):
+                    break
+            assert "." in stream.cursor
+            gate.set()
+            async with turnkeep.turns.follow(stream.turn_id or "", after=stream.cursor) as rest:
+                assert "One " not in "".join([word async for word in rest.words()])
+
     async def test_can_be_read_as_events_first_and_then_as_words(self, turnkeep: AsyncTurnkeep) -> None:
         async with turnkeep.stream("Hello?") as stream:
             read = ""

@@ -183,6 +183,11 @@ class TurnView:
         return "".join(self._preview["text"])
 
     @property
+    def has_events(self) -> bool:
+        """Whether there was anything but previews."""
+        return bool(self._events)
+
+    @property
     def is_speaking(self) -> bool:
         """Whether there is text that no event has confirmed yet."""
         return any(self._preview.values())
@@ -322,6 +327,7 @@ class TurnStream:
         self._transport = transport
         self._asking = asking
         self._turn_id = turn_id
+        self._after = after
         self._cursor = after
         self._on_trouble = on_trouble
         self._conversation_id: str | None = None
@@ -388,7 +394,7 @@ class TurnStream:
         When another worker takes the turn over, the model speaks again. Words that were given are not repeated. If the
         new text differs, a `Restarted` comes first: it is an empty text, and says how many characters are void.
         """
-        words = WordStream(self._view.preview, is_cut=not self._view.preview and "." in self._cursor)
+        words = WordStream(self._view.preview, is_cut="." in self._after and not self._view.has_events)
         async for event in self:
             for word in words.add(event):
                 yield word

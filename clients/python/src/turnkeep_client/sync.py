@@ -129,22 +129,21 @@ class ProcessLoop:
 
     def submit(self, work: Coroutine[Any, Any, Found]) -> Future[Found]:
         """Start the work and return at once. Raises InvalidRequest in a forked process."""
+        self._check(work)
+        return self._loop.submit(work)
+
+    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """The outcome of the work. Raises InvalidRequest in a forked process."""
+        self._check(work)
+        return self._loop.run(work)
+
+    def _check(self, work: Coroutine[Any, Any, Any]) -> None:
         if self.is_inherited:
             work.close()
             raise InvalidRequest(
                 "This stream was opened before the process was forked. Open another one here, for example with "
                 "`turns.follow(turn_id, after=cursor)`."
             )
-        return self._loop.submit(work)
-
-    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
-        """The outcome of the work. Raises InvalidRequest in a forked process."""
-        future = self.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
 
 
 class Items(Generic[Found]):
