@@ -327,7 +327,7 @@ class TurnStream:
         self._transport = transport
         self._asking = asking
         self._turn_id = turn_id
-        self._after = after
+        self._begins_after = after
         self._cursor = after
         self._on_trouble = on_trouble
         self._conversation_id: str | None = None
@@ -394,7 +394,7 @@ class TurnStream:
         When another worker takes the turn over, the model speaks again. Words that were given are not repeated. If the
         new text differs, a `Restarted` comes first: it is an empty text, and says how many characters are void.
         """
-        words = WordStream(self._view.preview, is_cut="." in self._after and not self._view.has_events)
+        words = WordStream(self._view.preview, is_cut="." in self._begins_after and not self._view.has_events)
         async for event in self:
             for word in words.add(event):
                 yield word
