@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Error, Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.browser.harness import ROOT, TIMEOUT_MS
 from tests.ports import free_ports
@@ -109,6 +109,13 @@ async def ask(page: Page, question: str, answer: str) -> None:
     await expect(page.get_by_role("log")).to_contain_text(answer, timeout=TIMEOUT_MS)
 
 
+def problems_of(page: Page) -> list[str]:
+    """The errors of scripts on the page, which fill up while it is open."""
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
 class TestTheTutorial:
     async def test_ends_with_an_assistant_that_knows_its_users(self, reader: Reader, browser: Browser) -> None:
         serve, make_agent, serve_shop, make_analyst, run_tests = reader.commands
@@ -118,8 +125,7 @@ class TestTheTutorial:
                 for user, theirs, others in (("ann", "red bicycle", "kettle"), ("bob", "blue kettle", "bicycle")):
                     context = await browser.new_context()
                     page = await context.new_page()
-                    problems: list[Error] = []
-                    page.on("pageerror", problems.append)
+                    problems = problems_of(page)
                     await page.goto(f"http://127.0.0.1:{reader.ports['8000']}/login?user={user}")
                     await ask(page, "use orders", theirs)
                     await expect(page.get_by_text("orders: succeeded")).to_be_visible()
