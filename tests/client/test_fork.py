@@ -93,6 +93,21 @@ class TestAClientMadeBeforeAFork:
         """
         assert run(site, program) == ["Hello there.", ["Hello there.", 0], "Hello there.", 3]
 
+    def test_leaves_the_open_connections_to_the_parent(self, site: Site) -> None:
+        program = """
+            turnkeep = Turnkeep(URL, KEY, patience_seconds=5, timeout_seconds=5)
+
+            def names():
+                return [model.id for model in turnkeep.models.list()]
+
+            said = [names()]  # its connection stays open
+            said += [forked(names) for _ in range(3)]
+            said.append(names())
+            turnkeep.close()
+            print(json.dumps(said))
+        """
+        assert run(site, program) == [["demo", "scripted"]] * 5
+
     def test_and_forked_while_a_thread_uses_it(self, site: Site) -> None:
         program = """
             turnkeep = Turnkeep(URL, KEY)
